@@ -55,7 +55,6 @@ const LOW_CAP: Watts = Watts::from_whole(50);
 /// The agents' fallback and the limit in the messages; not what is measured.
 const AMPLE: Watts = Watts::from_whole(400);
 
-/// Arguments of `ballast bench alerts`.
 #[derive(Args, Debug)]
 pub(crate) struct AlertsArgs {
     /// Servers, each with an agent that is a process of its own
@@ -74,7 +73,6 @@ pub(crate) struct AlertsArgs {
     json: bool,
 }
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     agents: usize,
@@ -111,7 +109,6 @@ impl Measured {
     }
 }
 
-/// Runs the benchmark.
 pub(crate) fn run(args: &AlertsArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {

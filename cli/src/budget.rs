@@ -47,7 +47,6 @@ pub(crate) struct Chassis {
     tls: TlsArgs,
 }
 
-/// Arguments of `ballast budget set`.
 #[derive(Args, Debug)]
 pub(crate) struct SetArgs {
     /// The new budget, at most the configured one

@@ -15,7 +15,6 @@ use clap::Args;
 
 use crate::common::terminal::say;
 
-/// Arguments of `ballast certs`.
 #[derive(Args, Debug)]
 pub(crate) struct CertsArgs {
     /// Where the files go; with ca.crt and ca.key of an earlier run there, that authority signs

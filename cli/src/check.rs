@@ -25,7 +25,6 @@ use state::{Watched, channel};
 /// Wrong usage, as `sysexits.h` has it: 2 means something else here.
 pub(crate) const EXIT_USAGE: u8 = 64;
 
-/// Arguments of `ballast check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
     /// The machine: a folder that looks like one, such as a recording
@@ -48,7 +47,6 @@ pub(crate) struct CheckArgs {
     record: Option<PathBuf>,
 }
 
-/// Looks, judges, prints.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if !args.root.is_dir() {
         tell(&format!("error: --root {}: a folder that is there", args.root.display()));

@@ -35,7 +35,6 @@ const QUIET_MAX_S: f64 = 30.0;
 /// The last events are on their way for no longer than this.
 const LAST_EVENTS: Duration = Duration::from_millis(100);
 
-/// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

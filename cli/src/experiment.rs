@@ -106,7 +106,6 @@ pub(crate) struct Data<C: Args> {
     results: Results,
 }
 
-/// Arguments of `ballast experiment all`.
 #[derive(Args, Debug)]
 pub(crate) struct All {
     #[command(flatten)]
@@ -119,7 +118,6 @@ pub(crate) struct All {
     output: Option<PathBuf>,
 }
 
-/// Runs one of them, or all.
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
     match experiment {
         Experiment::Server(one) => one.run(server::report)?,

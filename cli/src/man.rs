@@ -14,7 +14,6 @@ use ballast_runtime::program::Program;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-/// Where they go.
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
     /// The folder, made if it is not there: man1, man8, completions and cli.md below it
@@ -22,7 +21,6 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-/// Writes them all.
 pub(crate) fn run(args: &ManArgs, mut ballast: clap::Command) -> anyhow::Result<()> {
     let folder = |name: &str| {
         let folder = args.dir.join(name);

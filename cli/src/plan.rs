@@ -58,7 +58,6 @@ impl History {
     }
 }
 
-/// Plans.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let asked = args.asked()?;
     let mut telemetry =

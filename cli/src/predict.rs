@@ -18,7 +18,6 @@ use crate::common::terminal::{is_broken_pipe, say, tell};
 /// Columns of a CSV of arriving VMs; each must be there, others are left alone.
 const COLUMNS: [&str; 5] = ["vm_id", "subscription", "cores", "memory_gb", "vm_type"];
 
-/// Arguments of `ballast predict`.
 #[derive(Args, Debug)]
 pub(crate) struct PredictArgs {
     /// The model, from `ballast train`
@@ -45,7 +44,6 @@ enum Format {
     JsonLines,
 }
 
-/// Predicts.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let of_model = || format!("--model {}", args.model.display());
     let bytes = std::fs::read(&args.model).with_context(of_model)?;

@@ -20,7 +20,6 @@ use crate::common::profile::{Kind, Measured, Profile};
 use crate::common::terminal::{say, tell};
 use specpower::Selection;
 
-/// Arguments of `ballast profile`.
 #[derive(Args, Debug)]
 pub(crate) struct ProfileArgs {
     #[command(flatten)]
@@ -60,7 +59,6 @@ struct Source {
     specpower: Option<PathBuf>,
 }
 
-/// Makes a profile.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let made_at = jiff::Timestamp::now().round(jiff::Unit::Second)?.to_string();
     let Source { config, points, specpower } = &args.source;

@@ -164,7 +164,6 @@ struct VmRecords {
     series: Vec<Point>,
 }
 
-/// Reads and prints.
 pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
     if !args.dir.is_dir() {
         bail!("--dir {}: not a folder; an agent's is usage in its state_dir", args.dir.display());

@@ -14,7 +14,6 @@ use crate::common::control::ControlArgs;
 use crate::common::numbers::{not_negative, positive};
 use crate::common::server::ServerArgs;
 
-/// Arguments of `ballast replay`.
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
     /// A daemon's recording: a file, or a folder with all of its files
@@ -63,7 +62,6 @@ struct TelemetryArgs {
     plot: Option<PathBuf>,
 }
 
-/// Runs the replay.
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let control = args.options.control != ControlArgs::default();
     match (&args.recording, &args.telemetry) {

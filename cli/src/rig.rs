@@ -15,7 +15,6 @@ use crate::common::numbers::positive;
 use crate::common::plant::{LoadArgs, plan};
 use crate::common::terminal::{say, stop, tell};
 
-/// Arguments of `ballast rig`.
 #[derive(Args, Debug)]
 pub(crate) struct RigArgs {
     /// The tree's folder: new or empty
@@ -28,7 +27,6 @@ pub(crate) struct RigArgs {
     load: LoadArgs,
 }
 
-/// Runs the rig.
 pub(crate) fn run(args: &RigArgs) -> anyhow::Result<ExitCode> {
     let plan = plan(&args.load)?;
     let mut rig = Rig::create(&args.dir, Plant::new(plan.plant.clone(), args.load.seed)).context("--dir")?;

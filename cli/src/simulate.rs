@@ -23,7 +23,6 @@ use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
 use tape::Tape;
 
-/// Arguments of `ballast simulate`.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
     /// The trace (CSV, also .zst): `vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored`
@@ -87,7 +86,6 @@ struct Printed {
     drained: Option<Drained>,
 }
 
-/// Plays the trace.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster();
 
@@ -134,7 +132,6 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Printed {
-    /// For people.
     fn text(&self, hosts: u32) -> String {
         let Self { placed, failed, .. } = self;
         let reasons = self.failures.iter();
@@ -189,7 +186,6 @@ fn memory(text: &str) -> Result<MemoryKb, String> {
     MemoryKb::from_gb(gb).ok_or_else(|| "at most 100000 GB".to_owned())
 }
 
-/// Whole seconds.
 fn seconds(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a whole number of seconds, 0 or above, is needed".to_owned())
 }

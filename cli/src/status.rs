@@ -21,7 +21,6 @@ use crate::common::terminal::say;
 /// An answer that takes longer counts as none.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Arguments of `ballast status`.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT or

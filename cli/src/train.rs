@@ -29,7 +29,6 @@ const EXIT_WORSE: u8 = 3;
 /// as it reaches this.
 const USER_FACING_RECALL: f64 = 0.99;
 
-/// Arguments of `ballast train`.
 #[derive(Args, Debug)]
 pub(crate) struct TrainArgs {
     /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class,

@@ -13,9 +13,6 @@ use ballast_place::config::PlaceConfig;
 use ballast_runtime::config::reference::markdown;
 
 /// Compares the parts of a page of `docs/` with what the code says now, or writes them.
-///
-/// # Panics
-/// If the page is not current, or has no place for a part.
 fn check_generated(page: &str, parts: &[(&str, String)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
     let old = fs::read_to_string(&path).unwrap_or_else(|error| panic!("docs/{page}: {error}"));

@@ -16,9 +16,7 @@ use ballast_sim::world::Violation;
 
 /// Servers of the paper's chassis.
 const SERVERS: usize = 12;
-/// Cores of one user-facing VM.
 const USER_FACING_CORES: u16 = 4;
-/// Cores of one batch VM.
 const BATCH_CORES: u16 = 6;
 
 /// For how long batch VMs are calm before they all begin in full at once, in seconds. Controllers see the
@@ -37,10 +35,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Balanced, Self::Imbalanced];
 
-    /// Its name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Balanced => "balanced",
@@ -49,7 +45,6 @@ impl Placement {
     }
 }
 
-/// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
     pub shape: Shape,
@@ -192,9 +187,6 @@ fn asked(options: &Options, placement: Placement) -> Vec<Requested> {
 }
 
 /// All runs that [`rows`] needs: `none` and `oracle` are always among them.
-///
-/// # Errors
-/// Names the first option that no run can be made of.
 pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     let model = options.shape.model()?;
     let (idle_w, full_w) = (SERVERS as f64 * model.half_idle_w, SERVERS as f64 * model.full_w);
@@ -225,14 +217,12 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     Ok(jobs)
 }
 
-/// The plant of a run under `placement`.
 #[cfg(test)]
 pub(super) fn plant_of(placement: Placement) -> PlantSpec {
     let options = Options { placements: vec![placement], seeds: vec![1], ..Options::default() };
     jobs(&options).expect("the defaults are fine")[0].plant()
 }
 
-/// The VMs of server `n`.
 fn vms(placement: Placement, n: usize) -> Vec<Kind> {
     let (user_facing, batch) = match (placement, n) {
         (Placement::Balanced, _) => (3, 3),
@@ -247,10 +237,7 @@ fn vms(placement: Placement, n: usize) -> Vec<Kind> {
 }
 
 impl Job {
-    /// Makes the run.
-    ///
-    /// # Errors
-    /// When a controller breaks a promise that holds for every contender.
+    /// Makes the run. This fails when a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let budget_w = self.plan.budget.as_f64();
         let measured = trial::run(self.scenario(), &[budget_w], QUIET_S, self.plan.batch_s)?;
@@ -299,15 +286,12 @@ impl Job {
     pub fn placement(&self) -> Placement {
         self.asked.placement
     }
-    /// Who keeps the draw down.
     pub fn contender(&self) -> Contender {
         self.asked.contender
     }
-    /// How the budget is split.
     pub fn shares(&self) -> Option<Shares> {
         self.asked.shares
     }
-    /// The seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }

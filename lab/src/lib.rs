@@ -50,9 +50,6 @@ impl Default for Shape {
 
 impl Shape {
     /// The model of such a server. Idle at half frequency it draws as much less as the paper's does.
-    ///
-    /// # Errors
-    /// Says which relation between the watts does not hold.
     pub fn model(&self) -> Result<PowerModel, OptionError> {
         let paper = PowerModel::PAPER;
         let model = PowerModel {
@@ -134,7 +131,6 @@ impl Contender {
     pub const ALL: [Self; 6] =
         [Self::None, Self::FullServer, Self::Stepwise, Self::Predictive, Self::Thunderbolt, Self::Oracle];
 
-    /// The agents' policy, where it is agents.
     const fn policy(self) -> Policy {
         match self {
             Self::Stepwise => Policy::Stepwise,
@@ -143,7 +139,6 @@ impl Contender {
         }
     }
 
-    /// Its name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -170,10 +165,8 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Steady, Self::Diurnal, Self::Bursty];
 
-    /// Its name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Steady => "steady",

@@ -74,7 +74,6 @@ pub fn line(
     Ok(())
 }
 
-/// Draws the legend.
 pub fn legend<'b>(chart: &mut Chart<'b>, position: SeriesLabelPosition) -> Drawn {
     chart
         .configure_series_labels()

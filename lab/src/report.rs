@@ -102,15 +102,11 @@ struct Json<'a> {
 
 impl Report {
     /// For programs.
-    ///
-    /// # Errors
-    /// When the rows are no JSON.
     pub fn json(&self) -> anyhow::Result<Value> {
         let Self { name, options, rows, goals, .. } = self;
         Ok(serde_json::to_value(Json { experiment: name, options, rows, goals })?)
     }
 
-    /// For a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.title, self.command);
         // Writing to a String cannot fail.
@@ -127,7 +123,6 @@ impl Report {
         text
     }
 
-    /// For the document.
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n```sh\n{}\n```\n", self.title, self.command);
         if !self.goals.is_empty() {
@@ -148,7 +143,6 @@ impl Report {
         text
     }
 
-    /// Every figure, in order.
     pub fn figures(&self) -> impl Iterator<Item = &Figure> {
         self.parts.iter().filter_map(|part| match part {
             Part::Figure(figure) => Some(figure),
@@ -175,12 +169,10 @@ pub(crate) fn maybe(value: Option<f64>, places: usize) -> String {
     value.map(|value| number(value, places)).unwrap_or_default()
 }
 
-/// A range.
 pub(crate) fn range(low: f64, high: f64, places: usize) -> String {
     format!("{}–{}", number(low, places), number(high, places))
 }
 
-/// A share as a percentage.
 pub(crate) fn percent(share: f64, places: usize) -> String {
     number(100.0 * share, places)
 }

@@ -17,16 +17,11 @@ const CALIBRATION: u64 = 1 << 32;
 /// The share of chassis-hours that the arm `none` is above the budget.
 const ABOVE: f64 = 0.01;
 
-/// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
-    /// What a server draws.
     pub shape: Shape,
-    /// Chassis in the cluster.
     pub chassis: u32,
-    /// Servers of each chassis.
     pub servers: u32,
-    /// Cores of each server.
     pub cores: u16,
     /// The share of cores that is asked for on average.
     pub load: f64,
@@ -34,9 +29,7 @@ pub struct Options {
     pub arms: Vec<Arm>,
     /// Weights of the chassis score against the server score; the arm `none` has none.
     pub alphas: Vec<f64>,
-    /// The packing rule's weight.
     pub packing_weight: u32,
-    /// The power rule's weight.
     pub power_weight: u32,
     pub seeds: Vec<u64>,
 }
@@ -101,9 +94,6 @@ impl Options {
     }
 
     /// Figure 7: every arm with every weight of the chassis score.
-    ///
-    /// # Errors
-    /// Names the first option that nothing can be made of.
     pub fn figure7(&self) -> Result<Vec<Case>, OptionError> {
         let alphas = self
             .alphas
@@ -175,7 +165,6 @@ const KNOWLEDGE: [(&str, Class, P95, Quarter); 11] = {
 /// A scheduler on a load; one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What it is called.
     pub name: String,
     /// Who predicts, or who comes nearest to it.
     pub arm: Arm,
@@ -203,10 +192,8 @@ pub struct Done {
     budget_1pct_w: f64,
 }
 
-/// The budget of a chassis, in watts, that the arm `none` exceeds in 1 % of chassis-hours, on a load of its own.
-///
-/// # Errors
-/// Names the first option that nothing can be made of.
+/// The budget of a chassis, in watts, that the arm `none` exceeds in 1 % of chassis-hours, on a load of its
+/// own.
 pub fn calibrate(options: &Options) -> Result<f64, OptionError> {
     let site = options.site()?;
     let first = options.seeds.first().copied().unwrap_or(1);
@@ -221,9 +208,6 @@ fn workload(site: &Site, seed: u64) -> Workload {
 }
 
 /// All months that [`rows`] needs of these cases, under this budget.
-///
-/// # Errors
-/// Names the first option that nothing can be made of.
 pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>, OptionError> {
     let site = options.site()?;
     let of = |case: &Case| {
@@ -236,7 +220,6 @@ pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>
 }
 
 impl Job {
-    /// Plays it.
     pub fn run(&self) -> Done {
         let load = workload(&self.site, self.seed);
         let mut month = run(&self.site, &self.setup, &load, Some(self.budget_w));
@@ -256,9 +239,7 @@ pub struct SchedulerResult {
     pub failure_rate: f64,
     /// Servers without a VM, as a share of all.
     pub empty_server_ratio: f64,
-    /// Standard deviation of the chassis scores.
     pub chassis_score_std: f64,
-    /// Standard deviation of the server scores.
     pub server_score_std: f64,
     /// Chassis-hours above the budget, in the whole cluster.
     pub capping_events_per_week: f64,

@@ -14,7 +14,6 @@ use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
 use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::{Checks, Violation};
 
-/// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
     pub shape: Shape,
@@ -23,7 +22,6 @@ pub struct Options {
     pub batch_share: f64,
     /// Mean service time of one request, in milliseconds (0.5).
     pub service_ms: f64,
-    /// The caps, in watts.
     pub caps_w: Vec<f64>,
     pub contenders: Vec<Contender>,
     /// One run of everything for each.
@@ -97,7 +95,6 @@ pub struct Run {
 /// seed; power is true power.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ServerResult {
-    /// The cap, in watts.
     pub cap_w: f64,
     /// Who kept the draw down.
     pub policy: &'static str,
@@ -117,7 +114,6 @@ pub struct ServerResult {
     pub excess: f64,
     /// The highest draw of any 100 ms, in watts.
     pub max_power_w: f64,
-    /// The mean draw, in watts.
     pub mean_power_w: f64,
     /// The longest stretch above the cap, by means over 100 ms, in seconds.
     pub over_cap_s_max: f64,
@@ -166,9 +162,6 @@ pub struct Point {
 }
 
 /// All runs that [`rows`] needs: `none` and `oracle` are always among them.
-///
-/// # Errors
-/// Names the first option that no run can be made of.
 pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     let plan = Plan::new(options)?;
     let caps = plan.caps_w.iter().map(|w| watts("caps_w", *w, 1.0, 1e5));
@@ -247,10 +240,7 @@ impl Plan {
 }
 
 impl Job {
-    /// Makes the run.
-    ///
-    /// # Errors
-    /// When a controller breaks a promise that holds for every contender.
+    /// Makes the run. This fails when a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
         let limits = self.cap.map_or_else(|| self.plan.caps_w.clone(), |cap| vec![cap.as_f64()]);
         let measured = trial::run(self.scenario(), &limits, 0.0, self.plan.batch_s)?;
@@ -258,9 +248,6 @@ impl Job {
     }
 
     /// Makes the run and gives its draw over time, until batch work would be done unhindered.
-    ///
-    /// # Errors
-    /// As [`Job::run`].
     pub fn trace(&self) -> Result<Trace, Violation> {
         let mut points = Vec::new();
         let mut windows = Windows::new(|plant: &Plant, t_s, power_w| {
@@ -273,7 +260,6 @@ impl Job {
         Ok(Trace { policy, cap_w, seed: self.seed, points })
     }
 
-    /// Everything that makes the run.
     pub(super) fn scenario(&self) -> Scenario {
         let Self { plan, contender, seed, .. } = self;
         let length = Duration::from_secs_f64(LONGEST * plan.batch_s);
@@ -298,7 +284,6 @@ impl Job {
         }
     }
 
-    /// Who keeps the draw down.
     pub fn contender(&self) -> Contender {
         self.contender
     }
@@ -306,7 +291,6 @@ impl Job {
     pub fn cap(&self) -> Option<Watts> {
         self.cap
     }
-    /// The seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }

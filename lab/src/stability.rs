@@ -100,9 +100,6 @@ fn sensor((lag, refresh, noise): Meter) -> Result<SensorSpec, OptionError> {
 }
 
 /// All runs that [`rows`] needs.
-///
-/// # Errors
-/// Names the first option that no run can be made of.
 pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     let caps_w: Vec<_> = options.server.caps_w.iter().copied().take(1).collect();
     let arrivals = Arrivals::Steady;
@@ -122,9 +119,6 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
 
 impl Job {
     /// Makes the run.
-    ///
-    /// # Errors
-    /// As [`server::Job::run`].
     pub fn run(&self) -> Result<Run, Violation> {
         Ok(Run { meter: self.meter, run: self.job.run()? })
     }

@@ -66,7 +66,6 @@ impl TracePolicy {
         Self::OracleAtSetPoint,
     ];
 
-    /// Its name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -106,7 +105,6 @@ impl fmt::Display for TracePolicy {
     }
 }
 
-/// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
     /// Budgets, in percent of the uncapped peak.
@@ -114,7 +112,6 @@ pub struct Options {
     pub policies: Vec<TracePolicy>,
     /// For each, series are dealt anew to the servers; also of all other chance.
     pub seeds: Vec<u64>,
-    /// Servers of the chassis.
     pub servers: usize,
     /// How large they are.
     pub sizes: Sizes,
@@ -205,9 +202,7 @@ pub struct TraceResult {
     pub pstate_changes_per_core_min: f64,
     /// What a series was taken for.
     pub series_are: Meaning,
-    /// Series that were played.
     pub series_used: usize,
-    /// Servers of the chassis.
     pub servers: usize,
     /// Recorded seconds that were left out at the start.
     pub skipped_s: f64,
@@ -224,9 +219,6 @@ pub struct TraceResult {
 }
 
 /// Every data set with every seed, in order.
-///
-/// # Errors
-/// If an option is out of range.
 pub fn cases(options: &Options, traces: &[(String, Trace)]) -> Result<Vec<Case>, TelemetryError> {
     let length_s = options.hours.map(|hours| 3600.0 * hours);
     let mut cases = Vec::new();
@@ -284,9 +276,6 @@ impl Case {
     }
 
     /// Plays it without a budget.
-    ///
-    /// # Errors
-    /// Never: nobody promises anything.
     pub fn uncapped(&self) -> Result<Uncapped, Violation> {
         let plant = PlantSpec { hardware_caps: false, ..self.plant.clone() };
         let mut windows_w = Vec::new();
@@ -307,7 +296,6 @@ impl Case {
         trial::length(self.length.as_secs_f64())
     }
 
-    /// The data set.
     pub fn data(&self) -> &str {
         &self.data
     }
@@ -343,9 +331,7 @@ pub fn jobs(options: &Options, cases: Vec<Case>, uncapped: Vec<Uncapped>) -> Vec
 
 impl Job {
     /// Makes the run. That of nobody was made before.
-    ///
-    /// # Errors
-    /// When a controller breaks a promise that holds for every contender.
+    /// This fails when a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<TraceResult, Violation> {
         let mut judge = Judge::new(self.budget().as_f64(), &self.uncapped.windows_w);
         if self.policy == TracePolicy::None {

@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::{Contender, OptionError, server};
 use ballast_sim::world::Violation;
 
-/// What to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
     /// The runs; its contenders and margins are not looked at.
@@ -24,7 +23,6 @@ pub struct Options {
 /// What a policy is under: a cap, and requests of some length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Case {
-    /// The cap, in watts.
     pub cap_w: f64,
     /// Mean service time of one request, in milliseconds.
     pub service_ms: f64,
@@ -106,9 +104,6 @@ fn settings(options: &Options) -> impl Iterator<Item = Setting> + '_ {
 }
 
 /// All runs that [`rows`] needs.
-///
-/// # Errors
-/// Names the first option that no run can be made of.
 pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     let of = |case: Case, setting: Option<Setting>| {
         let mut server = options.server.clone();
@@ -142,9 +137,6 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
 
 impl Job {
     /// Makes the run.
-    ///
-    /// # Errors
-    /// As [`server::Job::run`].
     pub fn run(&self) -> Result<Run, Violation> {
         Ok(Run { case: self.case, setting: self.setting, run: self.job.run()? })
     }

@@ -97,12 +97,10 @@ impl Cells {
         self.blocks[self.recent].1.raise(at, step, room)
     }
 
-    /// Whether nothing was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self, room: &mut Room) {
         room.0 += self.blocks.iter().map(|(_, block)| block.bytes()).sum::<usize>();
         *self = Self::default();

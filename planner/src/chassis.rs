@@ -67,9 +67,6 @@ pub struct Reductions {
 
 impl Chassis {
     /// Says what is wrong with these numbers, if anything.
-    ///
-    /// # Errors
-    /// Names the first number that is out of its range.
     pub fn check(&self) -> Result<(), ChassisError> {
         let refuse = |key, value, allowed| Err(ChassisError { key, value, allowed });
         if !(1..=10_000).contains(&self.servers) {

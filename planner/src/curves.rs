@@ -87,9 +87,7 @@ pub enum CurvesError {
 /// How far curves lie from the measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Residuals {
-    /// Root of the mean square, in watts.
     pub rms_w: f64,
-    /// The largest, in watts.
     pub max_w: f64,
     /// The largest as a percentage of what was measured there.
     pub max_percent: f64,
@@ -132,10 +130,8 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// The curves that lie nearest to `points`, by least squares.
-    ///
-    /// # Errors
-    /// When a number is impossible, there are too few settings, or what was measured is no server's.
+    /// The curves that lie nearest to `points`, by least squares. This fails when a number is impossible,
+    /// there are too few settings, or what was measured is no server's.
     pub fn of(points: &[Point]) -> Result<Self, CurvesError> {
         for (n, point) in points.iter().enumerate() {
             check(n + 1, point)?;

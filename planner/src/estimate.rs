@@ -43,8 +43,8 @@ pub struct Mean {
 pub struct Estimate {
     /// Allocated cores as a share of the physical ones, where these were told.
     pub alloc: Option<f64>,
-    /// User-facing cores as a share of the allocated ones. A VM without a class counts as user-facing: so it does
-    /// for the agent, which does not cap it first.
+    /// User-facing cores as a share of the allocated ones. A VM without a class counts as user-facing: so it
+    /// does for the agent, which does not cap it first.
     pub beta: Option<Mean>,
     /// P95 utilisation of user-facing VMs.
     pub util_user_facing: Option<Mean>,
@@ -108,7 +108,6 @@ impl Sums {
 }
 
 impl Past {
-    /// Takes one VM.
     pub fn take(&mut self, vm: &PastVm) {
         let weight = f64::from(vm.cores) * vm.seconds as f64;
         if weight <= 0.0 {
@@ -128,8 +127,8 @@ impl Past {
         }
     }
 
-    /// The figures; `physical_core_s` is the time of all physical cores together, where it is known. A figure of
-    /// fewer than [`MIN_VMS`] VMs is none.
+    /// The figures; `physical_core_s` is the time of all physical cores together, where it is known. A figure
+    /// of fewer than [`MIN_VMS`] VMs is none.
     pub fn estimate(&self, physical_core_s: Option<f64>) -> Estimate {
         Estimate {
             alloc: physical_core_s.map(|all| self.core_s / all),

@@ -46,12 +46,12 @@ impl Events {
         events
     }
 
-    /// All of them.
     pub const fn all(&self) -> u64 {
         self.non_user_facing.saturating_add(self.user_facing).saturating_add(self.unmet)
     }
 
-    /// Whether they, of so many readings, are what `policy` accepts: all can be shed, and they are rare enough.
+    /// Whether they, of so many readings, are what `policy` accepts: all can be shed, and they are rare
+    /// enough.
     pub fn keep(&self, policy: &Policy, readings: u64) -> bool {
         let (total_ppm, user_facing_ppm) = policy.rates_ppm();
         let rare = |n: u64, ppm: u32| u128::from(n) * 1_000_000 <= u128::from(readings) * u128::from(ppm);

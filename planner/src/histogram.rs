@@ -33,9 +33,6 @@ pub struct Histogram {
 
 impl Histogram {
     /// An empty one with steps of `resolution`.
-    ///
-    /// # Errors
-    /// The resolution must be above 0 W.
     pub fn new(resolution: Watts) -> Result<Self, HistogramError> {
         if resolution <= Watts::ZERO {
             return Err(HistogramError::NoStep(resolution));
@@ -43,17 +40,14 @@ impl Histogram {
         Ok(Self { resolution, counts: BTreeMap::new(), total: 0 })
     }
 
-    /// The step.
     pub const fn resolution(&self) -> Watts {
         self.resolution
     }
 
-    /// How many readings are in it.
     pub const fn readings(&self) -> u64 {
         self.total
     }
 
-    /// Counts `times` readings of `draw`.
     pub fn add(&mut self, draw: Watts, times: u64) {
         if times == 0 {
             return;
@@ -65,10 +59,7 @@ impl Histogram {
         self.total = self.total.saturating_add(times);
     }
 
-    /// Adds another one's readings.
-    ///
-    /// # Errors
-    /// Their resolutions must be the same.
+    /// Adds another one's readings. Their resolutions must be the same.
     pub fn merge(&mut self, other: &Self) -> Result<(), HistogramError> {
         if other.resolution != self.resolution {
             let (ours, theirs) = (self.resolution, other.resolution);
@@ -85,12 +76,10 @@ impl Histogram {
         self.counts.iter().map(|(&draw, &count)| (draw, count))
     }
 
-    /// The highest draw.
     pub fn max(&self) -> Option<Watts> {
         self.counts.keys().next_back().copied()
     }
 
-    /// The mean draw.
     pub fn mean(&self) -> Option<Watts> {
         let sum: i128 = self.iter().map(|(draw, n)| i128::from(draw.milli()) * i128::from(n)).sum();
         let mean = sum.checked_div(i128::from(self.total))?;

@@ -23,7 +23,6 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// What limits, in words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::TotalRate => "how often VMs may be capped",

@@ -63,8 +63,8 @@ pub enum PartError {
 
 /// Parts that count nothing twice.
 ///
-/// Levels above the chassis cannot be planned from them: a sum over chassis needs their draws at the same time, and a
-/// histogram does not know which of its draws were.
+/// Levels above the chassis cannot be planned from them: a sum over chassis needs their draws at the same
+/// time, and a histogram does not know which of its draws were.
 #[derive(Clone, Debug)]
 pub struct Parts {
     period_s: u32,
@@ -79,11 +79,8 @@ impl Parts {
         Self { period_s: period_s.max(1), names: vec![], counted: BTreeMap::new() }
     }
 
-    /// Adds a part, with its draws by hardware generation.
-    ///
-    /// # Errors
-    /// When it shares a chassis and a unit of time with a part that is there, holds more readings than it can, or
-    /// declares nothing.
+    /// Adds a part, with its draws by hardware generation. This fails when it shares a chassis and a unit of
+    /// time with a part that is there, holds more readings than it can, or declares nothing.
     pub fn add<'a>(
         &mut self,
         part: Part,
@@ -130,7 +127,6 @@ impl Parts {
         Ok(())
     }
 
-    /// How many chassis the parts count.
     pub fn chassis_count(&self) -> usize {
         self.counted.len()
     }

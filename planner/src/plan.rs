@@ -53,9 +53,6 @@ impl Terms {
     }
 
     /// Says what is wrong with these numbers, if anything.
-    ///
-    /// # Errors
-    /// Names the first number that is out of its range.
     pub fn check(&self) -> Result<(), TermsError> {
         for (key, value, good, allowed) in [
             ("provisioned_w", self.provisioned.as_f64(), self.provisioned > Watts::ZERO, "above 0"),
@@ -89,7 +86,6 @@ pub struct Plan {
     pub delta_percent: f64,
     /// How many more servers the same power feeds, in percent.
     pub extra_servers_percent: f64,
-    /// What the site saves.
     pub savings_usd: f64,
     /// What the history would have had under `budget`.
     pub events: Events,

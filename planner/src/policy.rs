@@ -83,9 +83,6 @@ impl Policy {
     }
 
     /// Says what is wrong with these numbers, if anything.
-    ///
-    /// # Errors
-    /// Names the first number that is out of its range.
     pub const fn check(&self) -> Result<(), PolicyError> {
         let (total, _) = self.rates_ppm();
         if total >= ONE {
@@ -128,7 +125,6 @@ pub enum Treated {
 /// A row of the paper's Table IV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Approach {
-    /// Its name in options and reports.
     pub name: &'static str,
     pub policy: Policy,
     pub treated: Treated,
@@ -154,7 +150,6 @@ impl Approach {
         ]
     };
 
-    /// The row of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|approach| approach.name == name)
     }

@@ -34,8 +34,8 @@ enum Unfit {
 }
 
 impl Intake {
-    /// The draw that a reading of `watts` stands for, at the meter's resolution (halves go up); `None` where it
-    /// cannot be one.
+    /// The draw that a reading of `watts` stands for, at the meter's resolution (halves go up); `None` where
+    /// it cannot be one.
     pub fn draw(&self, watts: f64) -> Option<Watts> {
         self.step(watts).ok().map(|step| self.at(step))
     }
@@ -108,12 +108,10 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// All of them.
     pub const fn all(&self) -> u64 {
         self.missing + self.not_above_zero + self.implausible_values + self.duplicates + self.stuck
     }
 
-    /// Adds others.
     pub const fn add(&mut self, other: &Self) {
         self.missing += other.missing;
         self.not_above_zero += other.not_above_zero;
@@ -149,12 +147,13 @@ struct Source {
 
 /// The draws of all chassis, each once in each unit of time.
 ///
-/// The **highest** draw of a unit counts, so the answer does not depend on the order of readings, and a missing
-/// or double reading never makes a draw look lower than it was.
+/// The **highest** draw of a unit counts, so the answer does not depend on the order of readings, and a
+/// missing or double reading never makes a draw look lower than it was.
 ///
-/// Memory is bounded: two bytes for each unit between a chassis's first and last reading, in blocks of 8 KiB (four
-/// bytes where a draw is 65536 steps of the resolution or more), up to 512 MiB. Chassis that do not fit wait: give
-/// the same telemetry again after [`Readings::next_look`]. Each look has all readings of its chassis.
+/// Memory is bounded: two bytes for each unit between a chassis's first and last reading, in blocks of 8 KiB
+/// (four bytes where a draw is 65536 steps of the resolution or more), up to 512 MiB. Chassis that do not fit
+/// wait: give the same telemetry again after [`Readings::next_look`]. Each look has all readings of its
+/// chassis.
 #[derive(Clone, Debug)]
 pub struct Readings {
     intake: Intake,
@@ -167,18 +166,12 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// None yet.
-    ///
-    /// # Errors
-    /// The resolution must be above 0 W, and not finer than 2^32 steps up to the highest draw.
+    /// None yet. The resolution must be above 0 W, and not finer than 2^32 steps up to the highest draw.
     pub fn new(intake: Intake) -> Result<Self, ReadingsError> {
         Self::within(intake, ROOM)
     }
 
     /// None yet, and so many bytes for their draws.
-    ///
-    /// # Errors
-    /// As for [`Readings::new`].
     pub fn within(intake: Intake, bytes: usize) -> Result<Self, ReadingsError> {
         let Intake { resolution, max, .. } = intake;
         Histogram::new(resolution)?;
@@ -195,10 +188,7 @@ impl Readings {
         })
     }
 
-    /// The chassis of that name, which is of that hardware generation.
-    ///
-    /// # Errors
-    /// A chassis has one generation.
+    /// The chassis of that name, which is of that hardware generation. A chassis has one generation.
     pub fn chassis(&mut self, name: &str, of: &str) -> Result<ChassisIndex, ReadingsError> {
         if let Some(&index) = self.names.get(name) {
             let before = self.generation(index);
@@ -233,9 +223,7 @@ impl Readings {
     }
 
     /// Takes one reading: `watts` at `t_s` seconds. What cannot be a draw is counted as rejected.
-    ///
-    /// # Errors
-    /// When this chassis alone outgrows the memory.
+    /// This fails when this chassis alone outgrows the memory.
     pub fn take(&mut self, chassis: ChassisIndex, t_s: i64, watts: f64) -> Result<(), ReadingsError> {
         let (unit, step) = (self.intake.unit(t_s), self.intake.step(watts));
         let source = &mut self.sources[chassis.0 as usize];
@@ -276,8 +264,8 @@ impl Readings {
         Ok(())
     }
 
-    /// Ends a look: forgets the draws of its chassis, and turns to those that found no room. Says whether there
-    /// are any; then all telemetry must be given again.
+    /// Ends a look: forgets the draws of its chassis, and turns to those that found no room. Says whether
+    /// there are any; then all telemetry must be given again.
     pub fn next_look(&mut self) -> bool {
         for source in &mut self.sources {
             source.turn = match source.turn {
@@ -289,7 +277,6 @@ impl Readings {
         std::mem::replace(&mut self.waiting, false)
     }
 
-    /// Whether chassis wait for another look.
     pub const fn is_waiting(&self) -> bool {
         self.waiting
     }
@@ -308,9 +295,7 @@ impl Readings {
     }
 
     /// The draws of this look, by hardware generation in the order of their names.
-    ///
-    /// # Errors
-    /// None: the resolution was checked.
+    /// This never fails: the resolution was checked.
     pub fn histograms(&self) -> Result<BTreeMap<&str, Histogram>, HistogramError> {
         let mut all = BTreeMap::new();
         for (at, generation) in self.generations.iter().enumerate() {
@@ -345,11 +330,8 @@ impl Readings {
         cells.map(|(unit, step)| (unit, self.intake.at(step)))
     }
 
-    /// Sums of these chassis' draws, one for each unit in which all of them were read; in how many units all were, and
-    /// in how many any was.
-    ///
-    /// # Errors
-    /// None: the resolution was checked.
+    /// Sums of these chassis' draws, one for each unit in which all of them were read; in how many units all
+    /// were, and in how many any was. This never fails: the resolution was checked.
     pub(crate) fn sums(&self, of: &[ChassisIndex]) -> Result<(Histogram, u64, u64), HistogramError> {
         let cells = || of.iter().map(|chassis| &self.sources[chassis.0 as usize].cells);
         let blocks: BTreeSet<i64> = cells().flat_map(Cells::blocks).collect();
@@ -375,8 +357,8 @@ impl Readings {
         Ok((draws, complete.len() as u64, any))
     }
 
-    /// How many units in a row a chassis of that generation drew more than `budget`, at most. A unit without a
-    /// draw ends an event.
+    /// How many units in a row a chassis of that generation drew more than `budget`, at most. A unit without
+    /// a draw ends an event.
     pub fn longest_above(&self, generation: &str, budget: Watts) -> u64 {
         let mut longest = 0;
         for chassis in self.all().filter(|&chassis| self.generation(chassis) == generation) {
@@ -390,12 +372,10 @@ impl Readings {
         longest
     }
 
-    /// The generation of a chassis.
     pub fn generation(&self, chassis: ChassisIndex) -> &str {
         &self.generations[self.sources[chassis.0 as usize].generation]
     }
 
-    /// The name of a chassis.
     pub fn name(&self, chassis: ChassisIndex) -> &str {
         &self.sources[chassis.0 as usize].name
     }
@@ -410,7 +390,6 @@ impl Readings {
         all
     }
 
-    /// What telemetry is taken for.
     pub const fn intake(&self) -> &Intake {
         &self.intake
     }

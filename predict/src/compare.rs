@@ -41,9 +41,6 @@ pub struct Arm {
 }
 
 /// Runs every arm on a fleet, split by time.
-///
-/// # Errors
-/// When the fleet is too small.
 pub fn compare(synthetic: &SyntheticFleet, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>, TrainError> {
     let vms = &synthetic.vms;
     let split = Split::of(vms);

@@ -71,12 +71,10 @@ impl<A: Copy> TrainingRows<A> {
         Self { rows: rows.split_off(at), answers: answers.split_off(at), vms: vms.split_off(at) }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -103,9 +101,6 @@ impl Split {
     }
 
     /// What the class is learnt from: VMs that were five weekdays old before the hold-out. `true` is batch.
-    ///
-    /// # Errors
-    /// When it is too little.
     pub fn class(self, vms: &[VmHistory], arrivals: &[Arrival]) -> Result<Question<bool>, TooFew> {
         let known = |vm: &VmHistory| vm.aged_s().filter(|_| vm.class.is_some());
         let rows = self.past(vms, arrivals, known, |vm| vm.class == Some(VmClass::NonUserFacing));
@@ -119,9 +114,6 @@ impl Split {
     }
 
     /// What the P95 is learnt from: VMs that had ended or were five weekdays old before the hold-out.
-    ///
-    /// # Errors
-    /// When it is too little.
     pub fn p95(self, vms: &[VmHistory], arrivals: &[Arrival]) -> Result<Question<Bucket>, TooFew> {
         let known = |vm: &VmHistory| vm.bucket().map(|_| vm.observed_s());
         let rows = self.past(vms, arrivals, known, |vm| vm.bucket().unwrap_or(Bucket::HIGHEST));
@@ -133,9 +125,6 @@ impl Split {
     }
 
     /// What the class is scored on: VMs that arrived in the hold-out and are five weekdays old by now.
-    ///
-    /// # Errors
-    /// When it is too little.
     pub fn class_held_out(
         self,
         vms: &[VmHistory],
@@ -150,9 +139,6 @@ impl Split {
     }
 
     /// What the P95 is scored on: VMs that arrived in the hold-out and have ended or aged by now.
-    ///
-    /// # Errors
-    /// When it is too little.
     pub fn p95_held_out(
         self,
         vms: &[VmHistory],

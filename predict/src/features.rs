@@ -32,9 +32,7 @@ pub type FeatureRow = [f32; COLUMNS];
 /// What is known of a VM before it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Features {
-    /// How many CPUs it gets.
     pub cores: f64,
-    /// How much memory it gets, in GB.
     pub memory_gb: f64,
     /// The name of its size or family; one that training has not seen is missing to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,7 +45,6 @@ pub struct Features {
 /// How the VMs of a subscription were: those that have ended, or are five weekdays old.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Past {
-    /// How many there are.
     pub vms: u64,
     /// Of those whose class is known, the share that is user-facing; 0 to 1.
     #[serde(default)]
@@ -68,9 +65,6 @@ pub struct Past {
 
 impl Features {
     /// Whether the values are possible. What comes over a network is checked before it is predicted on.
-    ///
-    /// # Errors
-    /// The first that is not.
     pub fn check(&self) -> Result<(), VmError> {
         size(self.cores, self.memory_gb)?;
         let Some(past) = &self.past else { return Ok(()) };

@@ -38,7 +38,6 @@ pub struct ModelFile {
 /// How a model came to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// How it was learnt.
     pub algorithm: Algorithm,
     /// The seed of what is random in that.
     pub seed: u64,
@@ -85,9 +84,7 @@ pub enum FileError {
 
 impl ModelFile {
     /// The bytes of the file. The same model gives the same bytes.
-    ///
-    /// # Errors
-    /// Only if there is no memory for them.
+    /// This fails only if there is no memory for them.
     pub fn encode(&self) -> Result<Vec<u8>, FileError> {
         let content = |error: postcard::Error| FileError::Content(error.to_string());
         let mut bytes = MAGIC.to_vec();
@@ -102,10 +99,7 @@ impl ModelFile {
         Ok(bytes)
     }
 
-    /// The model in these bytes.
-    ///
-    /// # Errors
-    /// When they are no whole and sound model file of this version.
+    /// The model in these bytes. This fails when they are no whole and sound model file of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, FileError> {
         if !is_ours(bytes) {
             return Err(FileError::Foreign);

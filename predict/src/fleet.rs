@@ -30,9 +30,7 @@ pub use used::week;
 /// What fleet is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The seed of all that is random.
     pub seed: u64,
-    /// How many VMs arrive.
     pub vms: usize,
     /// Over how many days, 10 at least; what runs then runs on.
     pub days: u32,
@@ -44,7 +42,6 @@ impl Default for Options {
     }
 }
 
-/// A synthetic fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticFleet {
     /// Its VMs, in the order of arrival.
@@ -111,8 +108,8 @@ const BUCKETS: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.1
 /// Shares of lasting VMs that a workload may have, and how often by class: 17 % of all VMs, as in Table I.
 const LASTING_SHARES: [f64; 3] = [0.03, 0.35, 0.95];
 const LASTING_KINDS: [[f64; 3]; 2] = [[0.55, 0.22, 0.23], [0.88, 0.10, 0.02]];
-/// VM types: name, GB per CPU, how often a workload of each class prefers it, and how much likelier each usual
-/// bucket is among those that do.
+/// VM types: name, GB per CPU, how often a workload of each class prefers it, and how much likelier each
+/// usual bucket is among those that do.
 const TYPES: [(&str, f64, [f64; 2], [f64; 4]); 6] = [
     ("burst", 4.0, [0.10, 0.10], [4.0, 1.5, 0.3, 0.1]),
     ("compute", 2.0, [0.06, 0.42], [0.3, 0.6, 1.2, 2.5]),

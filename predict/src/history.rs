@@ -101,7 +101,6 @@ impl History {
         self.0.get(subscription).map(Sums::past)
     }
 
-    /// The features of an arriving VM.
     pub fn features(
         &self,
         subscription: &str,
@@ -113,12 +112,10 @@ impl History {
         Features { cores, memory_gb, vm_type, past: self.past(subscription) }
     }
 
-    /// How many subscriptions are known.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -62,11 +62,9 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
     pub const ALL: [Self; 6] =
         [Self::Daily, Self::NotDaily, Self::HalfDaily, Self::Flat, Self::TooShort, Self::TooManyGaps];
 
-    /// Its stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Daily => "daily",

@@ -18,7 +18,6 @@ const ROUNDS: u32 = 100;
 const BOOST_DEPTH: u32 = 5;
 const RATE: f32 = 0.1;
 
-/// How to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub algorithm: Algorithm,

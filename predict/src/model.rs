@@ -17,15 +17,12 @@ pub enum Algorithm {
     /// Random forests: what the paper chose.
     #[default]
     RandomForest,
-    /// Gradient boosting.
     GradientBoosting,
 }
 
 impl Algorithm {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::RandomForest, Self::GradientBoosting];
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::RandomForest => "random-forest",
@@ -46,7 +43,6 @@ pub struct Model {
     pub(crate) p95: P95Model,
 }
 
-/// Predicts the class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassModel {
     /// Answers the probability of batch.
@@ -55,7 +51,6 @@ pub struct ClassModel {
     pub(crate) threshold: f32,
 }
 
-/// Predicts the P95 bucket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct P95Model {
     /// Answers the probability of a P95 above 50 %.
@@ -82,7 +77,6 @@ impl ClassModel {
         second(&self.batch, row)
     }
 
-    /// The answer for a row.
     pub fn answer(&self, row: &FeatureRow) -> ClassAnswer {
         ClassAnswer::of(self.batch(row), self.threshold)
     }
@@ -135,12 +129,10 @@ impl Model {
         Prediction::new(self.class.answer(&row), self.p95.answer(&row))
     }
 
-    /// The model of the class.
     pub fn class(&self) -> &ClassModel {
         &self.class
     }
 
-    /// The model of the P95 bucket.
     pub fn p95(&self) -> &P95Model {
         &self.p95
     }

@@ -16,9 +16,7 @@ use crate::vm::Bucket;
 /// One VM's use, in percent; NaN is a gap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// How many CPUs it has.
     pub cores: f64,
-    /// How much memory it has, in GB.
     pub memory_gb: f64,
     pub first: Vec<f32>,
     /// The month to predict.
@@ -65,9 +63,6 @@ fn row(vm: &Measured, values: &[f32], per_day: usize) -> Option<FeatureRow> {
 }
 
 /// Both algorithms, and the rule "the same bucket as last month", scored on the second month.
-///
-/// # Errors
-/// When there is too little to learn from.
 pub fn compare_months(
     vms: &[Measured],
     per_day: NonZeroUsize,

@@ -16,27 +16,21 @@ pub struct Request {
     /// Its subscription, whose past VMs the model file knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subscription: Option<String>,
-    /// What is known of it.
     #[serde(flatten)]
     pub features: Features,
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The name of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_id: Option<String>,
-    /// What to reckon with.
     #[serde(flatten)]
     pub prediction: Prediction,
 }
 
 impl ModelFile {
     /// Answers a request.
-    ///
-    /// # Errors
-    /// When a value of it is impossible.
     pub fn answer(&self, request: &Request) -> Result<Reply, VmError> {
         let Request { vm_id, subscription, features } = request;
         features.check()?;

@@ -3,7 +3,6 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// One stream of random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(ChaCha8Rng);
 

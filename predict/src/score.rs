@@ -23,7 +23,6 @@ pub struct Scored {
 /// How good many answers are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
-    /// How many there were.
     pub rows: u64,
     /// The share that was confident.
     pub confident: f64,
@@ -58,7 +57,6 @@ pub struct Each {
 /// Answers of about the same confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// How many there were.
     pub rows: u64,
     pub confidence: f64,
     /// The share that was right.

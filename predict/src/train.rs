@@ -32,9 +32,6 @@ pub enum TrainError {
 }
 
 /// Learns from these VMs, and scores on those of them that came last.
-///
-/// # Errors
-/// When there are too few to learn from or to score on.
 pub fn train(vms: &[VmHistory], options: &Options) -> Result<ModelFile, TrainError> {
     let split = Split::of(vms);
     let (types, arrivals) = prepared(vms, split);
@@ -61,17 +58,11 @@ pub fn train(vms: &[VmHistory], options: &Options) -> Result<ModelFile, TrainErr
 }
 
 /// Scores a model, its own or another, on the hold-out of these VMs: class, and P95 bucket.
-///
-/// # Errors
-/// When there are too few to score on.
 pub fn score_on(model: &Model, vms: &[VmHistory]) -> Result<(Scores, Scores), TrainError> {
     score(model, vms, Split::of(vms), &arrivals(vms, &model.types), None)
 }
 
 /// The same on a synthetic fleet, with the ceiling of what anybody can reach.
-///
-/// # Errors
-/// When there are too few to score on.
 pub fn score_synthetic(model: &Model, synthetic: &SyntheticFleet) -> Result<(Scores, Scores), TrainError> {
     let vms = &synthetic.vms;
     score(model, vms, Split::of(vms), &arrivals(vms, &model.types), Some(&synthetic.odds))

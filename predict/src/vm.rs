@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// Seconds of a day.
 pub const DAY_S: i64 = 86_400;
 /// So many whole weekdays must have passed before a VM's class can be told from its use (paper, III-B).
 pub const WEEKDAYS: u32 = 5;
@@ -25,9 +24,7 @@ pub struct VmHistory {
     pub arrival_s: i64,
     /// When it ended; `None` while it runs.
     pub end_s: Option<i64>,
-    /// How many CPUs it has.
     pub cores: u32,
-    /// How much memory it has, in GB.
     pub memory_gb: f64,
     /// The name of its size or family, as the provider sells it.
     pub vm_type: String,
@@ -57,9 +54,6 @@ impl VmError {
 
 impl VmHistory {
     /// Whether its values are possible.
-    ///
-    /// # Errors
-    /// The first that is not.
     pub fn check(&self) -> Result<(), VmError> {
         let name = |field, value: &str| match value {
             "" => Err(VmError::new(field, &"\"\"", "a name is needed")),

@@ -62,9 +62,6 @@ impl Week {
     }
 
     /// Whether enough of it is there to be labelled.
-    ///
-    /// # Errors
-    /// `TooManyGaps` if not.
     pub fn check(&self) -> Result<(), Reason> {
         let days = self.values.chunks(DAY).all(|day| present(day) >= DAY_NEEDS);
         let enough = days && present(&self.values) >= WEEK_NEEDS;

@@ -20,7 +20,6 @@ pub enum Purpose {
     Placement = 10,
 }
 
-/// One stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Stream(ChaCha8Rng);
 

@@ -137,9 +137,6 @@ impl World {
     }
 
     /// Runs until `to`.
-    ///
-    /// # Errors
-    /// The first broken promise.
     pub fn run(&mut self, to: Instant) -> Result<(), Violation> {
         loop {
             let (machine, wake) = self.next_wake();

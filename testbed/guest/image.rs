@@ -29,9 +29,7 @@ pub(crate) enum Ready {
 }
 
 /// The image in `cache`, built if it is not there.
-///
-/// # Errors
-/// If it cannot be built although all that is needed is there: the recipe is wrong.
+/// This fails if it cannot be built although all that is needed is there: the recipe is wrong.
 pub(crate) fn ready(cache: &Path) -> anyhow::Result<Ready> {
     let mut hasher = SipHasher13::new();
     for (_, text) in RECIPE {

@@ -103,7 +103,6 @@ impl Plant {
         Ok(Self { shared, stop, thread: Some(thread), chassis_root })
     }
 
-    /// Changes something.
     pub(crate) fn set(&self, change: impl FnOnce(&mut Knobs)) {
         change(&mut lock(&self.shared).knobs);
     }

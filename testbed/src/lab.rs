@@ -71,17 +71,11 @@ pub struct Lab {
 impl Lab {
     /// A running rig with configs for its daemons; none is started. `chassis` is more TOML for the
     /// chassis manager, before its tables.
-    ///
-    /// # Panics
-    /// When anything cannot be set up.
     pub fn new(spec: PlantSpec, chassis: &str) -> Self {
         Self::with(spec, chassis, "")
     }
 
     /// The same, with more TOML for every agent: keys, then tables.
-    ///
-    /// # Panics
-    /// When anything cannot be set up.
     pub fn with(spec: PlantSpec, chassis: &str, agents: &str) -> Self {
         tls::install_provider();
         let folder = Folder::make(None).expect("a temporary folder");
@@ -173,7 +167,6 @@ impl Lab {
         fs::write(self.config("chassis"), chassis).expect("a config");
     }
 
-    /// The rig's tree.
     pub fn tree(&self) -> PathBuf {
         self.folder.path().join("rig")
     }
@@ -183,15 +176,11 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// The config of one daemon.
     pub fn config(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.toml"))
     }
 
     /// Adds top-level keys to the config of one daemon; it takes them when it is started.
-    ///
-    /// # Panics
-    /// When the config cannot be written.
     pub fn configure(&self, name: &str, keys: &str) {
         let path = self.config(name);
         let text = fs::read_to_string(&path).expect("a config");
@@ -204,17 +193,11 @@ impl Lab {
     }
 
     /// Starts one daemon: `"chassis"`, or a server's agent. Its log goes to a file.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn start(&mut self, name: &str) {
         self.start_with(name, &[]);
     }
 
     /// The same, with more in its environment.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn start_with(&mut self, name: &str, env: &[(&str, &str)]) {
         fs::create_dir_all(self.home(name)).expect("a folder");
         let role = if name == "chassis" { "chassis" } else { "agent" };
@@ -236,18 +219,12 @@ impl Lab {
     }
 
     /// Kills one daemon at once (SIGKILL).
-    ///
-    /// # Panics
-    /// When it does not run.
     pub fn kill(&mut self, name: &str) {
         // A process that is dropped is killed.
         drop(self.daemons.remove(name).expect("it runs"));
     }
 
     /// Ends one daemon in order (SIGTERM).
-    ///
-    /// # Panics
-    /// When it does not run, or does not end well.
     pub fn end(&mut self, name: &str) {
         let mut process = self.daemons.remove(name).expect("it runs");
         process.signal(Signal::SIGTERM);
@@ -255,12 +232,10 @@ impl Lab {
         assert!(status.success(), "{name}: {status}\n{}", self.log(name));
     }
 
-    /// What a daemon has logged.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.home(name).join("log")).unwrap_or_default()
     }
 
-    /// The URL of a daemon's path.
     pub fn url(&self, name: &str, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.ports[name])
     }
@@ -270,7 +245,6 @@ impl Lab {
         self.caller.call(request)
     }
 
-    /// A daemon's answer to a GET.
     pub fn get(&self, name: &str, path: &str) -> (u16, String) {
         self.call(|client| client.get(self.url(name, path)))
     }
@@ -281,12 +255,10 @@ impl Lab {
         serde_json::from_str(&text).ok().filter(|_| status == 200)
     }
 
-    /// The chassis manager's status.
     pub fn chassis(&self) -> Option<ChassisStatus> {
         self.status("chassis")
     }
 
-    /// An agent's status.
     pub fn agent(&self, name: &str) -> Option<AgentStatus> {
         self.status(name)
     }
@@ -299,9 +271,6 @@ impl Lab {
     }
 
     /// Re-runs the recording of a daemon that has ended: every output must come out identical.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn replay(&self, name: &str) -> serde_json::Value {
         let folder = self.home(name).join("recording");
         let folder = folder.to_str().expect("a path in UTF-8");
@@ -314,9 +283,6 @@ impl Lab {
     }
 
     /// Ends every daemon as systemd would, the manager first; no agent may leave its journal behind.
-    ///
-    /// # Panics
-    /// When one does, or does not end well.
     pub fn end_all(&mut self) {
         self.end("chassis");
         for name in self.servers() {
@@ -326,9 +292,7 @@ impl Lab {
     }
 
     /// Waits until `done`.
-    ///
-    /// # Panics
-    /// When that does not come within [`PATIENCE`]; says what was waited for, and shows the logs.
+    /// This panics when that does not come within [`PATIENCE`]; says what was waited for, and shows the logs.
     pub fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
@@ -346,9 +310,7 @@ impl Lab {
     }
 
     /// Waits until every such file says what it said `before`, those that end in `except` left out.
-    ///
-    /// # Panics
-    /// When that does not come; names the files that differ.
+    /// This panics when that does not come; names the files that differ.
     pub fn wait_restored(&self, before: &BTreeMap<PathBuf, String>, except: &str) {
         let judged = |path: &PathBuf| {
             let excepted = !except.is_empty() && path.to_string_lossy().ends_with(except);
@@ -372,17 +334,11 @@ impl Lab {
     }
 
     /// Runs `ballast` to its end.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn ballast(args: &[&str]) -> Output {
         Command::new(ballast()).args(args).output().expect("ballast runs")
     }
 
     /// Ends the rig and gives it back, with the truth of its plant.
-    ///
-    /// # Panics
-    /// When the rig has failed.
     pub fn end_rig(&mut self) -> Rig {
         self.stop.store(true, Ordering::Relaxed);
         self.rig.take().expect("the rig runs").join().expect("the rig ends")

@@ -17,7 +17,6 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 /// Between two looks at a process that is ending.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One process of the demo.
 pub struct Process {
     /// What it is, for messages; also the stem of its log file.
     pub name: String,
@@ -55,7 +54,6 @@ impl Process {
         self.ended
     }
 
-    /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -140,7 +138,6 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Every process.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Process> {
         self.chassis.iter_mut().chain(&mut self.agents).chain(&mut self.rig)
     }

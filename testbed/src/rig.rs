@@ -108,9 +108,7 @@ pub struct Rig {
 
 impl Rig {
     /// Makes the tree for `plant` in `dir`, which must be empty or not there yet.
-    ///
-    /// # Errors
-    /// If the folder is in use, or a file cannot be made.
+    /// This fails if the folder is in use, or a file cannot be made.
     pub fn create(dir: &Path, plant: Plant) -> Result<Self, RigError> {
         let publisher = Publisher::create(dir)?;
         tree::create(dir, &plant)?;
@@ -122,7 +120,6 @@ impl Rig {
         Ok(rig)
     }
 
-    /// The plant, as it is now.
     pub fn plant(&self) -> &Plant {
         &self.plant
     }
@@ -133,9 +130,6 @@ impl Rig {
     }
 
     /// One turn: obeys what was written, lets the plant run until `now`, shows what its meters show.
-    ///
-    /// # Errors
-    /// If a file of the tree cannot be read or replaced.
     pub fn turn(&mut self, now: Instant) -> Result<(), RigError> {
         self.actuators.obey(&mut self.plant, &self.publisher)?;
         self.plant.advance(now);
@@ -148,9 +142,6 @@ impl Rig {
     }
 
     /// Runs in wall time until `stop` is set, then writes the final `truth.json`.
-    ///
-    /// # Errors
-    /// If a file of the tree cannot be read or replaced.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<(), RigError> {
         let (start, origin) = (Clock::now(), self.plant.now());
         let mut next = Duration::ZERO;

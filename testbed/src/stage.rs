@@ -70,7 +70,6 @@ pub struct Play<'a> {
     pub scenario: &'a Scenario,
     /// The arguments that make `ballast rig` run that plant.
     pub rig_args: Vec<String>,
-    /// Whether there is a chassis manager.
     pub has_manager: bool,
     /// Whether the agents get their alerts by mutual TLS.
     pub tls: bool,

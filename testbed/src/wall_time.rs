@@ -32,9 +32,7 @@ macro_rules! wall_time {
 }
 
 /// Runs one test of the group, and once more if it fails.
-///
-/// # Panics
-/// When both tries fail, or the locks of the group cannot be taken.
+/// This panics when both tries fail, or the locks of the group cannot be taken.
 pub fn run(name: &str, test: fn()) {
     let folder = build_folder();
     let Err(failure) = first_try(&folder, test) else { return };

@@ -49,7 +49,6 @@ pub(crate) struct LoadArgs {
     pub(super) json: bool,
 }
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     connections: u16,
@@ -225,9 +224,6 @@ async fn client(
 }
 
 /// Asks once.
-///
-/// # Errors
-/// When the answer is not a good one.
 pub(super) async fn ask(stream: &mut TcpStream, request: &[u8], answer: &mut Vec<u8>) -> anyhow::Result<()> {
     stream.write_all(request).await?;
     answer.clear();
@@ -240,9 +236,6 @@ pub(super) async fn ask(stream: &mut TcpStream, request: &[u8], answer: &mut Vec
 }
 
 /// Whether these bytes are a whole answer.
-///
-/// # Errors
-/// When it is not a good one.
 fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
     let Some(head) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return Ok(false);

@@ -37,7 +37,6 @@ const BEGIN_S: i64 = 1_767_571_200;
 /// Minutes that are written at a time.
 const MINUTES: u32 = 60;
 
-/// Arguments of `ballast bench plan`.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     /// Chassis, of three hardware generations
@@ -62,7 +61,6 @@ pub(crate) struct PlanArgs {
     json: bool,
 }
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     chassis: u32,
@@ -120,7 +118,6 @@ impl Measured {
     }
 }
 
-/// Runs the benchmark.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let temporary = tempfile::tempdir().context("a temporary folder")?;
     let folder = args.dir.as_deref().unwrap_or(temporary.path());

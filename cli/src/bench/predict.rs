@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::load::{self, LoadArgs, bench, post};
 use crate::common::terminal::say;
 
-/// Arguments of `ballast bench predict`.
 #[derive(Args, Debug)]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
@@ -19,7 +18,6 @@ pub(crate) struct PredictArgs {
     batch: u16,
 }
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     batch: u16,
@@ -28,7 +26,6 @@ struct Measured {
     load: load::Measured,
 }
 
-/// Runs the benchmark.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let batch = args.batch;
     let load = bench(&args.load, |_| Ok(String::new()), async |_| Ok(()), &[request(batch)])?;

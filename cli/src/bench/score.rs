@@ -22,7 +22,6 @@ const AT_ONCE: u32 = 200;
 /// Different questions.
 const QUESTIONS: u32 = 256;
 
-/// Arguments of `ballast bench score`.
 #[derive(Args, Debug)]
 pub(crate) struct ScoreArgs {
     #[command(flatten)]
@@ -41,7 +40,6 @@ pub(crate) struct ScoreArgs {
     full: u32,
 }
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 struct Measured {
     servers: u32,
@@ -51,7 +49,6 @@ struct Measured {
     load: load::Measured,
 }
 
-/// Runs the benchmark.
 pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     let (top, full_percent, servers) = (args.top, args.full, args.chassis * CHASSIS_HOSTS);
     let hosts = |folder: &Path| {

@@ -84,7 +84,6 @@ impl ColumnArgs {
         self.server_column.as_deref()
     }
 
-    /// The same as a command line.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let name = |value: Option<clap::builder::PossibleValue>| Some(value?.get_name().to_owned());
         [
@@ -99,7 +98,6 @@ impl ColumnArgs {
         .collect()
     }
 
-    /// Reads telemetry.
     pub(crate) fn read(&self, path: &Path) -> anyhow::Result<Trace> {
         let read = || {
             let table = table::open(path, &ProgressBar::hidden())?;

@@ -25,20 +25,15 @@ pub(crate) struct ControlArgs {
 }
 
 impl ControlArgs {
-    /// How the agents throttle.
     pub(crate) fn policy(&self) -> PolicyArg {
         self.policy.unwrap_or(PolicyArg::Stepwise)
     }
 
-    /// What throttling acts on.
     pub(crate) fn actuator(&self) -> ActuatorArg {
         self.actuator.unwrap_or(ActuatorArg::Pstate)
     }
 
     /// All of it, as controllers take it.
-    ///
-    /// # Errors
-    /// When policy and actuator do not go together.
     pub(crate) fn control(&self) -> anyhow::Result<Control> {
         if (self.policy(), self.actuator()) == (PolicyArg::FullServer, ActuatorArg::CpuMax) {
             bail!("--policy full-server caps cores: it needs --actuator pstate");
@@ -74,7 +69,6 @@ pub(crate) enum SharesArg {
 }
 
 impl SharesArg {
-    /// The manager's own.
     pub(crate) const fn shares(self) -> SharePolicy {
         match self {
             Self::Even => SharePolicy::Even,
@@ -98,7 +92,6 @@ pub(crate) enum PolicyArg {
 }
 
 impl PolicyArg {
-    /// The agents' own.
     pub(crate) const fn policy(self) -> Policy {
         match self {
             Self::Stepwise => Policy::Stepwise,
@@ -125,7 +118,6 @@ pub(crate) enum ActuatorArg {
 }
 
 impl ActuatorArg {
-    /// The agents' own.
     pub(crate) const fn actuator(self) -> Actuator {
         match self {
             Self::Pstate => Actuator::Pstate,

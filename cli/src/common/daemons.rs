@@ -33,7 +33,6 @@ impl TlsArgs {
     }
 }
 
-/// A client of daemons.
 pub(crate) fn client(tls: Option<&Tls>, timeout: Duration) -> reqwest::Result<reqwest::Client> {
     let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
     client.tls_info(true).timeout(timeout).build()

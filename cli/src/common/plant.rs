@@ -72,7 +72,6 @@ impl LoadArgs {
         self.quiet_s = self.quiet_s.map(|quiet_s| 2.0 * quiet_s);
     }
 
-    /// The same as a command line.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let mut args = vec![format!("--servers={}", self.servers), format!("--seed={}", self.seed)];
         let mut number = |name: &str, value: Option<f64>| {

@@ -150,12 +150,10 @@ impl Profile {
         Self { version: VERSION, kind, of, made_at, model, fit, meter, machine, points }
     }
 
-    /// The curves.
     pub(crate) fn model(&self) -> PowerModel {
         self.model.into()
     }
 
-    /// Reads and checks a profile.
     pub(crate) fn load(path: &Path) -> anyhow::Result<Self> {
         let what = || format!("profile {}", path.display());
         Self::parse(&std::fs::read_to_string(path).with_context(what)?).with_context(what)
@@ -175,7 +173,6 @@ impl Profile {
         Ok(profile)
     }
 
-    /// As the file has it.
     pub(crate) fn text(&self) -> anyhow::Result<String> {
         let head = "# How a server draws, by ballast profile. ballast plan --profile reads it; [model] is as \
             in agent.toml.\n# Watts at the server's meter; utilisation and frequency are shares of the \

@@ -23,13 +23,11 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// Whether anything was said.
     pub(crate) fn is_told(&self) -> bool {
         let Self { idle_w, full_w, half_idle_w, half_full_w } = self;
         [idle_w, full_w, half_idle_w, half_full_w].iter().any(|w| w.is_some())
     }
 
-    /// As flags, as it was told.
     pub(crate) fn flags(&self) -> String {
         let Self { idle_w, full_w, half_idle_w, half_full_w } = *self;
         let flags = [

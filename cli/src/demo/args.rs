@@ -9,7 +9,6 @@ use crate::common::control::{ControlArgs, PolicyArg};
 use crate::common::numbers::positive;
 use crate::common::plant::LoadArgs;
 
-/// Arguments of `ballast demo`.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// How long the load runs, in seconds of wall time

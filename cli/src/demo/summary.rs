@@ -83,7 +83,6 @@ pub(crate) struct Setting {
     pub(crate) policy: PolicyArg,
     /// What they acted on.
     pub(crate) actuator: ActuatorArg,
-    /// Servers in the chassis.
     pub(crate) servers: usize,
     /// Seed of the load and of the sensors' noise.
     pub(crate) seed: u64,
@@ -201,7 +200,6 @@ impl Summary {
         }
     }
 
-    /// For people.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {

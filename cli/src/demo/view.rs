@@ -65,7 +65,6 @@ impl Progress {
     }
 }
 
-/// Draws it all.
 pub(crate) fn draw(frame: &mut Frame<'_>, live: &Progress) {
     let servers = live.chassis.as_ref().map_or(0, |chassis| chassis.servers.len());
     let rows = u16::try_from(servers).unwrap_or(u16::MAX).saturating_add(3);

@@ -13,7 +13,6 @@ use crate::common::numbers::positive;
 /// Longer batch work than this is a slip.
 const MINUTES_MAX: f64 = 1440.0;
 
-/// What is run.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Runs {
     /// The first seed; the others follow it
@@ -45,7 +44,6 @@ pub(super) struct Runs {
     pub(super) threads: Option<u16>,
 }
 
-/// Where results go.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Results {
     /// Print one JSON object {experiment, options, rows, goals}, alone on stdout
@@ -61,9 +59,6 @@ pub(super) struct Results {
 
 impl Runs {
     /// The server's shape.
-    ///
-    /// # Errors
-    /// When no server draws like that.
     pub(super) fn shape(&self) -> anyhow::Result<Shape> {
         let Self { idle_w, full_w, half_frequency_full_w, .. } = *self;
         let shape = Shape { idle_w, full_w, half_frequency_full_w };
@@ -78,9 +73,7 @@ impl Runs {
     }
 
     /// The seeds, of which there are `usual` where nobody says.
-    ///
-    /// # Errors
-    /// When they do not fit above the first.
+    /// This fails when they do not fit above the first.
     pub(super) fn seeds(&self, usual: usize) -> anyhow::Result<Vec<u64>> {
         seeds(self.seed, self.seeds.map_or(usual as u64, u64::from))
     }
@@ -122,16 +115,12 @@ impl Runs {
         unusual.map(|(flag, value, _)| format!(" --{flag} {value}")).collect()
     }
 
-    /// Runs at a time.
     pub(super) fn threads(&self) -> usize {
         self.threads.map_or_else(|| crate::common::threads::all_cores().get(), usize::from)
     }
 }
 
-/// So many seeds, from the first on.
-///
-/// # Errors
-/// When they do not fit above the first.
+/// So many seeds, from the first on. This fails when they do not fit above the first.
 pub(super) fn seeds(first: u64, count: u64) -> anyhow::Result<Vec<u64>> {
     let end = first.checked_add(count).with_context(|| {
         format!("--seed {first}: allowed is at most {} with {count} seeds", u64::MAX - count)
@@ -166,12 +155,10 @@ pub(super) fn named<T: Copy + Send + Sync + 'static, const N: usize>(
     })
 }
 
-/// Parses a policy.
 pub(super) fn policy() -> impl TypedValueParser<Value = Contender> {
     named(Contender::ALL, Contender::name)
 }
 
-/// Parses a kind of arrivals.
 pub(super) fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
     named(Arrivals::ALL, Arrivals::name)
 }

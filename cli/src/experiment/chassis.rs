@@ -9,7 +9,6 @@ use super::args::{self, Runs, list, or};
 use crate::common::numbers::{positive, share};
 use crate::common::threads::run_all;
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Where VMs are, with commas between [default: all]
@@ -34,7 +33,6 @@ pub(crate) struct Choice {
     batch_share: Option<f64>,
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
     let usual = Options::default();
     let options = Options {

@@ -14,7 +14,6 @@ pub(super) fn folder() -> PathBuf {
     std::env::var_os("BALLAST_DATA").map_or_else(|| "../shared/data".into(), PathBuf::from)
 }
 
-/// Reads a trace.
 pub(super) fn trace(path: &Path) -> anyhow::Result<Trace> {
     ColumnArgs::default().read(path)
 }

@@ -19,7 +19,6 @@ use crate::common::threads::all_cores;
 
 /// Seeds for each thread between two writes of the file that a campaign goes on from.
 const CHUNK: u64 = 10;
-/// Arguments of `ballast experiment faults`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FaultsArgs {
     /// The first seed; every seed is a run of its own
@@ -47,7 +46,6 @@ pub(crate) struct FaultsArgs {
     threads: Option<u16>,
 }
 
-/// Runs it.
 pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
     if args.list {
         let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();

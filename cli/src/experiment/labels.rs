@@ -13,7 +13,6 @@ use crate::common::threads::all_cores;
 /// The data set, under `$BALLAST_DATA`.
 const DATA: &str = "criticality_synthetic/labelled_dev.csv.zst";
 
-/// What is scored.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Labelled weeks, `id,label,u0…u239` [default: the made set under $BALLAST_DATA]

@@ -12,7 +12,6 @@ use clap::Args;
 
 use crate::common::threads::{self, all_cores};
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// How many VMs arrive in the made-up fleet
@@ -42,7 +41,6 @@ impl Default for Choice {
     }
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
     let threads = choice.threads.unwrap_or_else(all_cores).get();
     let seeds: Vec<u64> = (choice.seed..choice.seed + u64::from(choice.seeds)).collect();

@@ -12,7 +12,6 @@ use ballast_planner::Chassis;
 
 pub(crate) use self::choice::Choice;
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
     Chassis { server: choice.server.model(), ..Chassis::default() }.check()?;
     let (mut fleets, missing) = fleets(choice)?;

@@ -11,7 +11,6 @@ use super::args::{Runs, list, named, or};
 use crate::common::numbers::{share, within};
 use crate::common::threads;
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Who predicts, with commas between [default: all]
@@ -46,7 +45,6 @@ fn load(text: &str) -> Result<f64, String> {
     within(text, 0.01, 2.0)
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
     if let Some(minutes) = runs.minutes {
         bail!("--minutes {minutes}: this experiment is measured in --days");

@@ -22,7 +22,6 @@ const DOCUMENT_ARRIVALS: [Arrivals; 3] = [Arrivals::Steady, Arrivals::Bursty, Ar
 const DOCUMENT_SHARES: [f64; 4] = [0.6, 0.4, 0.8, 1.0];
 const DOCUMENT_SERVICES: [f64; 3] = [0.5, 1.0, 5.0];
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Caps on the server's draw, in watts, with commas between [default: 250,240,230,220,210]
@@ -48,7 +47,6 @@ pub(crate) struct Choice {
     service_ms: Vec<f64>,
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
     let usual = Options::default();
     let all: (&[_], &[_], &[_]) = if detail.document {

@@ -9,7 +9,6 @@ use super::args::{self, Runs, list, or};
 use crate::common::numbers::{positive, share, within};
 use crate::common::threads::run_all;
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// The cap on the server's draw, in watts [default: 230]
@@ -46,7 +45,6 @@ fn noise(text: &str) -> Result<f64, String> {
     within(text, 0.0, 0.2)
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
     let usual = Options::default();
     let options = Options {

@@ -17,7 +17,6 @@ use crate::common::server::ServerArgs;
 use crate::common::table::stem;
 use crate::common::threads::{all_cores, run_all};
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// Telemetry of servers or VMs (CSV, also .zst, or Parquet); each file is one data set
@@ -117,7 +116,6 @@ fn shown(file: &Path) -> String {
     }
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
     let options = choice.options()?;
     let mut data = Vec::new();

@@ -9,7 +9,6 @@ use super::args::{self, Runs, list, or};
 use crate::common::numbers::{positive, share, within};
 use crate::common::threads::run_all;
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Caps on the server's draw, in watts, with commas between [default: 250,240,230,220]
@@ -47,7 +46,6 @@ fn service(text: &str) -> Result<f64, String> {
     within(text, 0.05, 1000.0)
 }
 
-/// Runs it.
 pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
     let usual = Options::default();
     let options = Options {

@@ -16,7 +16,6 @@ use super::read::ReadArgs;
 const ACF: f64 = 1.4358;
 const FFT: f64 = 0.3565;
 
-/// Arguments of `ballast label`.
 #[derive(Args, Debug)]
 pub(crate) struct LabelArgs {
     /// CPU use of VMs in percent: CSV, plain or compressed with zstd, and .parquet

@@ -31,7 +31,6 @@ impl Default for Picture {
 }
 
 impl Picture {
-    /// Counts a label.
     pub(super) fn add(&mut self, label: &Label) {
         *self.reasons.entry(label.reason).or_default() += 1;
         self.user_facing += u64::from(label.user_facing);
@@ -41,7 +40,6 @@ impl Picture {
         }
     }
 
-    /// For a terminal.
     pub(super) fn text(&self) -> String {
         let all: u64 = self.reasons.values().sum();
         let mut text = format!("{all} VMs, {} user-facing", self.user_facing);
@@ -70,7 +68,6 @@ impl Picture {
         text
     }
 
-    /// As an SVG file.
     pub(super) fn svg(&self) -> anyhow::Result<String> {
         svg((900, 800), |area| {
             let about = Panel {

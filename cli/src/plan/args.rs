@@ -16,7 +16,6 @@ use super::request::{PlanRequest, ppm};
 use super::verify::VerifyArgs;
 use crate::common::numbers::{positive, share};
 
-/// Arguments of `ballast plan`.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
     /// Draws of chassis (CSV, also .zst, or Parquet): time, chassis, watts and, where there are several, the

@@ -38,7 +38,6 @@ pub(super) struct Curves {
 }
 
 impl CurveArgs {
-    /// Reads the profiles.
     pub(super) fn curves(&self) -> anyhow::Result<Curves> {
         let mut curves = Curves { named: BTreeMap::new(), others: None };
         for given in &self.profile {

@@ -84,7 +84,6 @@ impl Report<'_> {
         }
     }
 
-    /// For people.
     pub(super) fn text(&self) -> anyhow::Result<()> {
         let mut out = io::stdout().lock();
         for answer in self.answers {

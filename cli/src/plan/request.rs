@@ -35,7 +35,6 @@ pub(super) struct Basis {
     pub(super) load: String,
 }
 
-/// A share in parts per million.
 pub(super) fn ppm(share: f64) -> u32 {
     (share * 1e6).round() as u32
 }

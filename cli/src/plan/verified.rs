@@ -30,14 +30,12 @@ pub(super) struct BufferVerdict {
 }
 
 impl Verified {
-    /// Whether the plan was kept.
     pub(super) fn kept(&self) -> bool {
         self.verdict.kept
     }
 }
 
 impl Verified {
-    /// For people.
     pub(super) fn text(&self, out: &mut impl Write) -> std::io::Result<()> {
         let (verdict, m) = (&self.verdict, &self.verdict.measured);
         let kept = |kept: bool| if kept { "kept" } else { "BROKEN" };

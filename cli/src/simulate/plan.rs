@@ -11,11 +11,12 @@ use super::policy::PolicyArg;
 /// Arguments about it.
 #[derive(Args, Debug)]
 pub(super) struct PlanArgs {
-    /// Who stands before placement: `reserve=F` refuses a new batch that would leave less than this share of the
-    /// cluster's cores or memory free; one that has VMs running may scale out into it
+    /// Who stands before placement: `reserve=F` refuses a new batch that would leave less than this share of
+    /// the cluster's cores or memory free; one that has VMs running may scale out into it
     #[arg(long, value_name = "reserve=F", value_parser = admission)]
     admission: Option<Reserve>,
-    /// S seconds after the first arrival drain these hosts: nobody comes, and VMs are moved away one after the other
+    /// S seconds after the first arrival drain these hosts: nobody comes, and VMs are moved away one after
+    /// the other
     #[arg(long, value_name = "S=A-B,C,…", value_parser = at_hosts)]
     drain: Vec<(u64, Hosts)>,
     /// S seconds after the first arrival open them again
@@ -82,7 +83,6 @@ impl PlanArgs {
 }
 
 impl Named {
-    /// For people.
     pub(super) fn line(&self) -> String {
         let Self { policy, from_s, phase } = self;
         format!(
@@ -96,7 +96,6 @@ impl Named {
     }
 }
 
-/// For people.
 pub(super) fn drained_line(drained: &Drained) -> String {
     let Drained { hosts, emptied, longest_s, moved, left, held_core_h } = drained;
     format!(

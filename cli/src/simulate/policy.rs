@@ -17,7 +17,6 @@ pub(super) enum PolicyArg {
 }
 
 impl PolicyArg {
-    /// What it means.
     pub(super) const fn policy(self, alpha: Alpha) -> Policy {
         let (best_fit, power) = match self {
             Self::FirstFit => (0, 0),
@@ -28,7 +27,6 @@ impl PolicyArg {
         Policy { best_fit, power, alpha, anti_affinity: false }
     }
 
-    /// Its name in options and reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::FirstFit => "first-fit",
@@ -38,13 +36,11 @@ impl PolicyArg {
     }
 }
 
-/// From 0 to 1.
 pub(super) fn alpha(text: &str) -> Result<Alpha, String> {
     let alpha = text.parse().ok().and_then(Alpha::new);
     alpha.ok_or_else(|| "a number from 0 to 1 is needed".to_owned())
 }
 
-/// A reason for people.
 pub(super) const fn words(reason: Reason) -> &'static str {
     match reason {
         Reason::Cores => "too few cores",

@@ -24,10 +24,8 @@ pub(super) const COLUMNS: [&str; 10] = [
     "p95_cpu",
 ];
 
-/// Reads VMs; `file` is for messages.
-///
-/// # Errors
-/// By line and column, when a value is none, or impossible, or when two VMs have one name at the same time.
+/// Reads VMs; `file` is for messages. A value that is none or impossible, and two VMs with one name at the
+/// same time, are refused by line and column.
 pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<VmHistory>> {
     let mut table = TableReader::csv(input, file)?;
     let columns = COLUMNS.map(|name| table.column(name));
@@ -125,10 +123,7 @@ pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()>
 }
 
 /// Takes classes from what `ballast label` wrote: columns `id` and `user_facing`. A VM that is not there
-/// keeps its class.
-///
-/// # Errors
-/// By line and column.
+/// keeps its class. An error names line and column.
 pub(super) fn label(vms: &mut [VmHistory], input: impl Read, file: &str) -> anyhow::Result<usize> {
     let mut table = TableReader::csv(input, file)?;
     let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);

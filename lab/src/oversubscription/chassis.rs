@@ -24,9 +24,7 @@ const FACTOR_MAX: f64 = 1_000.0;
 /// One VM, as it was measured: shares of its cores, 0 to 1; NaN is a gap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredVm {
-    /// How many cores it has.
     pub cores: u16,
-    /// Whether people wait for it.
     pub user_facing: bool,
     /// What is planned from.
     pub history: Vec<f32>,
@@ -51,8 +49,8 @@ pub struct Population {
 }
 
 impl Population {
-    /// All of them that have cores and enough readings in either part. What is beyond whole weeks is cut off; a
-    /// part that lacks less than a day of its last week is filled up with gaps.
+    /// All of them that have cores and enough readings in either part. What is beyond whole weeks is cut off;
+    /// a part that lacks less than a day of its last week is filled up with gaps.
     pub fn new(vms: Vec<MeasuredVm>, period_s: u32) -> Self {
         let all = vms.len();
         let week = (WEEK_S / period_s.max(1)) as usize;
@@ -73,17 +71,14 @@ impl Population {
         Self { period_s, left_out: all - vms.len(), vms }
     }
 
-    /// The VMs that chassis are made of.
     pub fn vms(&self) -> &[MeasuredVm] {
         &self.vms
     }
 
-    /// How many VMs were left out.
     pub const fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// How many weeks this part has.
     pub fn weeks(&self, part: Part) -> usize {
         self.vms.first().map_or(0, |vm| vm.part(part).len() / self.week())
     }
@@ -92,8 +87,8 @@ impl Population {
         (WEEK_S / self.period_s) as usize
     }
 
-    /// Deals VMs to `chassis` chassis of this kind, each until the next VM would be too much, and every one to
-    /// the server with the fewest allocated cores. Who does not fit into an empty chassis is left out.
+    /// Deals VMs to `chassis` chassis of this kind, each until the next VM would be too much, and every one
+    /// to the server with the fewest allocated cores. Who does not fit into an empty chassis is left out.
     pub fn pack(&self, seed: u64, chassis: u32, rack: Rack) -> Fleet {
         let shifts = self.weeks(Part::History).max(1);
         let capacity = (f64::from(rack.servers * rack.cores) * rack.alloc) as u32;
@@ -135,7 +130,8 @@ impl Population {
 
     /// What a chassis of these VMs is, from their classes and their P95 in the history, weighted by cores.
     ///
-    /// With a `factor` of utilisation a VM counts with at most all of its cores, and allocated are as many more.
+    /// With a `factor` of utilisation a VM counts with at most all of its cores, and allocated are as many
+    /// more.
     pub fn estimate(&self, fleet: &Fleet, factor: f64, server: PowerModel) -> Chassis {
         let [mut cores, mut busy] = [[0.0; 2]; 2];
         for vm in &self.vms {
@@ -189,9 +185,7 @@ pub fn made_cores(seed: u64, vm: u32) -> u16 {
 /// Chassis of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rack {
-    /// Servers in a chassis.
     pub servers: u32,
-    /// Cores of a server.
     pub cores: u32,
     /// The share of cores that is allocated, at most.
     pub alloc: f64,
@@ -280,7 +274,8 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// What the chassis draw, were all VMs busier by `factor`. A server is never busier than all of its cores.
+    /// What the chassis draw, were all VMs busier by `factor`. A server is never busier than all of its
+    /// cores.
     pub fn draws(&self, server: &PowerModel, factor: f64) -> Vec<Draws> {
         let one = |number| draws_of(number, self.watts(number, server, factor));
         (0..self.chassis.len()).map(one).collect()

@@ -37,9 +37,6 @@ fn stream(seed: u64, of: Chance, number: u32) -> Stream {
 }
 
 /// All readings of some chassis that are there, counted.
-///
-/// # Errors
-/// The resolution must be above 0 W.
 pub fn histogram(chassis: &[Draws], resolution: Watts) -> Result<Histogram, HistogramError> {
     let mut histogram = Histogram::new(resolution)?;
     for draw in chassis.iter().flat_map(Draws::iter) {
@@ -114,7 +111,6 @@ pub struct Judged {
     pub approach: &'static str,
     /// How far the budget is under the provisioned power, in percent of it.
     pub delta_percent: f64,
-    /// What the site saves.
     pub savings_usd: f64,
     #[serde(rename = "budget_w")]
     pub budget: Watts,

@@ -1,9 +1,9 @@
 //! Whole weeks, resampled: how far an answer would move had the weeks been others.
 
-/// Seconds of a week.
 pub const WEEK_S: u32 = 7 * 24 * 3600;
 
-/// So many draws of `weeks` weeks out of themselves, with replacement (Efron's bootstrap, by blocks of a week).
+/// So many draws of `weeks` weeks out of themselves, with replacement (Efron's bootstrap, by blocks of a
+/// week).
 pub fn resampled(seed: u64, weeks: usize, replicates: u32) -> Vec<Vec<usize>> {
     let one = |replicate: u32| {
         let mut chance = super::stream(seed, super::Chance::Weeks, replicate);

@@ -10,7 +10,6 @@ const WIDTH: u32 = 1200;
 /// How a figure draws itself.
 type Draw = Box<dyn Fn(&Area<'_>) -> Drawn>;
 
-/// One figure of an experiment.
 pub struct Figure {
     /// Its file in the documents' folder, without the ending.
     pub name: String,
@@ -23,18 +22,12 @@ pub struct Figure {
 
 impl Figure {
     /// The figure as an SVG file.
-    ///
-    /// # Errors
-    /// When it cannot be drawn.
     pub fn svg(&self) -> anyhow::Result<String> {
         svg((WIDTH, self.height), |area| (self.draw)(area))
     }
 }
 
 /// All figures in one SVG file, one below the other.
-///
-/// # Errors
-/// When one of them cannot be drawn.
 pub fn stacked(figures: &[&Figure]) -> anyhow::Result<String> {
     let height = figures.iter().map(|figure| figure.height).sum();
     svg((WIDTH, height), |root| {

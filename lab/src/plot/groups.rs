@@ -50,7 +50,6 @@ const CUT: f64 = 2.0;
 const NAMES_HEIGHT: i32 = 36;
 
 impl Groups {
-    /// Draws the panel.
     pub(crate) fn draw(&self, area: &Area<'_>) -> Drawn {
         let (low, high) = self.range();
         let groups = self.names.len().max(1) as f64;

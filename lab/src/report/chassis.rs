@@ -13,9 +13,6 @@ use crate::plot::groups::{Groups, Mark, Point, Series};
 const PANEL: u32 = 380;
 
 /// The report on these rows; `command` makes it again.
-///
-/// # Errors
-/// When options or rows are no JSON.
 pub fn report(
     options: &Options,
     rows: &[ChassisResult],

@@ -33,9 +33,7 @@ fn end(name: &str) -> String {
 }
 
 /// The document with this section instead of its old one, or in its place by `ORDER`.
-///
-/// # Errors
-/// When the section's markers do not pair.
+/// This fails when the section's markers do not pair.
 pub fn with_section(document: &str, name: &str, section: &str) -> anyhow::Result<String> {
     let (begin, end) = (begin(name), end(name));
     let block = format!("{begin}\n{}\n\n{end}", section.trim());

@@ -128,9 +128,6 @@ impl Campaign {
     }
 
     /// For programs: the broken runs are the rows.
-    ///
-    /// # Errors
-    /// When the campaign is no JSON.
     pub fn json(&self) -> anyhow::Result<Value> {
         let mut all = serde_json::to_value(self)?;
         all["experiment"] = "faults".into();

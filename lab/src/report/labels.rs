@@ -27,9 +27,6 @@ pub struct MethodRow {
 
 /// The report on these rows: of how many weeks, how many of them user-facing, and whether thresholds come
 /// from other weeks.
-///
-/// # Errors
-/// When the rows are no JSON.
 pub fn report(
     rows: &[MethodRow],
     (weeks, user_facing): (usize, usize),

@@ -31,9 +31,6 @@ pub struct Fleets {
 }
 
 /// The report on these rows; `command` makes it again.
-///
-/// # Errors
-/// When the rows are no JSON.
 pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) -> anyhow::Result<Report> {
     let missing = rows.iter().all(|row| row.seed.is_some());
     let mut parts = vec![Part::Words(words(fleets.vms, fleets.days))];

@@ -29,7 +29,6 @@ pub struct Settings {
     pub replay_chassis: u32,
     /// The seed of everything that is drawn.
     pub seed: u64,
-    /// What a server draws.
     pub server: PowerModel,
 }
 
@@ -54,9 +53,6 @@ struct ApproachRow<'a> {
 }
 
 /// The report on these fleets; `missing` is the data that is not there; `command` makes the report again.
-///
-/// # Errors
-/// When the rows are no JSON.
 pub fn report(
     settings: &Settings,
     fleets: &[Fleet],

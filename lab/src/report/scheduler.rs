@@ -32,9 +32,6 @@ pub struct More {
 }
 
 /// The report on these rows, measured under the budget `budget_w`; `command` makes it again.
-///
-/// # Errors
-/// When options or rows are no JSON.
 pub fn report(
     options: &Options,
     budget_w: f64,
@@ -171,7 +168,6 @@ fn goals(rows: &[SchedulerResult]) -> Vec<Goal> {
     ]
 }
 
-/// The colour of an arm.
 const fn colour(arm: Arm) -> RGBColor {
     match arm {
         Arm::None => GREY,

@@ -68,9 +68,6 @@ pub struct Loads {
 
 /// The report on these sets, of which the first is the base case; `traces` are Figure 4's, where figures are
 /// drawn; `command` makes the report again.
-///
-/// # Errors
-/// When options or rows are no JSON.
 pub fn report(
     base: &Options,
     loads: &Loads,

@@ -14,9 +14,6 @@ const CHANGES_MAX: f64 = 60.0;
 const MAP: u32 = 300;
 
 /// The report on these rows; `command` makes it again.
-///
-/// # Errors
-/// When options or rows are no JSON.
 pub fn report(
     options: &Options,
     rows: &[StabilityResult],

@@ -21,13 +21,11 @@ impl TextTable {
         Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new(), words }
     }
 
-    /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.head.len());
         self.rows.push(cells);
     }
 
-    /// For a terminal.
     pub fn text(&self) -> String {
         let mut builder = Builder::default();
         builder.push_record(&self.head);
@@ -41,7 +39,6 @@ impl TextTable {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// For a document.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         let mut line = |cells: &[String]| {

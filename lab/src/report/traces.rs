@@ -12,9 +12,6 @@ use super::{Part, Report, maybe, percent};
 use crate::traces::{Options, TraceResult};
 
 /// The report on these rows of the data sets `names`; `command` makes it again.
-///
-/// # Errors
-/// When options or rows are no JSON.
 pub fn report(
     options: &Options,
     names: &[String],

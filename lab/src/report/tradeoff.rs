@@ -21,9 +21,6 @@ const OWN_MARGIN: f64 = 0.02;
 const PREDICTIVE: &str = Contender::Predictive.name();
 
 /// The report on these rows; `command` makes it again.
-///
-/// # Errors
-/// When options or rows are no JSON.
 pub fn report(
     options: &Options,
     rows: &[TradeoffResult],

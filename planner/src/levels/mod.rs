@@ -124,9 +124,7 @@ pub struct Levels {
 
 impl Levels {
     /// Plans every level. `generations` holds every generation that has readings.
-    ///
-    /// # Errors
-    /// Where topology and telemetry do not fit together, or a breaker cannot be kept.
+    /// This fails where topology and telemetry do not fit together, or a breaker cannot be kept.
     pub fn plan(
         topology: &Topology,
         readings: &Readings,
@@ -188,8 +186,8 @@ impl Need {
         Self { lowest: self.lowest + other.lowest, planned: self.planned + other.planned }
     }
 
-    /// Its part of `given`, which is less than `all` parts need: what all can be held to, and an even share of what is
-    /// left over that. Rounded down to whole steps.
+    /// Its part of `given`, which is less than `all` parts need: what all can be held to, and an even share
+    /// of what is left over that. Rounded down to whole steps.
     fn part(self, given: Watts, all: Self, step: Watts) -> Watts {
         let over = |w: Watts, lowest: Watts| i128::from((w - lowest).milli());
         let (left, planned) = (over(given, all.lowest), over(all.planned, all.lowest).max(1));

@@ -59,9 +59,6 @@ pub struct Topology {
 
 impl Topology {
     /// Puts nodes in order.
-    ///
-    /// # Errors
-    /// Names the node and the key, or the chassis.
     pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         if nodes.is_empty() {
             return Err(TopologyError::Empty);

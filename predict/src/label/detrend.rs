@@ -36,9 +36,7 @@ pub struct Series {
 
 impl Series {
     /// De-trends and normalises a week (III-B, step 1).
-    ///
-    /// # Errors
-    /// `TooManyGaps`, or `Flat` if the de-trended series never changes.
+    /// The answer is `Flat` if the de-trended series never changes.
     pub fn new(week: &Week, first_day: FirstDay) -> Result<Self, Reason> {
         week.check()?;
         let (mut values, first) = scaled(week, first_day);

@@ -56,9 +56,7 @@ pub struct Learnt {
 impl Learnt {
     /// Learns from weeks' features and whether each is user-facing. The same rows and seed give the same
     /// answers, with however many threads.
-    ///
-    /// # Errors
-    /// If a class has too few weeks, or the rows make no table.
+    /// This fails if a class has too few weeks, or the rows make no table.
     pub fn train(
         rows: &[Vec<f32>],
         truth: &[bool],
@@ -104,9 +102,6 @@ impl Learnt {
     }
 
     /// How likely a week is user-facing, 0 to 1.
-    ///
-    /// # Errors
-    /// `TooManyGaps` or `Flat`.
     pub fn score(&self, week: &Week) -> Result<f64, Reason> {
         Ok(self.score_features(&features(week)?))
     }
@@ -124,10 +119,8 @@ impl Learnt {
 
 /// Scores of weeks by models that did not learn from them, in the weeks' order.
 ///
-/// The weeks of each class are dealt into [`FOLDS`] parts, and what was learnt from the other parts scores one.
-///
-/// # Errors
-/// Like [`Learnt::train`].
+/// The weeks of each class are dealt into [`FOLDS`] parts, and what was learnt from the other parts scores
+/// one.
 pub fn out_of_fold(
     rows: &[Vec<f32>],
     truth: &[bool],

@@ -20,9 +20,6 @@ const PERIODS: [usize; 7] = [24, 16, 12, 8, 6, 4, 1];
 const LAGS: [usize; 14] = [1, 2, 4, 6, 8, 12, 16, 24, 32, 36, 40, 48, 72, 96];
 
 /// The features of a week, in a fixed order; NaN where one has no value.
-///
-/// # Errors
-/// `TooManyGaps` or `Flat`.
 pub fn features(week: &Week) -> Result<Vec<f32>, Reason> {
     let series = Series::new(week, FirstDay::Own)?;
     let x = week.values();
@@ -127,7 +124,8 @@ fn correlation(values: &[f64; HALF_HOURS], lag: usize) -> f64 {
     pearson(values[..HALF_HOURS - lag].iter().copied().zip(values[lag..].iter().copied()), 24)
 }
 
-/// The lag from 4 to 60 hours with the highest peak of the autocorrelation, and how high it is beside 24 hours.
+/// The lag from 4 to 60 hours with the highest peak of the autocorrelation, and how high it is beside 24
+/// hours.
 fn best_lag(out: &mut Vec<f64>, values: &[f64; HALF_HOURS]) {
     let r: Vec<f64> = (0..=121).map(|lag| if lag == 0 { 1.0 } else { correlation(values, lag) }).collect();
     let peak = |lag: usize| r[lag] >= r[lag - 1] && r[lag] >= r[lag + 1];

@@ -24,8 +24,8 @@ pub struct PatternOptions {
     pub threshold: f64,
     /// What the first day is divided by.
     pub first_day: FirstDay,
-    /// Whether a series that 12 hours explain as well as a day is not user-facing. It rejects periods of 6 and
-    /// 12 hours, which Compare8 takes for daily.
+    /// Whether a series that 12 hours explain as well as a day is not user-facing. It rejects periods of 6
+    /// and 12 hours, which Compare8 takes for daily.
     pub guard12: bool,
     /// Whether a series that never changes counts as user-facing.
     pub flat_user_facing: bool,
@@ -44,12 +44,10 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// A labeller with these options.
     pub fn new(options: PatternOptions) -> Self {
         Self { options }
     }
 
-    /// Labels one week.
     pub fn label(&self, week: &Week) -> Label {
         match Compare::of(week, self.options.first_day) {
             Ok(compare) => self.decide(compare),
@@ -89,9 +87,6 @@ pub struct Compare {
 
 impl Compare {
     /// Compares the templates of a week.
-    ///
-    /// # Errors
-    /// `TooManyGaps` or `Flat`.
     pub fn of(week: &Week, first_day: FirstDay) -> Result<Self, Reason> {
         Ok(Self::of_series(&Series::new(week, first_day)?))
     }

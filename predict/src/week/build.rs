@@ -7,7 +7,6 @@ use thiserror::Error;
 use super::{Calendar, DAY, DAYS, HALF_HOURS, Week, usable};
 use crate::label::Reason;
 
-/// Seconds of a half hour.
 const HALF_HOUR_S: u32 = 1800;
 
 /// A period that does not divide half an hour.
@@ -47,10 +46,7 @@ struct Sum {
 }
 
 impl HalfHours {
-    /// For samples that are `period_s` apart.
-    ///
-    /// # Errors
-    /// If the period does not divide 30 minutes.
+    /// For samples that are `period_s` apart. This fails if the period does not divide 30 minutes.
     pub fn new(period_s: u32) -> Result<Self, UnknownPeriod> {
         if period_s == 0 || !HALF_HOUR_S.is_multiple_of(period_s) {
             return Err(UnknownPeriod(period_s));
@@ -80,11 +76,9 @@ impl HalfHours {
         self.days.keys().copied()
     }
 
-    /// The chosen week, by the calendar's working days. The working day before it is its warm-up.
-    ///
-    /// # Errors
-    /// `TooShort` if fewer than five working days lie between the first and the last sample, `TooManyGaps` if
-    /// no five of them have enough.
+    /// The chosen week, by the calendar's working days. The working day before it is its warm-up. The answer
+    /// is `TooShort` if fewer than five working days lie between the first and the last sample, `TooManyGaps`
+    /// if no five of them have enough.
     pub fn week(&self, choice: Choice, calendar: &Calendar) -> Result<Week, Reason> {
         let (Some(first), Some(last)) = (self.days().next(), self.days().next_back()) else {
             return Err(Reason::TooShort);

@@ -18,7 +18,6 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
 
             /// Its name on the command line and in reports.

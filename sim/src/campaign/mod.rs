@@ -60,7 +60,6 @@ impl Case {
         draw::case(seed, only)
     }
 
-    /// Everything that makes the run.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }

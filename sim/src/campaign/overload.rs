@@ -15,7 +15,6 @@ use crate::world::{Extent, FaultPlan, Outcome, Promise, Restrictions, Violation,
 pub struct Overload {
     /// Of the faults and of all other chance.
     pub seed: u64,
-    /// Servers in the chassis.
     pub servers: usize,
     /// Faults, some of them at the same time.
     pub faults: usize,
@@ -46,7 +45,6 @@ impl Overload {
         Self { seed, servers, faults, policy, actuator, shares }
     }
 
-    /// Everything that makes the run.
     pub fn scenario(&self) -> Scenario {
         let plant = overloaded(self.servers, 1.0, FALLS.as_secs_f64());
         let extent = Extent { servers: self.servers, supplies: plant.supplies.len() };
@@ -61,17 +59,11 @@ impl Overload {
     }
 
     /// Runs it: nothing may be broken while things go wrong, and everything must be given back after.
-    ///
-    /// # Errors
-    /// The first broken promise.
     pub fn run(&self) -> Result<Outcome, Violation> {
         Self::judge(self.scenario())
     }
 
     /// The same of a scenario that was changed.
-    ///
-    /// # Errors
-    /// The first broken promise.
     pub fn judge(scenario: Scenario) -> Result<Outcome, Violation> {
         let seed = scenario.seed;
         let mut left = LeftBehind::default();

@@ -99,9 +99,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// Reads a trace, which may be compressed with zstd; `name` is for messages.
-    ///
-    /// # Errors
-    /// Names the first record that is none: cut short, not a number, negative, or there twice.
+    /// The error names the first record that is none: cut short, not a number, negative, or there twice.
     pub fn read<'r>(reader: impl Read + 'r, name: &str) -> Result<Self, ArrivalsError> {
         let fail = |line| {
             let file = name.to_owned();
@@ -246,8 +244,8 @@ fn line(record: &ByteRecord) -> u64 {
     record.position().map_or(0, csv::Position::line)
 }
 
-/// A number of digits with an optional point, in units of 10^-`decimals`; what is finer is rounded up, so that no VM
-/// shrinks. `None` for anything else: signs, exponents, NaN, no digit at all.
+/// A number of digits with an optional point, in units of 10^-`decimals`; what is finer is rounded up, so
+/// that no VM shrinks. `None` for anything else: signs, exponents, NaN, no digit at all.
 fn fixed(text: &[u8], decimals: u32) -> Option<u64> {
     let (mut value, mut left, mut point, mut digits) = (0u64, decimals, false, false);
     let mut more = false;

@@ -40,11 +40,11 @@ pub struct ClusterVm {
     pub cores: u16,
     /// How long it lives, in milliseconds.
     pub lifetime_ms: u64,
-    /// Who it works for.
     pub class: VmClass,
     /// The 95th percentile of its CPU utilisation.
     pub p95: Utilisation,
-    /// What chance has in store for those who predict it, each uniform in 0..1. It is the same for all of them.
+    /// What chance has in store for those who predict it, each uniform in 0..1. It is the same for all of
+    /// them.
     pub luck: [f64; 4],
 }
 
@@ -72,8 +72,9 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// So many days of deployments that come at random times (Poisson), as often as takes the share `load` of `cores` on average.
-    /// Residents are who is left of a past of the same kind, so that nothing has to settle.
+    /// So many days of deployments that come at random times (Poisson), as often as takes the share `load` of
+    /// `cores` on average. Residents are who is left of a past of the same kind, so that nothing has to
+    /// settle.
     pub fn generate(seed: u64, cores: u32, load: f64, days: u16) -> Self {
         let mut chance = Stream::new(seed, Purpose::Cluster, 0, 0);
         let vm_core_hours = mean(&CORES.map(|(share, cores)| (share, f64::from(cores))))
@@ -133,7 +134,6 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<ClusterVm> {
     (0..count).map(vm).collect()
 }
 
-/// A VM's cores.
 pub fn made_cores(chance: &mut Stream) -> u16 {
     CORES[pick(chance, &CORES.map(|(share, _)| share))].1
 }

@@ -16,8 +16,9 @@ const CLASS_RECALL: [f64; 2] = [0.99, 0.69];
 const CLASS_ACCURACY: f64 = 0.98;
 /// Share of predictions of the P95 that are confident.
 const P95_CONFIDENT: f64 = 0.73;
-/// Of confident predictions of a quarter (row): which quarter is told. The diagonal is the table's recall; the rest was
-/// filled so that precision (87, 76, 81, 83 %) and accuracy (84 %) come out as well, nearer quarters more often.
+/// Of confident predictions of a quarter (row): which quarter is told. The diagonal is the table's recall;
+/// the rest was filled so that precision (87, 76, 81, 83 %) and accuracy (84 %) come out as well, nearer
+/// quarters more often.
 const P95_GUESSED: [[f64; 4]; 4] = [
     [0.93, 0.0397, 0.0126, 0.0177],
     [0.3067, 0.61, 0.0466, 0.0367],
@@ -43,7 +44,6 @@ impl Arm {
     /// All of them, in the order of reports.
     pub const ALL: [Self; 4] = [Self::None, Self::Model, Self::Oracle, Self::CriticalityOnly];
 
-    /// Its name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -70,7 +70,8 @@ impl Arm {
 pub enum Class {
     /// Nothing is known: every VM counts as user-facing.
     Unknown,
-    /// As right as the paper's model is of each class (recall); one that is not confident counts as user-facing.
+    /// As right as the paper's model is of each class (recall); one that is not confident counts as
+    /// user-facing.
     Model,
     /// As right as the paper's model is of all VMs together (accuracy), of either class alike.
     Accuracy,
@@ -103,7 +104,6 @@ pub enum Quarter {
 /// What a scheduler is told of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prediction {
-    /// Who they work for.
     pub class: Class,
     /// How busy they will be.
     pub p95: P95,
@@ -112,7 +112,6 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// What is told of this VM.
     pub fn request(self, vm: &ClusterVm) -> VmRequest {
         let class = match self.class {
             Class::Unknown => VmClass::UserFacing,

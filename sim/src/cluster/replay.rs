@@ -24,12 +24,12 @@ use outcome::Means;
 pub use outcome::{Drained, Outcome, Phase, Reason};
 pub use plan::{Action, Moving, Plan};
 
-/// How to play a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReplayOptions {
     /// How long after the first arrival VMs still come, inclusive, in milliseconds; all where `None`.
     pub until_ms: Option<u64>,
-    /// How often the trace is laid over itself, each time with fresh ids. At equal times the first copy comes first.
+    /// How often the trace is laid over itself, each time with fresh ids. At equal times the first copy comes
+    /// first.
     pub repeat: u32,
     /// The VMs of a batch are placed all or none. They are taken together where the first of them stands.
     pub atomic_batches: bool,
@@ -67,11 +67,10 @@ struct Run<'a, D> {
 
 /// Plays the trace. `decided` is told every VM's id and host, in the order of decisions.
 ///
-/// A trace knows neither class nor utilisation: every VM counts as user-facing at 100 %. Where the scheduler has admissions,
-/// they decide on a whole batch when the first of its VMs is due; it is a scale-out where VMs of it are running.
-///
-/// # Errors
-/// Names the record of a VM that no host could ever hold, copies whose ids do not fit, and actions that cannot be done.
+/// A trace knows neither class nor utilisation: every VM counts as user-facing at 100 %. Where the scheduler
+/// has admissions, they decide on a whole batch when the first of its VMs is due; it is a scale-out where VMs
+/// of it are running. The error names the record of a VM that no host could ever hold, copies whose ids do
+/// not fit, and actions that cannot be done.
 pub fn replay<D: FnMut(u64, Option<HostId>)>(
     arrivals: &Arrivals,
     scheduler: &mut Scheduler,

@@ -22,7 +22,6 @@ pub struct Site {
     pub chassis: u32,
     pub servers: u32,
     pub cores: u16,
-    /// What a server draws.
     pub model: PowerModel,
     /// The share of cores that is allocated on average, were nothing refused.
     pub load: f64,
@@ -33,7 +32,6 @@ pub struct Site {
 /// A scheduler to look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// What it is told.
     pub prediction: Prediction,
     /// The weight of the chassis score.
     pub alpha: Alpha,
@@ -48,7 +46,6 @@ pub struct Month {
     pub requests: u64,
     /// Those that were refused, by reason.
     pub failures: BTreeMap<Reason, u64>,
-    /// The share of servers without a VM.
     pub empty_server_ratio: f64,
     /// Standard deviation of κ over chassis.
     pub chassis_score_std: f64,
@@ -58,15 +55,14 @@ pub struct Month {
     pub capped_hours: u64,
     /// Hours of user-facing cores on servers whose own limit is needed then.
     pub user_facing_throttled_core_h: f64,
-    /// What the low-priority cores of a server can shed, in watts: the 10th percentile over the hours of all servers that have
-    /// a VM.
+    /// What the low-priority cores of a server can shed, in watts: the 10th percentile over the hours of all
+    /// servers that have a VM.
     pub sheddable_w_p10: f64,
     /// What every chassis draws in every hour, in watts.
     pub draws_w: Vec<f64>,
 }
 
 impl Month {
-    /// The share of requests that was refused.
     pub fn failure_rate(&self) -> f64 {
         self.failures.values().sum::<u64>() as f64 / self.requests.max(1) as f64
     }
@@ -234,7 +230,6 @@ fn as_it_is(vm: &ClusterVm) -> VmRequest {
     VmRequest { class: vm.class, p95: vm.p95, ..VmRequest::new(vm.id, vm.resources()) }
 }
 
-/// The standard deviation of all of them.
 fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
     standard_deviation(values).unwrap_or(0.0)
 }

@@ -32,7 +32,6 @@ pub struct DemoOptions<'a> {
     /// What the truth is judged against. The built-in load does not depend on it; a trace's automatic
     /// scale does.
     pub budget: Watts,
-    /// The seed of the built-in load.
     pub seed: u64,
     /// Whether the plant's own hardware caps act.
     pub hardware_caps: bool,

@@ -17,7 +17,6 @@ const PACK: usize = 6;
 /// One line drives the same VM on this many servers: a deployment is spread over servers, and its VMs
 /// follow the same users.
 const SPREAD: usize = 4;
-/// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 /// No queue is offered more than this, so that its latency stays finite.
 const QUEUE_LOAD: f64 = 0.6;

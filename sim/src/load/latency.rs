@@ -33,7 +33,6 @@ fn edge(index: usize) -> f64 {
 }
 
 impl Latencies {
-    /// Takes one latency, in seconds.
     pub(crate) fn add(&mut self, seconds: f64) {
         if self.buckets.is_empty() {
             self.buckets = vec![0; ((OCTAVES - BITS + 1) << BITS) as usize];
@@ -69,7 +68,6 @@ impl Latencies {
         None
     }
 
-    /// The 95th percentile in milliseconds.
     pub fn p95_ms(&self) -> Option<f64> {
         self.quantile_ms(0.95)
     }

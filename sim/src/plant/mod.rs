@@ -270,7 +270,6 @@ impl Plant {
         }
     }
 
-    /// Seconds since the current step began.
     fn since_step_s(&self) -> f64 {
         self.now.since(at_step(self.step)).as_secs_f64()
     }
@@ -368,14 +367,12 @@ impl Plant {
 
 /// Instruments: what real hardware would show. Asking for what does not exist gives zeros.
 impl Plant {
-    /// A server's own power meter.
     pub fn server_meter(&self, server: usize) -> MeterReading {
         let (watts, refreshed_at) =
             self.meters.get(server).map_or((Watts::ZERO, Instant::ZERO), Sensor::reading);
         MeterReading { watts, refreshed_at }
     }
 
-    /// A power supply's own meter.
     pub fn supply_meter(&self, supply: usize) -> SupplyReading {
         self.supplies.reading(supply).unwrap_or(SupplyReading {
             state: SupplyState::Failed,

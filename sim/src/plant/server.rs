@@ -26,7 +26,6 @@ const RAPL_TAU_S: f64 = 0.25;
 /// That of a slot limit, which goes through the BMC.
 const SLOT_TAU_S: f64 = 0.5;
 
-/// One core.
 #[derive(Clone, Copy, Debug)]
 struct CoreState {
     package: usize,
@@ -38,7 +37,6 @@ struct CoreState {
     capped: Speed,
 }
 
-/// One package.
 #[derive(Clone, Debug)]
 struct Package {
     /// What its cores may draw beside its idle power, before the regulators' loss.

@@ -49,7 +49,6 @@ impl PlantSpec {
     }
 }
 
-/// One server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerSpec {
     pub id: ServerId,
@@ -58,7 +57,6 @@ pub struct ServerSpec {
     /// CPU packages; the cores are spread over them evenly, in order.
     pub sockets: u16,
     pub cores: Vec<Core>,
-    /// The VMs on it.
     pub vms: Vec<VmLoad>,
 }
 
@@ -66,7 +64,6 @@ pub struct ServerSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmLoad {
     pub id: VmId,
-    /// Who it works for.
     pub class: VmClass,
     /// Lower is throttled first; for the agent, the plant does not look at it.
     pub throttle_order: u8,
@@ -90,7 +87,6 @@ pub enum Load {
     Profile(Profile),
 }
 
-/// One power supply.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SupplySpec {
     /// What it can draw from its feed, at most.

@@ -7,7 +7,6 @@ use super::sensor::Sensor;
 use super::{STEP_S, SensorSpec, SupplySpec};
 use crate::rng::{Purpose, Stream};
 
-/// How a power supply is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupplyState {
@@ -42,7 +41,6 @@ struct Supply {
     meters: Option<(Sensor, Sensor)>,
 }
 
-/// All power supplies of the chassis.
 #[derive(Clone, Debug)]
 pub(super) struct Supplies {
     all: Vec<Supply>,

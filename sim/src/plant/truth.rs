@@ -58,7 +58,6 @@ impl Mean {
 /// What really happened since the start.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Truth {
-    /// Seconds since the start.
     pub elapsed_s: f64,
     /// The budget it is judged against.
     pub budget_w: Watts,
@@ -68,7 +67,6 @@ pub struct Truth {
     pub mean_power_w: Watts,
     /// The longest unbroken stretch above the budget, in seconds.
     pub over_budget_s_max: f64,
-    /// All time above the budget, in seconds.
     pub over_budget_s_total: f64,
     /// Core-seconds that cores of user-facing VMs were held below their highest frequency.
     pub user_facing_throttled_core_s: ByCause,
@@ -89,7 +87,6 @@ pub struct Truth {
 pub struct VmTruth {
     pub server: ServerId,
     pub vm: VmId,
-    /// Who it works for.
     pub class: VmClass,
     pub cpu_s: f64,
     /// Core-seconds that its cores were held below their highest frequency.
@@ -120,7 +117,6 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Adds one step that has passed.
     pub(super) fn add(&mut self, power_w: f64, budget_w: f64, engaged: bool, ratio: f64) {
         self.steps += 1;
         self.energy_j += power_w * super::STEP_S;
@@ -136,7 +132,6 @@ impl Sums {
         self.batch_ratio += ratio;
     }
 
-    /// What was drawn since the start.
     pub(super) fn energy_j(&self) -> f64 {
         self.energy_j
     }

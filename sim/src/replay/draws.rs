@@ -86,11 +86,8 @@ impl RecordedDraws {
         }
     }
 
-    /// Takes the files of one manager, oldest first.
-    ///
-    /// # Errors
-    /// If a file cannot be read, is of another machine than a chassis manager, or a line is damaged that is
-    /// not the last one before a crash.
+    /// Takes the files of one manager, oldest first. This fails if a file cannot be read, is of another
+    /// machine than a chassis manager, or a line is damaged that is not the last one before a crash.
     pub fn take<R: BufRead>(&mut self, parts: Vec<Part<R>>) -> Result<(), RecordingError> {
         let mut lines = Lines::new(parts);
         let mut run: Option<ManagerRun> = None;
@@ -226,8 +223,8 @@ mod tests {
 
     const S: fn(u64) -> Instant = |s| Instant::from_millis(1000 * s);
 
-    /// The starts of a manager that is down from 45 to 58 s, each as a file's text. The chassis draws 350 W, from
-    /// 80 s on 430 W, with a budget of 420 W.
+    /// The starts of a manager that is down from 45 to 58 s, each as a file's text. The chassis draws 350 W,
+    /// from 80 s on 430 W, with a budget of 420 W.
     fn starts(unix_ms: Option<i64>) -> Vec<Vec<u8>> {
         let spec = recorded_plant(&[(0.0, 350), (80.0, 430)], 420);
         let mut scenario = Scenario::new(spec, Policy::Stepwise, 1, Duration::from_secs(100));

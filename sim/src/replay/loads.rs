@@ -39,7 +39,6 @@ pub struct Playback {
     pub length_s: Option<f64>,
     /// Every value is multiplied by this.
     pub scale: f64,
-    /// What a server draws.
     pub model: PowerModel,
 }
 
@@ -98,9 +97,6 @@ const WHOLE: usize = 8;
 
 impl Loads {
     /// Cuts the loads out of `trace`.
-    ///
-    /// # Errors
-    /// If an option is out of range.
     pub fn cut(trace: &Trace, playback: &Playback) -> Result<Self, TelemetryError> {
         check(trace, playback)?;
         let watts = trace.series.iter().any(|s| s.unit == Unit::Watts);
@@ -137,7 +133,6 @@ impl Loads {
         Ok(Self { meaning, servers, length, clamped, gaps, implausible_values, model, profiles })
     }
 
-    /// How many series are played.
     pub fn series(&self) -> usize {
         self.profiles.len()
     }

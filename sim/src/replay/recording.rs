@@ -111,11 +111,8 @@ impl Recorded for ballast_chassis_core::Chassis {
     }
 }
 
-/// Replays the recording of whichever machine its first header names.
-///
-/// # Errors
-/// If there is nothing to replay, a file cannot be read, or a line is damaged that is not the last
-/// one before a crash.
+/// Replays the recording of whichever machine its first header names. This fails if there is nothing to
+/// replay, a file cannot be read, or a line is damaged that is not the last one before a crash.
 pub fn replay<R: BufRead>(parts: Vec<Part<R>>) -> Result<RecordingReport, RecordingError> {
     #[derive(Deserialize)]
     struct Named {

@@ -41,7 +41,6 @@ impl TelemetryError {
     }
 }
 
-/// How to replay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// What is played, and on what.
@@ -60,12 +59,9 @@ pub struct TelemetryReport {
     pub telemetry: String,
     /// What one series was taken for.
     pub series_are: Meaning,
-    /// Series that were played.
     pub series_used: usize,
     pub policy: &'static str,
-    /// What throttling acted on.
     pub actuator: &'static str,
-    /// How the budget was split.
     pub shares: &'static str,
     pub seed: u64,
     pub budget_w: f64,
@@ -78,7 +74,6 @@ pub struct TelemetryReport {
     pub mean_power_w: f64,
     /// Longest stretch above the budget.
     pub over_budget_s_max: f64,
-    /// All time above the budget.
     pub over_budget_s_total: f64,
     pub capping_events: u64,
     /// Seconds in which some agent was told `emergency`.
@@ -163,14 +158,11 @@ impl<F: FnMut(Duration)> Probe for Seconds<F> {
     }
 }
 
-/// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Telemetry {
     /// Builds the chassis for this trace.
-    ///
-    /// # Errors
-    /// If an option is out of range, or the budget is under what the idle chassis draws.
+    /// This fails if an option is out of range, or the budget is under what the idle chassis draws.
     pub fn new(trace: &Trace, options: &Options) -> Result<Self, TelemetryError> {
         let Options { budget, control, seed, .. } = *options;
         if budget <= Watts::ZERO {
@@ -202,9 +194,6 @@ impl Telemetry {
     }
 
     /// Runs it. `progress` is told every second of virtual time how much is done.
-    ///
-    /// # Errors
-    /// When a controller breaks its promise.
     pub fn run(self, progress: impl FnMut(Duration)) -> Result<TelemetryReport, TelemetryError> {
         let mut seconds = Seconds {
             uncapped: Uncapped::new(&self.scenario.plant, self.scenario.length),

@@ -13,7 +13,6 @@ use crate::plant::PlantSpec;
 pub struct Control {
     /// How the agents throttle. With `none`, the plant's hardware caps are to be off too.
     pub policy: Policy,
-    /// What throttling acts on.
     pub actuator: Actuator,
     /// How the budget is split; `None` for the manager's default, or the paper's.
     pub shares: Option<SharePolicy>,

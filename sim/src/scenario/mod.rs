@@ -68,7 +68,6 @@ pub struct Scenario {
     pub ledger: chassis::Ledger,
     /// One agent for every server, in the plant's order.
     pub agents: Vec<agent::Params>,
-    /// How long things take.
     pub timing: Timing,
     pub faults: FaultPlan,
     /// When an operator sets the budget, and to what; `None` goes back to the configured one.
@@ -80,7 +79,6 @@ pub struct Scenario {
     pub checks: Checks,
     /// Keep every input and output: for tests, it takes memory.
     pub record: bool,
-    /// How long the run is.
     pub length: Duration,
     /// Points of the curve; 0 for none.
     pub points: usize,
@@ -88,9 +86,6 @@ pub struct Scenario {
 
 impl Scenario {
     /// Default controllers for this plant, no faults, everything watched.
-    ///
-    /// # Panics
-    /// Never: the ids are constants.
     pub fn new(plant: PlantSpec, policy: agent::Policy, seed: u64, length: Duration) -> Self {
         let id = |text: &str| ballast_types::ChassisId::new(text).expect("a valid constant");
         let chassis_id = id("chassis");

@@ -61,9 +61,6 @@ impl Run {
     }
 
     /// Goes on to the scenario's end, or until a probe has seen enough.
-    ///
-    /// # Errors
-    /// The first broken promise.
     fn finish(&mut self, probes: &mut [&mut dyn Probe]) -> Result<(), Violation> {
         let mut looks = vec![self.now(); probes.len()];
         while self.now() < self.end {
@@ -100,7 +97,6 @@ impl Run {
         }
     }
 
-    /// The current instant.
     pub fn now(&self) -> Instant {
         self.plant().now()
     }
@@ -131,7 +127,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// What really happened.
     pub fn truth(&self) -> &Truth {
         self.run.plant().truth()
     }
@@ -152,9 +147,6 @@ impl Report {
     }
 
     /// The report of a run in which nothing was broken.
-    ///
-    /// # Errors
-    /// The broken promise.
     pub fn kept(self) -> Result<Self, Violation> {
         match self.violation {
             None => Ok(self),

@@ -28,7 +28,6 @@ const NEAR: &str = "a time before the year 5000 (see --time-unit)";
 /// One cell, as its file holds it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell<'a> {
-    /// A null.
     Null,
     /// A whole number.
     Integer(i64),
@@ -84,13 +83,9 @@ impl fmt::Display for Cell<'_> {
 /// What a number of a time column counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// Seconds.
     Seconds,
-    /// Milliseconds.
     Milliseconds,
-    /// Microseconds.
     Microseconds,
-    /// Nanoseconds.
     Nanoseconds,
 }
 
@@ -156,9 +151,7 @@ impl Times {
     }
 
     /// A time in milliseconds since 1970. `date` reads what is no number.
-    ///
-    /// # Errors
-    /// What is needed instead.
+    /// The error says what is needed instead.
     pub fn read(
         &mut self,
         cell: &Cell<'_>,
@@ -193,10 +186,7 @@ impl Times {
         near(ms)
     }
 
-    /// The same of a whole number.
-    ///
-    /// # Errors
-    /// What is needed instead.
+    /// The same of a whole number. The error says what is needed instead.
     pub fn whole(&mut self, number: i64) -> Result<i64, Cow<'static, str>> {
         let unit = self.unit.unwrap_or(TimeUnit::of(number as f64));
         self.keep(Kind::Number(unit))?;
@@ -245,8 +235,8 @@ pub(super) enum Judged {
 }
 
 impl Unit {
-    /// Watts are plausible from 0 to 1e6, percent from -20 to 200, of which those outside 0 to 100 are clamped;
-    /// shares are the same divided by 100.
+    /// Watts are plausible from 0 to 1e6, percent from -20 to 200, of which those outside 0 to 100 are
+    /// clamped; shares are the same divided by 100.
     pub(super) fn judge(self, value: f64) -> Judged {
         let (low, high, top) = match self {
             Self::Watts => (0.0, WATTS_MAX, WATTS_MAX),

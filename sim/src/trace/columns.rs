@@ -125,9 +125,7 @@ fn unit_of(name: &str) -> Option<Unit> {
 
 impl Layout {
     /// Finds the layout by the header's names, and by what is told.
-    ///
-    /// # Errors
-    /// If a column is told that is not there, or one is needed that has no usual name.
+    /// This fails if a column is told that is not there, or one is needed that has no usual name.
     pub fn of(table: &TableReader<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
         let names: Vec<String> = table.headers().iter().map(|name| plain(name)).collect();
         let find = |told: &Option<String>, usual: &[&str]| match told {

@@ -121,7 +121,6 @@ pub struct Report {
 }
 
 impl Trace {
-    /// How many seconds it covers.
     pub fn span_s(&self) -> f64 {
         self.period_s * self.series.first().map_or(0, |s| s.values.len()) as f64
     }

@@ -23,16 +23,12 @@ pub struct Samples<'r> {
 
 impl<'r> Samples<'r> {
     /// Finds the columns.
-    ///
-    /// # Errors
-    /// If they are not clear.
     pub fn new(table: TableReader<'r>, options: &ReadOptions) -> Result<Self, TraceError> {
         let layout = Layout::of(&table, options)?;
         let unit = options.time_unit.or(layout.time_unit(&table));
         Ok(Self { table, layout, times: Times::new(unit), rows: 0 })
     }
 
-    /// Where the cells stand.
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -48,17 +44,11 @@ impl<'r> Samples<'r> {
     }
 
     /// Goes to the next row: its time, in milliseconds. Without a time column rows are 300 s apart.
-    ///
-    /// # Errors
-    /// If the row cannot be read, or its time is none.
     pub fn advance(&mut self) -> Result<Option<i64>, TraceError> {
         self.advance_by(rfc_3339)
     }
 
     /// The same; `date` reads times that are no numbers.
-    ///
-    /// # Errors
-    /// The same.
     pub fn advance_by(&mut self, date: impl Fn(&str) -> Option<i64>) -> Result<Option<i64>, TraceError> {
         if !self.table.advance()? {
             return Ok(None);
@@ -73,15 +63,11 @@ impl<'r> Samples<'r> {
     }
 
     /// The number in a value column; NaN where it is missing.
-    ///
-    /// # Errors
-    /// If it is no finite number.
     pub fn number(&self, column: usize) -> Result<f64, TraceError> {
         self.table.number(column, VALUE)
     }
 }
 
-/// Reads a whole table.
 pub(super) fn read(table: TableReader<'_>, options: &ReadOptions) -> Result<Trace, TraceError> {
     let mut samples = Samples::new(table, options)?;
     let trace = match samples.layout.clone() {
@@ -188,18 +174,13 @@ impl Report {
 
 impl Trace {
     /// Reads a trace in CSV; `name` is for messages.
-    ///
-    /// # Errors
-    /// As [`Trace::from_table`].
     pub fn read(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Self, TraceError> {
         Self::from_table(TableReader::csv(reader, name)?, options)
     }
 
-    /// Reads a trace from a table of any kind.
-    ///
-    /// # Errors
-    /// If the columns are not clear, a cell is no number or time, a row is ragged, most values are implausible,
-    /// more than 1 % of the rows are out of order or repeated, or nothing is left.
+    /// Reads a trace from a table of any kind. This fails if the columns are not clear, a cell is no number
+    /// or time, a row is ragged, most values are implausible, more than 1 % of the rows are out of order or
+    /// repeated, or nothing is left.
     pub fn from_table(table: TableReader<'_>, options: &ReadOptions) -> Result<Self, TraceError> {
         read(table, options)
     }

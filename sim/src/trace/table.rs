@@ -20,9 +20,6 @@ pub const PARQUET: [u8; 4] = *b"PAR1";
 const ROW_BYTES: u64 = 1 << 20;
 
 /// The text of a file that may be compressed with zstd: that is seen by its first bytes.
-///
-/// # Errors
-/// When it cannot be read, or not be unpacked.
 pub fn text<'r>(mut reader: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let mut magic = Vec::with_capacity(4);
     reader.by_ref().take(4).read_to_end(&mut magic)?;
@@ -43,9 +40,7 @@ pub fn text<'r>(mut reader: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
 /// The rows of one kind of file.
 pub trait Rows {
     /// Goes to the next row; `false` after the last.
-    ///
-    /// # Errors
-    /// When it cannot be read. `InvalidData` is an error of the row itself.
+    /// This fails when it cannot be read. `InvalidData` is an error of the row itself.
     fn advance(&mut self) -> io::Result<bool>;
 
     /// A cell of the current row.
@@ -69,9 +64,6 @@ impl<'r> TableReader<'r> {
     }
 
     /// A table in CSV, plain or compressed by zstd.
-    ///
-    /// # Errors
-    /// When it cannot be read, or has no header.
     pub fn csv(reader: impl Read + 'r, file: &str) -> Result<Self, TraceError> {
         let io = |error| TraceError::Io { file: file.to_owned(), error };
         let (rows, headers) = CsvRows::open(text(reader).map_err(io)?).map_err(io)?;
@@ -81,20 +73,15 @@ impl<'r> TableReader<'r> {
         Ok(Self::new(file, headers, Box::new(rows)))
     }
 
-    /// What it is read from.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The columns' names.
     pub fn headers(&self) -> &[String] {
         &self.headers
     }
 
-    /// The column of that name.
-    ///
-    /// # Errors
-    /// When there is none, or more than one.
+    /// The column of that name. None, and more than one, are errors.
     pub fn column(&self, name: &str) -> Result<usize, TraceError> {
         let mut found = self.headers.iter().enumerate().filter(|(_, header)| *header == name);
         let problem = match (found.next(), found.next()) {
@@ -118,9 +105,6 @@ impl<'r> TableReader<'r> {
     }
 
     /// Goes to the next row; `false` after the last.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn advance(&mut self) -> Result<bool, TraceError> {
         self.rows.advance().map_err(|error| {
             let file = self.file.clone();
@@ -131,7 +115,6 @@ impl<'r> TableReader<'r> {
         })
     }
 
-    /// A cell of the current row.
     pub fn cell(&self, column: usize) -> Cell<'_> {
         self.rows.cell(column)
     }
@@ -145,17 +128,11 @@ impl<'r> TableReader<'r> {
     }
 
     /// A number; NaN where it is missing.
-    ///
-    /// # Errors
-    /// When it is no finite number.
     pub fn number(&self, column: usize, allowed: &str) -> Result<f64, TraceError> {
         self.cell(column).number().ok_or_else(|| self.refuse(column, allowed))
     }
 
     /// A whole number.
-    ///
-    /// # Errors
-    /// When it is none.
     pub fn integer(&self, column: usize, allowed: &str) -> Result<i64, TraceError> {
         let number = self.number(column, allowed)?;
         // Seconds and counts are far below 2^53, where floating point is exact.
@@ -180,7 +157,6 @@ impl<'r> TableReader<'r> {
     }
 }
 
-/// Rows of CSV.
 struct CsvRows<'r> {
     reader: csv::Reader<Limited<Box<dyn Read + 'r>>>,
     record: ByteRecord,

@@ -45,9 +45,7 @@ pub struct Measured {
     pub batch_throttled_core_s: f64,
     /// The same of user-facing VMs' cores.
     pub user_facing_throttled_core_s: f64,
-    /// All time above the budget.
     pub over_budget_s: f64,
-    /// The longest stretch above the budget.
     pub over_budget_s_max: f64,
     /// Seconds in which hardware held a core down.
     pub hardware_s: f64,
@@ -110,7 +108,6 @@ impl Measured {
         self.hardware_s += other.hardware_s;
     }
 
-    /// All events.
     pub const fn events(&self) -> u64 {
         self.events_user_facing + self.events_batch
     }

@@ -99,7 +99,6 @@ impl Draws {
         self.milli.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.milli.is_empty()
     }
@@ -126,14 +125,11 @@ pub enum Demand {
     Closed,
 }
 
-/// How to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Options {
     /// Of all chance: meters, latencies, imbalance.
     pub seed: u64,
-    /// How the chassis manager splits the budget.
     pub shares: SharePolicy,
-    /// What slowed VMs do.
     pub demand: Demand,
     /// Repeatability of every meter: the standard deviation of a reading's own error, in millionths. An
     /// error that stays is in the telemetry as it is in the control. (2,500)

@@ -32,9 +32,7 @@ const CALM_PPM: u32 = 900_000;
 /// threshold (98 % of the budget) until the draw is below that again and nothing is restricted any more.
 /// Everything else is uncapped: no reading reaches the threshold. The same seed gives the same result, and
 /// a chassis's does not depend on others.
-///
-/// # Errors
-/// When a controller does not let go of its timer, which none does.
+/// This fails when a controller does not let go of its timer, which none does.
 pub fn replay(
     draws: &Draws,
     planned: &Planned,
@@ -85,7 +83,6 @@ fn threshold(budget: Watts, options: &Options) -> Watts {
     Watts::from_f64(alert.as_f64() / most).unwrap_or(alert) - ROUNDING
 }
 
-/// A seed for `unit` of a chassis.
 fn seed(options: &Options, name: &str, unit: u64) -> u64 {
     let mut hash = SipHasher13::new();
     hash.write_u64(options.seed.to_le());

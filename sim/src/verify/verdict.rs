@@ -30,7 +30,6 @@ pub enum What {
 }
 
 impl What {
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::EventsRate => "units with capping, share at most",
@@ -41,7 +40,6 @@ impl What {
         }
     }
 
-    /// In a word or two.
     pub const fn short(self) -> &'static str {
         match self {
             Self::EventsRate => "events",
@@ -143,7 +141,6 @@ impl Verdict {
         })
     }
 
-    /// The promises that were broken.
     pub fn broken(&self) -> impl Iterator<Item = &Promise> {
         self.promises.iter().filter(|promise| !promise.kept)
     }

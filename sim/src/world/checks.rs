@@ -30,7 +30,6 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// Its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Breaker => "breaker",
@@ -59,7 +58,6 @@ pub enum Excuse {
 }
 
 impl Excuse {
-    /// Its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TooFast => "too_fast",

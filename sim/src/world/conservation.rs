@@ -53,7 +53,6 @@ struct Lasting {
     wasted: u32,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Conservation {
     servers: Vec<Lasting>,

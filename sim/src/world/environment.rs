@@ -26,7 +26,6 @@ use crate::scenario::Scenario;
 /// No two clocks are further apart.
 const CLOCKS_APART: Duration = Duration::from_secs(100_000);
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) now: Instant,
@@ -177,19 +176,16 @@ impl Environment {
         network.send(post, message, alert);
     }
 
-    /// The sender will wait in vain.
     pub(crate) fn unanswered(&mut self, message: Envelope) {
         let (network, post) = self.post();
         network.unanswered(post, message);
     }
 
-    /// Nobody listens at the other end.
     pub(crate) fn refused(&mut self, message: Envelope) {
         let (network, post) = self.post();
         network.refused(post, message);
     }
 
-    /// Carries an agent's answer back.
     pub(crate) fn answer(&mut self, message: Envelope, answer: chassis::Answer) {
         let (network, post) = self.post();
         network.answer(post, message, answer);
@@ -307,7 +303,6 @@ impl Environment {
         self.plant.keep_busy(server, Some(0.0));
     }
 
-    /// An agent's tape, if there is one.
     pub(crate) fn tape(&mut self, server: usize) -> Option<&mut AgentTape> {
         self.hosts[server].tape.as_mut()
     }

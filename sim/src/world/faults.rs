@@ -270,7 +270,6 @@ impl Default for Active {
 }
 
 impl Active {
-    /// Takes a fault in.
     pub(crate) fn begin(&mut self, fault: Fault) {
         self.on.push(fault);
         self.refresh();
@@ -358,7 +357,6 @@ impl Active {
         bias.unwrap_or(0)
     }
 
-    /// Whether this fault is on.
     #[inline]
     pub(crate) fn has(&self, fault: Fault) -> bool {
         !self.on.is_empty() && self.on.contains(&fault)

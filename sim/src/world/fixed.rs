@@ -7,7 +7,6 @@ use ballast_types::{ChassisId, Epoch, Seq, Watts};
 /// Longer than any two messages are apart, so that the lease never ends.
 const VALID_FOR_MS: u64 = 2000;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct FixedCap {
     chassis_id: ChassisId,

@@ -16,7 +16,6 @@ use crate::plant::{MeterReading, ServerSpec};
 /// A meter that shows the same for this many reads is called frozen.
 const FROZEN_AFTER: u32 = 15;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: ServerId,

@@ -10,7 +10,6 @@ use crate::plant::PlantSpec;
 /// An operator's lower budget counts for the oracles so long after it was accepted.
 const BUDGET_AFTER: Duration = Duration::from_secs(5);
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Limit {
     highest: Watts,

@@ -12,7 +12,6 @@ use super::faults::{Active, Disorder, Fault};
 use super::queue::Queue;
 use super::timing::Timing;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) chance: Chance,
@@ -44,7 +43,6 @@ impl Network {
         }
     }
 
-    /// Takes a message.
     pub(crate) fn send(&mut self, post: Post<'_>, message: Envelope, alert: Alert) {
         self.alerts_sent += 1;
         let disorder = post.active.disorder;

@@ -26,7 +26,6 @@ const RULED_FOR: Duration = Duration::from_secs(3);
 /// a BMC, and its regulator. The meters' refresh and lag come on top.
 const REACTION: Duration = Duration::from_millis(2200);
 
-/// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Hardware can take every core at least down to this share of its highest frequency.
@@ -43,7 +42,6 @@ pub(crate) struct Moment<'a> {
     pub(crate) is_emergency: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Observer {
     seed: u64,
@@ -229,7 +227,6 @@ impl Observer {
         }
     }
 
-    /// The calm phase begins.
     pub(crate) fn quiet_begins(&mut self) {
         self.changed();
         self.is_quiet = true;

@@ -58,7 +58,6 @@ pub struct Restrictions {
 
 /// What there is to see.
 impl World {
-    /// The current instant.
     pub fn now(&self) -> Instant {
         self.environment.now
     }
@@ -68,12 +67,10 @@ impl World {
         &self.environment.plant
     }
 
-    /// What really happened.
     pub fn truth(&self) -> &Truth {
         self.environment.plant.truth()
     }
 
-    /// What it has come to so far.
     pub fn outcome(&self) -> Outcome {
         let Environment { managers, network, observer, .. } = &self.environment;
         let Observer { tally, breaker, capping_events, outputs, hash, conservation, .. } = observer;
@@ -111,12 +108,10 @@ impl World {
         self.agents.get(server)?.as_ref().map(|agent| agent.status(now))
     }
 
-    /// The curve so far.
     pub fn curve(&self) -> &[Bucket] {
         self.environment.observer.tally.buckets()
     }
 
-    /// What is still restricted.
     pub fn restrictions(&self) -> Restrictions {
         let hosts = &self.environment.hosts;
         Restrictions {

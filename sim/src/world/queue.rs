@@ -32,12 +32,10 @@ impl<T> Queue<T> {
         self.heap.push(Reverse((at, self.scheduled, slot)));
     }
 
-    /// When the next event comes.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _, _))| *at)
     }
 
-    /// Takes the next event.
     pub(crate) fn take(&mut self) -> Option<(Instant, T)> {
         let Reverse((at, _, slot)) = self.heap.pop()?;
         let event = self.slots[slot as usize].take()?;

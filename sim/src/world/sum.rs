@@ -148,7 +148,6 @@ impl SumRule {
         self.held[server].out_of_band = cap;
     }
 
-    /// An agent starts.
     pub(crate) fn agent_starts(&mut self, now: Instant, server: usize) {
         let held = &mut self.held[server];
         let known = held.cap.or(held.fallback);
@@ -158,12 +157,10 @@ impl SumRule {
         held.alive = true;
     }
 
-    /// An agent is killed.
     pub(crate) fn agent_dies(&mut self, server: usize) {
         self.held[server].alive = false;
     }
 
-    /// An agent obeyed a message.
     pub(crate) fn agent_obeyed(&mut self, server: usize) {
         self.held[server].before = None;
     }
@@ -179,7 +176,6 @@ impl SumRule {
         held.alive && held.cap.is_none() && held.fallback.is_none()
     }
 
-    /// A manager starts.
     pub(crate) fn manager_starts(&mut self) {
         self.holds_from = None;
         self.manager_alive = true;
@@ -240,8 +236,8 @@ impl SumRule {
         ))
     }
 
-    /// Takes what was drawn in the last 100 ms under a limit, in watts, and what servers have last reported of
-    /// it. What is wrong, if servers have drawn more than their caps for long and nobody paid for it.
+    /// Takes what was drawn in the last 100 ms under a limit, in watts, and what servers have last reported
+    /// of it. What is wrong, if servers have drawn more than their caps for long and nobody paid for it.
     pub(crate) fn overdrawn(
         &mut self,
         now: Instant,
@@ -317,7 +313,8 @@ impl SumRule {
 }
 
 impl Held {
-    /// What it counts with by its cap. A manager that reaches it tells it anew within two leases of a restart.
+    /// What it counts with by its cap. A manager that reaches it tells it anew within two leases of a
+    /// restart.
     fn counts(&self, now: Instant, even: Watts, two_leases: Duration, manager: Manager) -> Watts {
         let recent = self.before.filter(|b| !manager.alive || now <= b.at + two_leases);
         let beyond_reach = self.before.filter(|_| !manager.reaches);

@@ -59,9 +59,6 @@ impl<P, S, I: Clone, O> Tape<P, S, I, O> {
 
 impl<P: Serialize, S: Serialize, I: Serialize, O: Serialize> TapedInstance<P, S, I, O> {
     /// Writes it as one file of a recording.
-    ///
-    /// # Errors
-    /// When `out` does not take it.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         serde_json::to_writer(&mut out, &self.header)?;
         out.write_all(b"\n")?;

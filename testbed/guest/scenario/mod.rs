@@ -10,7 +10,6 @@ mod recovery;
 use crate::guest::Guest;
 use crate::report::Notes;
 
-/// One scenario.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,

@@ -14,7 +14,6 @@ use super::server::Server;
 
 /// The account that is let in.
 pub const USERNAME: &str = "ballast";
-/// Its password.
 pub const PASSWORD: &str = "hush";
 const CHASSIS: &str = "/redfish/v1/Chassis/1";
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
@@ -32,7 +31,6 @@ pub enum Generation {
 
 /// What the BMC is and has: tests read it, and change it while it serves.
 pub struct Model {
-    /// Which resources there are.
     pub generation: Generation,
     /// `PowerConsumedWatts`, and `PowerWatts.Reading` of the newer generation.
     pub power: Value,
@@ -248,17 +246,11 @@ pub struct MockBmc {
 
 impl MockBmc {
     /// Starts one on a free port.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn start(model: Model) -> Self {
         Self::wired(model, |_| {})
     }
 
     /// The same, in front of something that obeys the limit.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn wired(model: Model, obey: impl Fn(Option<f64>) + Send + Sync + 'static) -> Self {
         let model = Arc::new(Mutex::new(model));
         let state: (Shared, Obey) = (Arc::clone(&model), Arc::new(obey));
@@ -267,7 +259,6 @@ impl MockBmc {
         Self { model, server }
     }
 
-    /// Where it serves.
     pub fn url(&self) -> String {
         self.server.url()
     }

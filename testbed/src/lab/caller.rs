@@ -9,9 +9,6 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 /// A client that calls its bodies JSON, as the daemons ask it to.
-///
-/// # Panics
-/// When it cannot be made.
 pub fn json_client(client: ClientBuilder) -> Client {
     let json = (header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     let client = client.default_headers(HeaderMap::from_iter([json]));
@@ -23,9 +20,6 @@ pub struct Caller(Runtime, Client);
 
 impl Caller {
     /// A new one.
-    ///
-    /// # Panics
-    /// When it cannot be made.
     pub fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Self(runtime.expect("a runtime"), json_client(tls::http_client(None)))
@@ -46,15 +40,11 @@ impl Caller {
         self.call(|client| client.get(url))
     }
 
-    /// The answer to a POST.
     pub fn post(&self, url: &str, body: &Value) -> (u16, String) {
         self.send("POST", url, body)
     }
 
     /// The answer to any method.
-    ///
-    /// # Panics
-    /// When that is none.
     pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         self.call(|client| {

@@ -39,9 +39,6 @@ pub struct Model {
 }
 
 /// A recorded file of `tests/kubernetes`.
-///
-/// # Panics
-/// When there is none.
 pub fn recorded(name: &str) -> String {
     let path = format!("{}/../tests/kubernetes/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(path).expect("a recorded file")
@@ -56,9 +53,6 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// Starts one with the recorded lists.
-    ///
-    /// # Panics
-    /// When it cannot.
     pub fn start() -> Self {
         let model = Shared::default();
         for (kind, pages) in
@@ -75,9 +69,6 @@ impl ApiServer {
     }
 
     /// What it has.
-    ///
-    /// # Panics
-    /// When a test has failed while it held this.
     pub fn model(&self) -> MutexGuard<'_, Model> {
         lock(&self.model)
     }

@@ -21,9 +21,6 @@ use tempfile::TempDir;
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/machines");
 
 /// The kinds that there are, in alphabetical order.
-///
-/// # Panics
-/// When the folder cannot be read.
 pub fn kinds() -> Vec<String> {
     let entries = fs::read_dir(DIR).expect("tests/machines").flatten();
     let names = entries.map(|entry| entry.file_name().into_string().expect("a plain name"));
@@ -33,9 +30,6 @@ pub fn kinds() -> Vec<String> {
 }
 
 /// A machine as a folder, gone when dropped.
-///
-/// # Panics
-/// When there is no such kind, or a line of it is wrong.
 pub fn unpack(kind: &str) -> TempDir {
     let text = fs::read_to_string(format!("{DIR}/{kind}.txt")).expect(kind);
     let dir = tempfile::tempdir().expect("a temporary folder");

@@ -22,9 +22,6 @@ use super::{PATIENCE, ballast};
 use crate::processes::Process;
 
 /// A model file of a small made fleet. Another seed gives another model.
-///
-/// # Panics
-/// When that cannot be learnt.
 pub fn model(seed: u64) -> Vec<u8> {
     let options = fleet::Options { seed, vms: 6_000, ..fleet::Options::default() };
     let vms = fleet::make(&options).vms;
@@ -42,9 +39,6 @@ pub struct PlaceLab {
 
 impl PlaceLab {
     /// Starts one, with more TOML after `[predict]`, and waits until it answers.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn start(predict: &str) -> Self {
         tls::install_provider();
         let dir = tempfile::tempdir().expect("a temporary folder");
@@ -66,18 +60,12 @@ impl PlaceLab {
     }
 
     /// Starts it again once it has ended, and waits until it answers.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn restart(&mut self) {
         self.daemon = daemon(&self.dir);
         self.wait("it answers again", |lab| lab.get("/healthz").0 == 200);
     }
 
     /// Starts it again, and waits until it has refused that.
-    ///
-    /// # Panics
-    /// When it does not end.
     #[must_use]
     pub fn refused_restart(&mut self) -> ExitStatus {
         self.daemon = daemon(&self.dir);
@@ -85,25 +73,18 @@ impl PlaceLab {
     }
 
     /// Kills it, whatever it does.
-    ///
-    /// # Panics
-    /// When it does not end.
     pub fn kill(&mut self) {
         self.daemon.signal(Signal::SIGKILL);
         self.daemon.wait().expect("an end");
     }
 
     /// The answer to a call.
-    ///
-    /// # Panics
-    /// When it is neither empty nor JSON.
     pub fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let (status, text) = self.caller.send(method, &self.url(path), body);
         let empty = text.is_empty().then_some(Value::Null);
         (status, empty.unwrap_or_else(|| serde_json::from_str(&text).expect("JSON")))
     }
 
-    /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
@@ -119,18 +100,12 @@ impl PlaceLab {
     }
 
     /// The answer to a question.
-    ///
-    /// # Panics
-    /// When there is none.
     pub fn predict(&self, question: &Value) -> (u16, Value) {
         let (status, text) = self.caller.post(&self.url("/v1/predict"), question);
         (status, serde_json::from_str(&text).expect("JSON"))
     }
 
     /// What it says of itself.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn status(&self) -> PlaceStatus {
         serde_json::from_str(&self.get("/v1/status").1).expect("a status")
     }
@@ -141,9 +116,6 @@ impl PlaceLab {
     }
 
     /// Replaces the model's file in one step, as `ballast train` does.
-    ///
-    /// # Panics
-    /// When that fails.
     pub fn put(&self, bytes: &[u8]) {
         let next = self.path("model.next");
         fs::write(&next, bytes).expect("a file");
@@ -156,31 +128,21 @@ impl PlaceLab {
     }
 
     /// Sends it a signal.
-    ///
-    /// # Panics
-    /// When it does not run.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).expect("a signal");
     }
 
     /// Ends it in order (SIGTERM), and says how it ended.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn end(&mut self) -> ExitStatus {
         self.signal(Signal::SIGTERM);
         self.daemon.wait().expect("an end")
     }
 
-    /// What it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Waits until `done`.
-    ///
-    /// # Panics
-    /// When that does not come within [`PATIENCE`].
+    /// Waits until `done`. This panics when that does not come within [`PATIENCE`].
     pub fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {

@@ -14,7 +14,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves these routes.
     pub(crate) fn start(routes: Router) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a listener");
@@ -35,7 +34,6 @@ impl Server {
         Self { address, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where it serves.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -28,9 +28,6 @@ pub struct Site {
 
 impl Site {
     /// One whose files go to `name` in the laboratory's folder.
-    ///
-    /// # Panics
-    /// When anything cannot be made.
     pub fn new(lab: &Lab, name: &str) -> Self {
         let (authority, ca) = Authority::new(365 * DAY).expect("an authority");
         let dir = lab.home(name);
@@ -39,18 +36,12 @@ impl Site {
     }
 
     /// A certificate of `roles`.
-    ///
-    /// # Panics
-    /// When it cannot be made.
     pub fn issue(&self, roles: &[&str], days: u32) -> Pair {
         let roles: Vec<_> = roles.iter().map(|uri| role(uri)).collect();
         self.authority.issue(&roles, &[SECRET.into()], DAY * days).expect("a pair")
     }
 
     /// One that has expired.
-    ///
-    /// # Panics
-    /// When it cannot be made.
     pub fn issue_expired(&self, uri: &str) -> Pair {
         self.authority.issue_expired(&role(uri)).expect("a pair")
     }
@@ -62,9 +53,6 @@ impl Site {
     }
 
     /// Writes a pair, and whom its owner shall trust.
-    ///
-    /// # Panics
-    /// When that fails.
     pub fn put(&self, name: &str, pair: &Pair, ca: &str) -> TlsConfig {
         let files = self.files(name);
         fs::write(&files.ca, ca).expect("a file");
@@ -73,18 +61,12 @@ impl Site {
     }
 
     /// A client that shows this pair, trusts this site, and speaks with any daemon.
-    ///
-    /// # Panics
-    /// When it cannot be made.
     pub fn client(&self, pair: &Pair) -> Client {
         let tls = self.open("client", pair);
         json_client(tls::http_client(Some((&tls, Peer::Daemon))))
     }
 
     /// The same, from an address of its own, as another machine's.
-    ///
-    /// # Panics
-    /// When it cannot be made.
     pub fn client_from(&self, address: [u8; 4], pair: &Pair) -> Client {
         let tls = self.open("client", pair);
         let client = tls::http_client(Some((&tls, Peer::Daemon)));
@@ -96,9 +78,6 @@ impl Site {
     }
 
     /// A client that shows nothing.
-    ///
-    /// # Panics
-    /// When it cannot be made.
     pub fn nobody(&self) -> Client {
         let ca = reqwest::Certificate::from_pem(self.ca.as_bytes()).expect("a certificate");
         Client::builder().no_proxy().tls_certs_only([ca]).build().expect("a client")
@@ -119,9 +98,6 @@ pub fn role_of(name: &str) -> String {
 
 impl Lab {
     /// One whose chassis manager speaks with its agents by mutual TLS; plain HTTP stays for reading.
-    ///
-    /// # Panics
-    /// When anything cannot be set up.
     pub fn secure(spec: PlantSpec, chassis: &str) -> (Self, Site) {
         let lab = Self::new(spec, chassis);
         let site = Site::new(&lab, "certs");
@@ -146,7 +122,6 @@ impl Lab {
         (lab, site)
     }
 
-    /// Every daemon's name.
     pub fn daemons(&self) -> Vec<String> {
         self.servers().into_iter().chain(["chassis".into()]).collect()
     }

@@ -26,7 +26,6 @@ struct ServerNow<'a> {
     frequency_ratio: f64,
 }
 
-/// The snapshot as text.
 pub(crate) fn json(plant: &Plant) -> Result<String, RigError> {
     let servers = plant.spec().servers.iter().enumerate().map(|(n, server)| {
         let share = |core: &ballast_types::Core| plant.core_khz(n, core.id).share_of(core.ladder.max());

@@ -32,13 +32,9 @@ pub enum Action {
     Cut(usize, usize),
     /// It can again.
     Join(usize, usize),
-    /// A manager dies.
     StopManager(usize),
-    /// A manager starts.
     StartManager(usize, Disk),
-    /// An agent dies.
     StopAgent(usize),
-    /// An agent starts.
     StartAgent(usize, Kept),
     /// A server's user-facing VM becomes busy, or calm.
     Load(usize),
@@ -239,7 +235,6 @@ pub struct Outcome {
     pub depth: usize,
     /// Whether there was time for all.
     pub complete: bool,
-    /// How long it took.
     pub took: Duration,
     /// For every broken promise its name, and the history that breaks it.
     pub broken: Vec<(&'static str, String)>,

@@ -19,7 +19,6 @@ impl fmt::Write for Digest {
     }
 }
 
-/// The digest of `value`.
 pub(crate) fn digest(value: &impl Debug) -> u64 {
     let mut digest = Digest(DefaultHasher::new());
     // Writing into a hasher cannot fail.

@@ -15,10 +15,8 @@ use ballast_types::{
 /// Everything that is read is read so often; messages reach their end within it.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 
-/// How long a grant lasts.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
-/// The chassis's budget.
 pub(crate) const BUDGET: Watts = Watts::from_whole(500);
 
 /// What no agent's meter sees; the managers are told.
@@ -49,7 +47,6 @@ fn id<T, E: core::fmt::Debug>(made: Result<T, E>) -> T {
     made.expect("a fixed name is an id")
 }
 
-/// The name of server `index`.
 pub(crate) fn server(index: usize) -> ServerId {
     id(ServerId::new(["a", "b"][index]))
 }

@@ -40,9 +40,7 @@ pub enum Disk {
 /// What a starting agent finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Its memory.
     Memory,
-    /// No memory.
     Nothing,
     /// Its memory; the server was booted, so that nothing is capped, and its clock begins anew.
     Reboot,
@@ -270,7 +268,6 @@ impl World {
 
     // ---- managers ----
 
-    /// Starts a manager.
     pub(crate) fn start_manager(&mut self, index: usize, disk: Disk) {
         self.lives += 1;
         let ledger = match disk {
@@ -289,7 +286,6 @@ impl World {
         self.tell_manager(index, None);
     }
 
-    /// Kills a manager.
     pub(crate) fn stop_manager(&mut self, index: usize) {
         let manager = &mut self.managers[index];
         (manager.chassis, manager.stopped, manager.digest) = (None, true, 0);
@@ -359,7 +355,6 @@ impl World {
 
     // ---- agents ----
 
-    /// Starts an agent.
     pub(crate) fn start_agent(&mut self, index: usize, kept: Kept) {
         let now = self.now;
         let server = &mut self.servers[index];

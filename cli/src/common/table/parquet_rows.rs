@@ -93,7 +93,6 @@ pub(crate) fn is_instant(kind: &DataType) -> bool {
     matches!(kind, DataType::Timestamp(..) | DataType::Date32 | DataType::Date64)
 }
 
-/// Instants in milliseconds.
 pub(crate) fn millis(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     cast(&cast(column, &DataType::Timestamp(TimeUnit::Millisecond, None))?, &DataType::Int64)
 }

@@ -8,7 +8,6 @@ use clap::Args;
 use crate::common::server::ServerArgs;
 use crate::common::threads::all_cores;
 
-/// What can be chosen.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// How many chassis have draws with the paper's quantiles

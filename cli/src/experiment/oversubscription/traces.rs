@@ -15,7 +15,6 @@ use super::fleets::{MEAN_SHARE, RESOLUTION, terms};
 use crate::common::threads;
 use crate::experiment::data::{Bitbrains, folder, trace};
 
-/// Cores of a server.
 const CORES: u32 = 40;
 /// From local midnight to midnight UTC, where Bitbrains' summer was.
 const CEST_S: f64 = 7200.0;

@@ -92,7 +92,6 @@ impl Columnar {
         self.metadata.metadata().num_row_groups()
     }
 
-    /// Reads a row group.
     pub(super) fn read(&self, group: usize, to: &mut Worker<'_>, bar: &ProgressBar) -> anyhow::Result<()> {
         let file = File::open(&self.path)?;
         let bytes = file.metadata()?.len() as f64;

@@ -6,7 +6,6 @@ use ballast_predict::model::Algorithm;
 use super::row::ArmRow;
 use crate::report::{Goal, percent};
 
-/// All goals.
 pub(super) fn goals(rows: &[ArmRow]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for algorithm in Algorithm::ALL {

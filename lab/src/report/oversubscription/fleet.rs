@@ -119,7 +119,6 @@ impl Fleet {
         found.map(|replayed| &replayed.verdict)
     }
 
-    /// The row of an approach.
     pub fn row(&self, approach: &str) -> Option<&Judged> {
         self.judged.iter().find(|row| row.approach == approach)
     }

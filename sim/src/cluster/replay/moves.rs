@@ -10,8 +10,8 @@ use super::plan::Moving;
 
 /// Moves VMs off hosts that are drained.
 ///
-/// A VM on its way is on its old host until the move ends. Its room on the new one is held by a VM of its kind, whose
-/// id is `first_hold` plus the old host's.
+/// A VM on its way is on its old host until the move ends. Its room on the new one is held by a VM of its
+/// kind, whose id is `first_hold` plus the old host's.
 #[derive(Debug)]
 pub(super) struct Moves {
     moving: Moving,
@@ -56,7 +56,6 @@ impl Moves {
         }
     }
 
-    /// How many VMs are on their way.
     #[cfg(test)]
     pub(super) fn under_way(&self) -> u64 {
         self.on_the_way.len() as u64
@@ -179,7 +178,6 @@ impl Moves {
         VmKey(self.first_hold + from.0 as u64)
     }
 
-    /// What came of it until now.
     pub(super) fn drained(&self, scheduler: &Scheduler) -> Drained {
         let here = |(host, source): (&HostId, &Source)| {
             let waits =

@@ -77,7 +77,6 @@ pub struct Outcome {
     pub empty_host_ratio: f64,
     /// Allocated cores by the cores of hosts with a VM, over the same time.
     pub packing_density: f64,
-    /// VMs that failed, by reason.
     pub failures: BTreeMap<Reason, u64>,
     /// The same of every policy's time.
     pub phases: Vec<Phase>,
@@ -110,7 +109,8 @@ impl Means {
         self.used += other.used;
     }
 
-    /// The share of empty hosts and the packing density; where no time has passed, those of the cluster as it is.
+    /// The share of empty hosts and the packing density; where no time has passed, those of the cluster as it
+    /// is.
     pub(super) fn ratios(mut self, cluster: &Cluster) -> (f64, f64) {
         if self.span == 0.0 {
             self.add(cluster, 1.0);
