@@ -26,14 +26,12 @@ fn classes_reach_their_floor_one_by_one_as_one_quota_a_vm() {
     let mut it = World::of(floating());
     it.draw(150);
     it.samples(200, 1);
-    it.tell(Some(180));
-    let log = it.log();
+    let log = it.tell(Some(180)).log();
     let dropped = "soon=2856m, Uncapped>Throttled: above the cap, floor 1.1 1";
     assert!(log.contains(dropped), "{log}");
     let report = it.report();
     assert_eq!((report.min_khz, report.min_share_percent, report.low_cores), (None, Some(71), 6));
-    it.samples(200, 2);
-    assert_eq!(it.log(), "late=1428m");
+    assert_eq!(it.samples(200, 2).log(), "late=1428m");
     it.samples(200, 2);
     it.tell(Some(180));
     assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
@@ -44,19 +42,14 @@ fn quotas_rise_by_four_slots_a_step_in_reverse_order_and_are_lifted_whole() {
     let mut it = World::of(floating());
     it.samples(200, 1);
     it.tell_level(Some(180), Level::Emergency);
-    it.tell(Some(180));
-    assert!(it.log().contains("late=1428m, soon=2856m"));
-    it.samples(150, 2);
-    assert_eq!(it.log(), "Throttled>Recovering: room under the cap, late=1570m");
+    assert!(it.tell(Some(180)).log().contains("late=1428m, soon=2856m"));
+    assert_eq!(it.samples(150, 2).log(), "Throttled>Recovering: room under the cap, late=1570m");
     for expected in ["late=1714m", "late=1856m", "late=free", "soon=3140m", "soon=3428m"] {
-        it.samples(150, 2);
-        assert_eq!(it.log(), expected);
+        assert_eq!(it.samples(150, 2).log(), expected);
     }
     // Above the target: the highest slots of the first class go down again.
-    it.samples(179, 2);
-    assert_eq!(it.log(), "soon=3140m");
-    it.tell(None);
-    assert_eq!(it.log(), "soon=free, Recovering>Uncapped: the chassis lifted the cap");
+    assert_eq!(it.samples(179, 2).log(), "soon=3140m");
+    assert_eq!(it.tell(None).log(), "soon=free, Recovering>Uncapped: the chassis lifted the cap");
     assert_eq!((it.quotas.len(), it.report().min_share_percent), (0, None));
 }
 
@@ -64,8 +57,7 @@ fn quotas_rise_by_four_slots_a_step_in_reverse_order_and_are_lifted_whole() {
 fn vms_come_go_grow_and_change_class_under_a_cap() {
     let mut it = World::of(floating());
     it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
-    it.log();
+    it.tell_level(Some(180), Level::Emergency).log();
     let set = |list: &[(&str, VmClass, u16)]| {
         let cores = |n: &u16| (0..*n).collect::<Vec<_>>();
         let one = |(id, class, n): &(&str, VmClass, u16)| vm(id, *class, 0, &cores(n));
@@ -136,16 +128,13 @@ fn a_quota_that_cannot_be_set_is_retried_given_up_and_mended() {
     it.samples(200, 1);
     it.input(Input::Usage(vec![usage("soon", 1.0, false), usage("late", 1.0, false)]));
     it.result = Some(Err(ActuatorError::Transient));
-    it.tell_level(Some(180), Level::Emergency);
-    it.log();
-    it.pass(150);
-    let log = it.log();
+    it.tell_level(Some(180), Level::Emergency).log();
+    let log = it.pass(150).log();
     assert!(log.contains("VM soon could not be limited to 2.856 cores"), "{log}");
     let report = it.report();
     assert_eq!((report.actuator_failures, report.sheddable_w), (2, w(0)));
     it.result = Some(Ok(()));
-    it.pass(10_000);
-    assert!(it.log().contains("late=1428m, soon=2856m"));
+    assert!(it.pass(10_000).log().contains("late=1428m, soon=2856m"));
     assert_eq!(it.quotas.len(), 2);
 }
 

@@ -30,8 +30,7 @@ fn floored(params: Params, vms: Vec<ControlledVm>) -> World {
     it.draw(150);
     it.samples(200, 1);
     it.tell_level(Some(180), Level::Emergency);
-    it.tell(Some(180));
-    it.log();
+    it.tell(Some(180)).log();
     it
 }
 
@@ -51,10 +50,8 @@ fn the_kill_comes_before_the_servers_own_limit_which_comes_when_it_always_did() 
         (may_kill(), vec!["late"], "kill late"),
     ] {
         let mut it = floored(params, preferring(&kill));
-        it.samples(200, 2);
-        assert_eq!(it.log(), "", "{kill:?}");
-        it.samples(200, 1);
-        let log = it.log();
+        assert_eq!(it.samples(200, 2).log(), "", "{kill:?}");
+        let log = it.samples(200, 1).log();
         assert!(log.starts_with(before), "{kill:?}: {log}");
         assert_eq!(log.contains("VmKilled"), !before.is_empty(), "{kill:?}: {log}");
 
@@ -82,12 +79,10 @@ fn a_word_from_the_chassis_sets_the_limit_no_sooner_than_the_kill() {
         let mut it = floored(may_kill(), preferring(&["soon"]));
         for _ in 0..2 {
             it.samples(200, 1);
-            it.tell_level(Some(180), level);
-            assert_eq!(it.log(), "", "{level:?}");
+            assert_eq!(it.tell_level(Some(180), level).log(), "", "{level:?}");
         }
         it.samples(200, 1);
-        it.tell_level(Some(180), level);
-        let log = it.log();
+        let log = it.tell_level(Some(180), level).log();
         let limit = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
         assert!(log.starts_with("kill soon") && log.contains(limit), "{level:?}: {log}");
     }
@@ -108,10 +103,8 @@ fn kills_that_come_sooner_than_the_limit_do_not_delay_it() {
 fn one_that_is_enough_spares_the_rest_and_the_limit() {
     let sooner = Params { kill_after: Some(Duration::from_millis(200)), ..params() };
     let mut it = floored(sooner, preferring(&["soon", "late"]));
-    it.samples(200, 3);
-    assert!(it.log().contains("kill soon"));
-    it.samples(170, 20);
-    let log = it.log();
+    assert!(it.samples(200, 3).log().contains("kill soon"));
+    let log = it.samples(170, 20).log();
     assert!(!log.contains("kill") && !log.contains("limit"), "{log}");
     let seen = status(&it);
     let killed: Vec<_> = seen.vms.iter().filter(|vm| vm.killed).map(|vm| vm.vm.as_str()).collect();
@@ -128,16 +121,12 @@ fn one_that_is_enough_spares_the_rest_and_the_limit() {
 #[test]
 fn under_the_servers_own_limit_noise_around_the_cap_kills_nobody() {
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
-    it.samples(200, 3);
-    assert!(it.log().contains("kill soon"));
-    it.tell(Some(180));
-    it.log();
+    assert!(it.samples(200, 3).log().contains("kill soon"));
+    it.tell(Some(180)).log();
     assert_eq!(it.state(), AgentState::Shedding);
-    it.samples(184, 50);
-    assert_eq!(it.log(), "");
+    assert_eq!(it.samples(184, 50).log(), "");
     // But the limit cannot hold it either.
-    it.samples(185, 5);
-    assert!(it.log().starts_with("kill late"));
+    assert!(it.samples(185, 5).log().starts_with("kill late"));
     it.samples(200, 50);
     assert!(!it.log().contains("kill"));
 }
@@ -149,8 +138,7 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
     it.input(Input::Vms(preferring(&["soon", "late"])));
     it.draw(150);
     it.input(Input::Alert(wire::Alert { level: Level::Cap, ..alert(1, Some(w(180)), None) }));
-    it.samples(230, 20);
-    let log = it.log();
+    let log = it.samples(230, 20).log();
     assert!(log.contains("limit=180.0 W") && !log.contains("kill"), "late: {log}");
 
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
@@ -159,8 +147,7 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
     it.samples(230, 2);
     it.pass(5000);
     assert_eq!(it.state(), AgentState::Blind);
-    it.samples(230, 20);
-    let log = it.log();
+    let log = it.samples(230, 20).log();
     assert!(log.contains("limit=") && !log.contains("kill"), "blind, then the lease over: {log}");
 
     // A cap below a watch: the chassis is calm.
@@ -171,8 +158,7 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
 
     let watching = Params { policy: Policy::None, ..may_kill() };
     let mut it = floored(watching, preferring(&["soon", "late"]));
-    it.samples(230, 20);
-    assert_eq!(it.log(), "");
+    assert_eq!(it.samples(230, 20).log(), "");
 }
 
 #[test]
@@ -187,8 +173,7 @@ fn a_core_that_does_not_obey_is_not_at_its_floor() {
     assert!(!it.log().contains("kill"));
     // Mended: now it is extreme.
     it.result = Some(Ok(()));
-    it.samples(200, 100);
-    assert!(it.log().contains("kill soon"));
+    assert!(it.samples(200, 100).log().contains("kill soon"));
 }
 
 #[test]
@@ -204,8 +189,7 @@ fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
         it.tell(Some(180));
         it.samples(200, 3);
         it.tell_level(Some(180), Level::Emergency);
-        it.samples(200, 1);
-        let log = it.log();
+        let log = it.samples(200, 1).log();
         assert_eq!(log.contains("kill soon"), killed, "{log}");
         assert!(log.contains("limit=180.0 W"), "{log}");
         let seen = status(&it);
@@ -232,8 +216,7 @@ fn a_kill_that_fails_is_tried_again_a_few_times_while_it_is_extreme_and_then_the
 
     assert_eq!(log.matches("kill soon").count(), 3, "{log}");
     it.result = Some(Ok(()));
-    it.samples(200, 10);
-    let log = it.log();
+    let log = it.samples(200, 10).log();
     assert!(log.contains("kill late") && !log.contains("kill soon"), "{log}");
     let seen = status(&it);
     assert_eq!(seen.vm_kills, 1);
@@ -244,10 +227,8 @@ fn a_kill_that_fails_is_tried_again_a_few_times_while_it_is_extreme_and_then_the
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
     it.samples(200, 2);
     it.result = None;
-    it.samples(200, 4);
-    assert_eq!(it.log().matches("kill").count(), 1);
-    it.samples(200, 4);
-    let log = it.log();
+    assert_eq!(it.samples(200, 4).log().matches("kill").count(), 1);
+    let log = it.samples(200, 4).log();
     assert_eq!((log.matches("kill soon").count(), log.matches("kill late").count()), (1, 0), "{log}");
 
     // And none at all when it is not extreme any more.

@@ -15,8 +15,7 @@ const SOON_FLOORED: &str = "8=1000, 9=1000, 10=1000, 11=1000";
 #[test]
 fn under_its_cap_nothing_happens_until_a_sample_is_above() {
     let mut it = World::new();
-    it.tell(Some(180));
-    assert_eq!(it.log(), "remember 1 Some(Watts(204000))");
+    assert_eq!(it.tell(Some(180)).log(), "remember 1 Some(Watts(204000))");
     it.samples(180, 1);
     assert_eq!((it.log(), it.state()), (String::new(), AgentState::Uncapped));
     it.samples(181, 1);
@@ -28,8 +27,7 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
     let mut it = World::new();
     it.draw(150);
     it.samples(200, 1);
-    it.tell(Some(180));
-    let log = it.log();
+    let log = it.tell(Some(180)).log();
     assert!(
         log.contains(&format!("{SOON_FLOORED}, Uncapped>Throttled: above the cap, floor 1.1 4")),
         "{log}"
@@ -38,17 +36,13 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
     // The report is given after the actions, and shows them.
     assert_eq!(it.reports.last().unwrap().state, AgentState::Throttled);
     assert_eq!(it.reports.last().unwrap().min_khz, Some(KiloHertz::from_mhz(1000)));
-    it.samples(200, 1);
-    assert_eq!(it.log(), "", "not settled");
-    it.samples(200, 1);
-    assert_eq!(it.log(), "6=1000, 7=1000");
+    assert_eq!(it.samples(200, 1).log(), "", "not settled");
+    assert_eq!(it.samples(200, 1).log(), "6=1000, 7=1000");
 
     // Again too much, but the floor is reached: one step of escalation, not of cores; 1.5 s after the
     // first sample that shows it.
-    it.samples(200, 9);
-    assert_eq!(it.log(), "");
-    it.samples(200, 1);
-    assert_eq!(it.log(), LIMITED);
+    assert_eq!(it.samples(200, 9).log(), "");
+    assert_eq!(it.samples(200, 1).log(), LIMITED);
 }
 
 const LIMITED: &str = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
@@ -61,8 +55,7 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
         it.samples(200, 1);
         it.tell_level(Some(180), Level::Emergency);
         it.tell(Some(180));
-        it.samples(draw, 4);
-        it.log();
+        it.samples(draw, 4).log();
 
         it
     };
@@ -95,21 +88,16 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
     // As much above as noise may be: not by a message, nor by time.
     let mut it = floored(185);
     assert_eq!(message(&mut it, first, 180, None), "");
-    it.samples(185, 8);
-    assert_eq!(it.log(), "");
+    assert_eq!(it.samples(185, 8).log(), "");
 
     // In an emergency nobody waits.
     let mut it = floored(200);
-    it.tell_level(Some(180), Level::Emergency);
-    assert_eq!(it.log(), LIMITED);
+    assert_eq!(it.tell_level(Some(180), Level::Emergency).log(), LIMITED);
     let mut it = World::new();
     it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
-    it.log();
-    it.samples(200, 1);
-    assert_eq!(it.log(), "", "not settled");
-    it.samples(200, 1);
-    assert_eq!(it.log(), LIMITED);
+    it.tell_level(Some(180), Level::Emergency).log();
+    assert_eq!(it.samples(200, 1).log(), "", "not settled");
+    assert_eq!(it.samples(200, 1).log(), LIMITED);
 }
 
 #[test]
@@ -118,12 +106,9 @@ fn without_a_lease_the_last_resort_comes_after_its_time() {
     it.input(Input::Vms(vec![]));
     it.input(Input::Alert(wire::Alert { valid_for_ms: 30_000, ..alert(1, Some(w(180)), None) }));
     it.log();
-    it.samples(200, 1);
-    assert_eq!(it.log(), "Uncapped>Throttled: above the cap");
-    it.samples(200, 2);
-    assert_eq!(it.log(), "");
-    it.samples(200, 1);
-    assert_eq!(it.log(), LIMITED);
+    assert_eq!(it.samples(200, 1).log(), "Uncapped>Throttled: above the cap");
+    assert_eq!(it.samples(200, 2).log(), "");
+    assert_eq!(it.samples(200, 1).log(), LIMITED);
 }
 
 #[test]
@@ -131,15 +116,12 @@ fn the_last_resort_goes_at_once_when_the_cap_rises_above_what_was_drawn() {
     let mut it = World::new();
     it.samples(200, 1);
     it.tell_level(Some(180), Level::Emergency);
-    it.samples(200, 2);
-    assert!(it.log().contains(LIMITED));
-    it.tell(Some(199));
-    assert_eq!(it.log(), "limit=199.0 W");
+    assert!(it.samples(200, 2).log().contains(LIMITED));
+    assert_eq!(it.tell(Some(199)).log(), "limit=199.0 W");
     it.tell(Some(200));
     assert_eq!(it.log(), "limit=free, Shedding>Throttled: the cap rose above what was drawn");
     // The draw comes back, and more of it.
-    it.samples(220, 1);
-    assert_eq!(it.log(), "");
+    assert_eq!(it.samples(220, 1).log(), "");
     it.samples(220, 1);
     assert_eq!(it.log(), "limit=200.0 W, Throttled>Shedding: the floor was not enough");
 }
@@ -180,8 +162,7 @@ fn a_cap_that_falls_within_an_event_is_answered_in_one_write() {
             used(&mut it, share);
         }
         assert!(it.caps.is_empty(), "all free again: {:?}", it.caps);
-        it.samples(186, 3);
-        it.log();
+        it.samples(186, 3).log();
 
         it
     };
@@ -194,10 +175,8 @@ fn a_cap_that_falls_within_an_event_is_answered_in_one_write() {
     assert!((186.0 - saved) <= target && (186.0 - saved) > target - 4.0, "{saved}: {:?}", it.caps);
 
     // A watt less, before a sample shows what was written: that counts already.
-    it.samples(186, 1);
-    it.log();
-    it.tell(Some(159));
-    assert!(it.log().matches('=').count() <= 1, "{:?}", it.caps);
+    it.samples(186, 1).log();
+    assert!(it.tell(Some(159)).log().matches('=').count() <= 1, "{:?}", it.caps);
 
     // Idle cores shed nothing: all of them to the floor.
     let mut it = recovered(Steps::OneWrite, Some(0.0));
@@ -206,8 +185,7 @@ fn a_cap_that_falls_within_an_event_is_answered_in_one_write() {
 
     // Without any use known: the floor, class by class.
     let mut it = recovered(Steps::OneWrite, None);
-    it.tell(Some(160));
-    let log = it.log();
+    let log = it.tell(Some(160)).log();
     assert!(log.contains(SOON_FLOORED) && it.caps.len() == 4, "{log}");
 
     // The paper's steps wait for samples.
@@ -255,8 +233,7 @@ fn a_sample_counts_as_settled_up_to_an_eighth_of_a_period_early() {
         let mut it = World::new();
         it.samples(200, 1);
         it.tell_level(Some(180), Level::Emergency);
-        it.tell(Some(180));
-        it.log();
+        it.tell(Some(180)).log();
         it.pass(400 - early);
         it.draw(150);
         assert_eq!(!it.log().is_empty(), moves, "{early} ms early");
@@ -269,13 +246,10 @@ fn a_sample_from_before_the_alert_counts_with_what_the_draw_may_have_risen_since
     for (draw, floored) in [(140, false), (141, true)] {
         let mut it = World::new();
         it.samples(draw, 1);
-        it.tell(Some(180));
-        assert_eq!(it.log().contains(SOON_FLOORED), floored, "{draw} W");
+        assert_eq!(it.tell(Some(180)).log().contains(SOON_FLOORED), floored, "{draw} W");
         // What was taken after the alert counts as it is.
-        it.samples(179, 1);
-        it.log();
-        it.tell(Some(180));
-        assert_eq!(it.log(), "", "{draw} W");
+        it.samples(179, 1).log();
+        assert_eq!(it.tell(Some(180)).log(), "", "{draw} W");
     }
 }
 
@@ -294,35 +268,28 @@ fn before_the_first_sample_a_calm_chassis_floors_nothing_and_an_alert_does() {
 fn without_a_current_sample_it_is_taken_to_be_far_above() {
     let mut it = World::new();
     it.pass(500);
-    it.tell(Some(1000));
-    assert!(it.log().contains(SOON_FLOORED));
+    assert!(it.tell(Some(1000)).log().contains(SOON_FLOORED));
 }
 
 #[test]
 fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
     let mut it = World::new();
     it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
-    it.log();
+    it.tell_level(Some(180), Level::Emergency).log();
     it.tell(Some(180));
     it.samples(150, 2);
 
     // The class throttled last is released first.
     assert_eq!(it.log(), "Throttled>Recovering: room under the cap, 6=1100, 7=1100");
-    it.samples(150, 6);
-    assert_eq!(it.log(), "6=1200, 7=1200, 6=1300, 7=1300, 6=free, 7=free");
-    it.samples(150, 2);
-    assert_eq!(it.log(), "8=1100, 9=1100, 10=1100, 11=1100");
+    assert_eq!(it.samples(150, 6).log(), "6=1200, 7=1200, 6=1300, 7=1300, 6=free, 7=free");
+    assert_eq!(it.samples(150, 2).log(), "8=1100, 9=1100, 10=1100, 11=1100");
 
     // Target 176.4 W, deadband 1 W: between them nothing moves.
-    it.samples(176, 2);
-    assert_eq!(it.log(), "");
-    it.samples(177, 2);
-    assert_eq!(it.log(), "8=1000, 9=1000, 10=1000, 11=1000");
+    assert_eq!(it.samples(176, 2).log(), "");
+    assert_eq!(it.samples(177, 2).log(), "8=1000, 9=1000, 10=1000, 11=1000");
 
     // Above the cap in a row: no second floor drop, but larger steps for what is left.
-    it.samples(181, 2);
-    assert_eq!(it.log(), "6=1300, 7=1300");
+    assert_eq!(it.samples(181, 2).log(), "6=1300, 7=1300");
     it.tell(None);
     assert_eq!(
         it.log(),
@@ -341,40 +308,34 @@ fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
         it.tell(Some(180));
 
         // Up twice: 8 and 9 (class "late" was never lowered).
-        it.samples(150, 4);
-        it.log();
+        it.samples(150, 4).log();
         it.samples(150, 2);
 
         if steps == Steps::OneWrite {
             assert_eq!(it.log(), "10=1200, 11=1200, 8=1300", "as much as the room allows");
 
             // Nobody knows what the cores draw: the floor, without waiting for a sample that is settled.
-            it.samples(190, 1);
-            let log = it.log();
+            let log = it.samples(190, 1).log();
             assert!(log.contains("8=1000, 9=1000, 10=1000"), "{log}");
             assert!(log.ends_with("Recovering>Throttled: above the cap"), "{log}");
             continue;
         }
 
         assert_eq!(it.log(), "10=1100");
-        it.samples(190, 2);
-        assert_eq!(it.log(), "8=1000");
-        it.samples(190, 2);
-        assert_eq!(it.log(), "9=1000, 10=1000");
+        assert_eq!(it.samples(190, 2).log(), "8=1000");
+        assert_eq!(it.samples(190, 2).log(), "9=1000, 10=1000");
     }
 }
 
 #[test]
 fn an_emergency_floors_every_class_and_allows_no_raise() {
     let mut it = World::new();
-    it.tell_level(Some(180), Level::Emergency);
-    let log = it.log();
+    let log = it.tell_level(Some(180), Level::Emergency).log();
     assert!(log.contains(&format!("{SOON_FLOORED}, 6=1000, 7=1000")), "{log}");
     it.samples(100, 5);
     assert_eq!((it.log(), it.state()), (String::new(), AgentState::Throttled));
     it.tell(Some(180));
-    it.samples(100, 1);
-    assert!(it.log().contains("6=1100"));
+    assert!(it.samples(100, 1).log().contains("6=1100"));
     it.tell_level(Some(180), Level::Emergency);
     assert_eq!(it.log(), "6=1000, 7=1000, Recovering>Throttled: emergency, floor 1.3 2");
 }
@@ -384,57 +345,42 @@ fn the_last_resort_is_lifted_first_and_held_longer_when_the_draw_comes_back() {
     let mut it = World::new();
     it.tell_level(Some(180), Level::Emergency);
     it.samples(200, 4);
-    it.tell(Some(180));
-    it.log();
+    it.tell(Some(180)).log();
     assert_eq!((it.state(), it.limit), (AgentState::Shedding, Some(w(180))));
-    it.tell(Some(100));
-    assert_eq!(it.log(), "limit=150.0 W", "not below what the hardware takes");
+    assert_eq!(it.tell(Some(100)).log(), "limit=150.0 W", "not below what the hardware takes");
     it.tell(Some(180));
-    it.samples(150, 10);
-    assert_eq!(it.log(), "limit=180.0 W");
+    assert_eq!(it.samples(150, 10).log(), "limit=180.0 W");
     it.samples(150, 1);
     assert_eq!(it.log(), "limit=free, Shedding>Throttled: under the target for the hold time");
-    it.samples(190, 1);
-    assert_eq!(it.log(), "", "not settled");
+    assert_eq!(it.samples(190, 1).log(), "", "not settled");
     it.samples(190, 1);
     assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
-    it.samples(150, 20);
-    assert_eq!(it.log(), "", "4 s now");
-    it.samples(150, 1);
-    assert!(it.log().contains("limit=free"));
-    it.samples(150, 2);
-    assert!(it.log().contains("6=1100"), "cores rise only without the limit");
+    assert_eq!(it.samples(150, 20).log(), "", "4 s now");
+    assert!(it.samples(150, 1).log().contains("limit=free"));
+    assert!(it.samples(150, 2).log().contains("6=1100"), "cores rise only without the limit");
 }
 
 #[test]
 fn silence_and_faults_make_it_blind() {
     let mut it = World::new();
     it.tell(Some(180));
-    it.samples(150, 1);
-    it.log();
+    it.samples(150, 1).log();
     it.pass(599);
-    it.input(Input::Power(Reading::Fault(SensorFault::Implausible)));
-    assert_eq!(it.log(), "");
-    it.pass(1);
-    let log = it.log();
+    assert_eq!(it.input(Input::Power(Reading::Fault(SensorFault::Implausible))).log(), "");
+    let log = it.pass(1).log();
     assert!(log.starts_with("Uncapped>Blind: no power reading, 8=1000"), "{log}");
     assert_eq!(it.caps.len(), 6, "every class");
     assert_eq!(it.report().power_w, None);
-    it.pass(600);
-    assert_eq!(it.log(), "limit=180.0 W");
+    assert_eq!(it.pass(600).log(), "limit=180.0 W");
 
     // A higher cap raises nothing while it cannot see.
     it.tell(Some(300));
     assert_eq!((it.log(), it.state()), (String::new(), AgentState::Blind));
-    it.draw(150);
-    assert_eq!(it.log(), "Blind>Shedding: a power reading, limit=300.0 W");
-    it.pass(600);
-    it.log();
-    it.tell(None);
-    assert!(it.log().starts_with("limit=free, 6=free"), "a live lease lifts even then");
+    assert_eq!(it.draw(150).log(), "Blind>Shedding: a power reading, limit=300.0 W");
+    it.pass(600).log();
+    assert!(it.tell(None).log().starts_with("limit=free, 6=free"), "a live lease lifts even then");
     assert!(it.caps.is_empty() && it.limit.is_none());
-    it.samples(150, 1);
-    assert_eq!(it.log(), "Blind>Uncapped: a power reading");
+    assert_eq!(it.samples(150, 1).log(), "Blind>Uncapped: a power reading");
 }
 
 #[test]
@@ -442,11 +388,9 @@ fn a_lost_chassis_means_the_fallback() {
     let mut it = World::new();
     it.seq += 1;
     it.input(Input::Alert(alert(1, None, Some(it.now))));
-    it.samples(250, 9);
-    it.log();
+    it.samples(250, 9).log();
     assert_eq!(it.report().cap_w, None);
-    it.samples(250, 1);
-    let log = it.log();
+    let log = it.samples(250, 1).log();
     assert!(log.contains("Uncapped>Throttled: above the cap"), "{log}");
     assert_eq!(it.report().cap_w, Some(w(204)));
 }
@@ -458,8 +402,7 @@ fn a_lease_that_ends_drops_nothing_where_the_newest_sample_fits_the_fallback() {
         let stale_after = Some(Duration::from_secs(2));
         let mut it = World::of(Params { stale_after, ..params() });
         it.input(Input::Alert(alert(1, None, Some(it.now))));
-        it.samples(draw, 7);
-        it.log();
+        it.samples(draw, 7).log();
         it.pass(600);
         assert_eq!(it.report().cap_w, Some(w(204)), "the lease has ended");
         assert_eq!(it.log().contains(SOON_FLOORED), floored, "{draw} W");
@@ -477,18 +420,14 @@ fn what_a_previous_instance_restricted_stays_until_a_sample() {
     };
 
     let mut it = World::with(params(), found(None));
-    it.input(Input::Vms(vms()));
-    assert_eq!(it.log(), "");
-    it.draw(150);
-    assert_eq!(it.log(), "8=free, 9=free, Boot>Uncapped: a power reading");
+    assert_eq!(it.input(Input::Vms(vms())).log(), "");
+    assert_eq!(it.draw(150).log(), "8=free, 9=free, Boot>Uncapped: a power reading");
 
     let mut it = World::with(params(), found(Some(w(200))));
-    it.samples(150, 19);
-    assert_eq!(it.log(), "Boot>Recovering: a power reading");
+    assert_eq!(it.samples(150, 19).log(), "Boot>Recovering: a power reading");
 
     // Whatever that life was told to keep under, its leases have run out by now.
-    it.samples(150, 2);
-    assert_eq!(it.log(), "8=1200, 9=1300");
+    assert_eq!(it.samples(150, 2).log(), "8=1200, 9=1300");
 
     // A core that is not low-priority is lifted at once.
     it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[8])]));
@@ -497,17 +436,14 @@ fn what_a_previous_instance_restricted_stays_until_a_sample() {
     // Told to cap before any sample: the floor.
     let mut it = World::with(params(), found(None));
     it.input(Input::Vms(vms()));
-    it.tell(Some(180));
-    assert!(it.log().contains("floor 1.1 4"));
+    assert!(it.tell(Some(180)).log().contains("floor 1.1 4"));
     assert_eq!(it.state(), AgentState::Boot);
     it.draw(200);
-    it.samples(200, 2);
-    assert_eq!(it.log(), "Boot>Throttled: a power reading, 6=1000, 7=1000");
+    assert_eq!(it.samples(200, 2).log(), "Boot>Throttled: a power reading, 6=1000, 7=1000");
 
     let both = RecoveredState { server_limit: true, ..found(Some(w(200))) };
     let mut it = World::with(params(), both.clone());
-    it.draw(150);
-    assert_eq!(it.log(), "Boot>Shedding: a power reading, limit=200.0 W");
+    assert_eq!(it.draw(150).log(), "Boot>Shedding: a power reading, limit=200.0 W");
     let mut it = World::with(Params { policy: Policy::None, ..params() }, both);
     assert_eq!(it.log(), "limit=free, 8=free, 9=free");
     it.draw(1000);
@@ -522,8 +458,7 @@ fn what_a_previous_instance_restricted_stays_until_a_sample() {
 fn a_new_set_of_vms_moves_the_classes_under_a_cap() {
     let mut it = World::new();
     it.samples(200, 1);
-    it.tell(Some(180));
-    it.log();
+    it.tell(Some(180)).log();
     it.input(Input::Vms(vec![
         vm("uf", VmClass::UserFacing, 0, &[8]),
         vm("soon", VmClass::NonUserFacing, 1, &[5, 9, 10]),
@@ -538,12 +473,9 @@ fn a_new_set_of_vms_moves_the_classes_under_a_cap() {
 fn no_low_priority_core_leads_to_the_last_resort() {
     let mut it = World::new();
     it.input(Input::Vms(vec![]));
-    it.tell(Some(180));
-    it.log();
-    it.samples(200, 1);
-    assert_eq!(it.log(), "Uncapped>Throttled: above the cap");
-    it.tell(Some(180));
-    assert_eq!(it.log(), LIMITED);
+    it.tell(Some(180)).log();
+    assert_eq!(it.samples(200, 1).log(), "Uncapped>Throttled: above the cap");
+    assert_eq!(it.tell(Some(180)).log(), LIMITED);
     // Without one to set it says so.
     let mut it = World::with(Params { server_limit_floor: None, ..params() }, RecoveredState::default());
     it.draw(200);
@@ -573,12 +505,10 @@ fn failed_actions_are_tried_again_then_counted() {
     it.result = Some(Err(ActuatorError::Transient));
     it.input(Input::Vms(vec![vm("a", VmClass::NonUserFacing, 0, &[5])]));
     it.tell(Some(100));
-    it.pass(99);
-    let log = it.log();
+    let log = it.pass(99).log();
     assert_eq!(log.matches("5=1000").count(), 2, "{log}");
     assert_eq!(it.report().actuator_failures, 0);
-    it.pass(1);
-    assert_eq!(it.log(), "5=1000, core 5 could not be capped at 1000000 kHz, floor 1.1 1");
+    assert_eq!(it.pass(1).log(), "5=1000, core 5 could not be capped at 1000000 kHz, floor 1.1 1");
     assert_eq!(it.report().actuator_failures, 1);
 
     // Unknown: sheds nothing, but may bring back everything.
@@ -587,13 +517,10 @@ fn failed_actions_are_tried_again_then_counted() {
 
     // A different wish starts anew; an action without an answer fails after a second.
     it.result = None;
-    it.tell(None);
-    assert_eq!(it.log().matches("5=free").count(), 1);
-    it.pass(1049);
-    assert_eq!(it.log().matches("5=free").count(), 0);
+    assert_eq!(it.tell(None).log().matches("5=free").count(), 1);
+    assert_eq!(it.pass(1049).log().matches("5=free").count(), 0);
     it.result = Some(Ok(()));
-    it.pass(1);
-    assert_eq!(it.log().matches("5=free").count(), 1);
+    assert_eq!(it.pass(1).log().matches("5=free").count(), 1);
     assert!(it.agent.status(ms(it.now)).alarms.is_empty());
     assert_eq!(it.agent.poll_timeout().map(|(_, why)| why), Some("the lease ends"));
 }
@@ -604,17 +531,13 @@ fn what_was_given_up_is_mended_later() {
     it.samples(200, 1);
     it.tell(Some(180));
     it.result = Some(Err(ActuatorError::Permanent));
-    it.tell(None);
-    it.log();
+    it.tell(None).log();
     assert_eq!(it.agent.status(ms(it.now)).alarms.len(), 4);
-    it.pass(9_999);
-    it.log();
-    it.pass(1);
-    it.log();
+    it.pass(9_999).log();
+    it.pass(1).log();
     assert_eq!(it.report().actuator_failures, 4, "counted once");
     it.result = Some(Ok(()));
-    it.pass(10_000);
-    assert_eq!(it.log(), "8=free, 9=free, 10=free, 11=free");
+    assert_eq!(it.pass(10_000).log(), "8=free, 9=free, 10=free, 11=free");
     assert!(it.caps.is_empty());
 }
 
@@ -627,8 +550,7 @@ fn a_limit_that_could_not_be_lifted_is_not_set_again() {
     it.result = Some(Ok(()));
     it.log();
     assert!(it.report().server_limit, "it may still be on");
-    it.tell(Some(180));
-    assert_eq!(it.log(), "remember 1 Some(Watts(204000))");
+    assert_eq!(it.tell(Some(180)).log(), "remember 1 Some(Watts(204000))");
     it.samples(150, 50);
     assert!(it.limit.is_none() && !it.report().server_limit);
 }
@@ -675,8 +597,7 @@ fn leaving_is_said_before_everything_is_lifted_and_obeys_nobody() {
     it.log();
     it.tell_level(Some(90), Level::Emergency);
     it.samples(200, 1);
-    it.pass(2000);
-    assert_eq!(it.log(), "Uncapped>Blind: no power reading");
+    assert_eq!(it.pass(2000).log(), "Uncapped>Blind: no power reading");
 
     // Nobody asks.
     let mut it = World::new();
@@ -772,8 +693,7 @@ fn a_class_goes_no_lower_than_its_floor() {
     let restorable: Watts = report.classes.iter().map(|it| it.restorable_w).sum();
     assert!((restorable - report.restorable_w).milli().abs() <= 2, "{report:?}");
     // And that is a floor that is not enough.
-    it.samples(200, 2);
-    assert!(it.log().contains(LIMITED));
+    assert!(it.samples(200, 2).log().contains(LIMITED));
 }
 
 #[test]

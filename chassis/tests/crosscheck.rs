@@ -15,29 +15,26 @@ fn one_supply_of_four(each: f64) -> World {
     p.budget = W(408);
     let mut w = World::new(p);
     w.total = Some(W(152));
-    (0..4).for_each(|i| w.agent(i).power = ballast_types::Watts::from_f64(each));
+    w.each(|a| a.power = ballast_types::Watts::from_f64(each));
     w
 }
 
 #[test]
 fn what_servers_report_is_judged_when_a_supply_is_not_listed() {
     let mut w = one_supply_of_four(105.75);
-    w.run(ms(1500));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(1500)).status();
     assert_eq!((s.power_w, s.reported_w), (Some(W(152)), Some(W(423))));
     assert_eq!((s.state, s.alerts), (ChassisState::Alerting, 1), "423 of 408 W");
     assert!(!w.has_alarm("[[supply]]"), "not yet");
     w.run(ms(2500));
     assert!(w.has_alarm("the servers report 423.0 W, the power supplies read 152.0 W"));
-    w.run(ms(12_000));
-    assert_eq!(w.state(), ChassisState::OutOfBand, "and they do not obey");
+    assert_eq!(w.run(ms(12_000)).state(), ChassisState::OutOfBand, "and they do not obey");
     w.run(ms(60_000));
     assert_eq!(alarms(&w), 1, "once");
 
-    (0..4).for_each(|i| w.agent(i).power = Some(W(30)));
-    w.run(ms(2000));
-    assert!(!w.has_alarm("[[supply]]"), "120 W of 152 W");
-    (0..4).for_each(|i| w.agent(i).power = Some(W(90)));
+    w.each(|a| a.power = Some(W(30)));
+    assert!(!w.run(ms(2000)).has_alarm("[[supply]]"), "120 W of 152 W");
+    w.each(|a| a.power = Some(W(90)));
     w.run(ms(5000));
     assert_eq!(alarms(&w), 2, "again");
 }
@@ -48,8 +45,7 @@ fn a_server_that_does_not_report_is_left_out_of_the_sum() {
     w.agent(0).power = None;
     w.agent(1).power = Some(W(1601)); // above the rating of both supplies
     w.agent(2).answers = false;
-    w.run(ms(1500));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(1500)).status();
     assert_eq!(
         (s.state, s.reported_w.map(|w| w.to_string())),
         (ChassisState::Normal, Some("105.8 W".into()))
@@ -63,9 +59,7 @@ fn a_load_that_falls_or_moves_begins_no_episode() {
     let mut w = World::new(params(12));
     let load = |w: &mut World, first: i64, last: i64| {
         w.total = Some(W(6 * (first + last) + 20));
-        for i in 0..12 {
-            w.agent(i).power = Some(W(if i < 6 { first } else { last }));
-        }
+        (0..12).for_each(|i| w.agent(i).power = Some(W(if i < 6 { first } else { last })));
     };
 
     load(&mut w, 140, 240);
@@ -80,7 +74,7 @@ fn a_load_that_falls_or_moves_begins_no_episode() {
         w.run(ms(1000 + 11 * offset));
     }
 
-    assert_eq!((w.chassis.status(w.now).alerts, alarms(&w)), (0, 0));
+    assert_eq!((w.status().alerts, alarms(&w)), (0, 0));
 }
 
 #[test]
@@ -97,6 +91,6 @@ fn noise_of_the_servers_meters_begins_no_episode() {
         }
         w.run(ms(100));
     }
-    let s = w.chassis.status(w.now);
+    let s = w.status();
     assert_eq!((s.state, s.alerts, alarms(&w)), (ChassisState::Normal, 0, 0));
 }

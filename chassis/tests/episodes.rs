@@ -19,11 +19,9 @@ fn the_first_output_is_the_ledger_and_nobody_is_spoken_to_unseen() {
 
 #[test]
 fn a_calm_server_hears_every_heartbeat_at_its_own_phase() {
-    let mut w = World::new(params(12));
-    w.run(ms(1000));
+    let mut w = World::after(params(12), ms(1000));
     w.clear();
-    w.run(ms(5000));
-    assert_eq!(w.state(), ChassisState::Normal);
+    assert_eq!(w.run(ms(5000)).state(), ChassisState::Normal);
     let mut phases = vec![];
 
     for i in 0..12 {
@@ -50,13 +48,11 @@ fn at_the_threshold_every_server_is_told_in_the_same_turn() {
     for (draw, within) in
         [(970_000, None), (980_000, Some(3400)), (1_000_000, Some(1000)), (1_031_000, Some(200))]
     {
-        let mut w = World::new(params(12));
-        w.run(ms(1000));
+        let mut w = World::after(params(12), ms(1000));
         w.total = Some(W(2400).ppm(draw));
         w.clear();
         let Some(within) = within else {
-            w.run(ms(60_000));
-            assert_eq!(w.state(), ChassisState::Normal, "{draw}");
+            assert_eq!(w.run(ms(60_000)).state(), ChassisState::Normal, "{draw}");
             continue;
         };
 
@@ -66,19 +62,17 @@ fn at_the_threshold_every_server_is_told_in_the_same_turn() {
 
         let caps = |i| w.alerts_to(i).into_iter().find(|(_, a)| a.level == Level::Cap).unwrap();
         assert!((0..12).all(|i| caps(i).0 == caps(0).0), "in one turn");
-        assert!(w.granted() <= w.chassis.status(w.now).sharable_w);
+        assert!(w.granted() <= w.status().sharable_w);
         let is = |e: &&&EventKind| matches!(e, EventKind::AlertSent { level: Level::Cap, .. });
         assert_eq!(w.events().iter().filter(is).count(), 12, "once per server");
-        assert_eq!(w.chassis.status(w.now).alerts, 1);
+        assert_eq!(w.status().alerts, 1);
     }
 }
 
 #[test]
 fn while_alerting_every_server_hears_once_per_poll() {
-    let mut w = World::new(params(12));
-    w.begin_event(W(2360));
-    w.run(ms(3000));
-    w.clear();
+    let mut w = World::in_event(params(12), W(2360));
+    w.run(ms(3000)).clear();
     w.run(ms(2000));
     for i in 0..12 {
         assert_eq!(w.alerts_to(i).len(), 10, "five a second");
@@ -87,14 +81,11 @@ fn while_alerting_every_server_hears_once_per_poll() {
 
 #[test]
 fn shared_watts_are_not_shared_out() {
-    let mut w = World::new(params(12));
-    w.run(ms(1000));
+    let mut w = World::after(params(12), ms(1000));
     w.total = Some(W(2000)); // the agents see 12 × 150 = 1800 W
-    w.run(ms(20_000));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(20_000)).status();
     assert!(near(s.shared_w, 200) && near(s.sharable_w, 2200), "{} {}", s.shared_w, s.sharable_w);
-    w.begin_event(W(2400));
-    let s = w.chassis.status(w.now);
+    let s = w.begin_event(W(2400)).status();
     assert!(w.granted() > W(12 * 180) && w.granted() <= s.sharable_w, "{}", w.granted());
     assert!(s.servers.iter().all(|s| s.granted_w.unwrap().milli() % 100 == 0), "tenths");
 }
@@ -113,8 +104,7 @@ fn the_total_closes_the_loop() {
     let (before, fallbacks) = (w.granted(), w.fallbacks());
 
     for n in 0..50 {
-        w.total = Some(if n % 2 == 0 { W(808) } else { W(798) });
-        w.run(ms(200));
+        w.reads(if n % 2 == 0 { W(808) } else { W(798) }).run(ms(200));
     }
 
     assert!(w.granted() < before - W(5), "{} of {before}", w.granted());
@@ -122,24 +112,19 @@ fn the_total_closes_the_loop() {
 
     // Everybody wants more than there is, and the draw stays under the set point of 792 W: what the
     // servers leave is granted too, up to 3 % of the limit. Fallbacks have no part in it.
-    let mut w = World::new(params(4));
-    w.run(ms(60_000));
+    let mut w = World::after(params(4), ms(60_000));
 
     for i in 0..4 {
         (w.agent(i).power, w.agent(i).restorable) = (Some(W(190)), W(60));
     }
-    w.begin_event(W(760));
-    w.run(ms(60_000));
-    let s = w.chassis.status(w.now);
+    let s = w.begin_event(W(760)).run(ms(60_000)).status();
     let shared_out = s.limit_w - s.shared_w;
     assert_eq!(s.sharable_w, shared_out + W(24));
     assert!(w.granted() <= s.sharable_w && w.granted() > shared_out, "{}", w.granted());
     assert!(w.fallbacks() <= shared_out, "{}", w.fallbacks());
 
     // An excess ends it at once.
-    w.total = Some(W(840));
-    w.run(ms(200));
-    let s = w.chassis.status(w.now);
+    let s = w.reads(W(840)).run(ms(200)).status();
     assert!(s.sharable_w <= s.limit_w - s.shared_w && w.granted() <= s.sharable_w);
 }
 
@@ -151,10 +136,10 @@ fn small_servers_that_are_a_little_over_are_told_less_until_they_know_it() {
     it.budget = W(353);
     it.servers.iter_mut().for_each(|s| s.out_of_band_floor = None);
     let mut w = World::new(it);
-    (0..10).for_each(|i| w.agent(i).power = Some(W(30)));
+    w.each(|a| a.power = Some(W(30)));
     w.total = Some(W(300));
     w.begin_event(W(360));
-    (0..10).for_each(|i| w.agent(i).power = Some(W(36)));
+    w.each(|a| a.power = Some(W(36)));
     w.run(ms(30_000));
     assert!(w.granted() < W(10 * (36 - 5)), "{}", w.granted());
 }
@@ -162,7 +147,7 @@ fn small_servers_that_are_a_little_over_are_told_less_until_they_know_it() {
 /// Twelve servers whose agents do not see their draw: nobody is known to draw more than its grant.
 fn unmetered() -> World {
     let mut w = World::new(params(12));
-    (0..12).for_each(|i| w.agent(i).power = None);
+    w.each(|a| a.power = None);
     w
 }
 
@@ -175,8 +160,7 @@ fn the_trip_fraction_says_how_urgent_an_excess_is() {
         [(1_050_000, 25, 50), (1_100_000, 13, 25), (1_250_000, 8, 15), (1_500_000, 5, 7)]
     {
         let mut w = unmetered();
-        w.run(ms(1000));
-        w.clear();
+        w.run(ms(1000)).clear();
         w.total = Some(W(2400).ppm(draw));
         let began = w.now;
         w.until(ChassisState::OutOfBand);
@@ -186,9 +170,7 @@ fn the_trip_fraction_says_how_urgent_an_excess_is() {
         assert!((polls(w.now) - hardware).abs() <= 1, "{draw}: {}", polls(w.now));
         assert_eq!(w.caps().len(), 12, "every server");
 
-        w.total = Some(W(2300));
-        w.run(ms(3000));
-        w.clear();
+        w.reads(W(2300)).run(ms(3000)).clear();
         w.run(ms(400));
         assert!(!w.levels().contains(&Level::Emergency), "over when the excess is");
     }
@@ -197,21 +179,13 @@ fn the_trip_fraction_says_how_urgent_an_excess_is() {
 #[test]
 fn hardware_waits_until_a_reading_has_shown_that_the_alert_does_not_help() {
     // So much that from the first reading on less than 2.7 s are left.
-    let mut w = World::new(params(12));
-    w.run(ms(1000));
-    w.total = Some(W(2400 * 19 / 10));
-    w.run(ms(200));
-    assert_eq!(w.state(), ChassisState::Alerting);
-    w.total = Some(W(2350));
-    w.run(ms(5000));
-    assert_eq!(w.state(), ChassisState::Alerting, "the alert helped");
+    let mut w = World::after(params(12), ms(1000));
+    assert_eq!(w.reads(W(2400 * 19 / 10)).run(ms(200)).state(), ChassisState::Alerting);
+    assert_eq!(w.reads(W(2350)).run(ms(5000)).state(), ChassisState::Alerting, "the alert helped");
 
     // So much that hardware would come too late if it waited.
-    let mut w = World::new(params(12));
-    w.run(ms(1000));
-    w.total = Some(W(2400 * 28 / 10));
-    w.run(ms(200));
-    assert_eq!(w.state(), ChassisState::OutOfBand);
+    let mut w = World::after(params(12), ms(1000));
+    assert_eq!(w.reads(W(2400 * 28 / 10)).run(ms(200)).state(), ChassisState::OutOfBand);
 }
 
 #[test]
@@ -224,7 +198,7 @@ fn a_lowered_budget_counts_for_the_breaker_five_seconds_later() {
         let from = w.now;
         assert_eq!(w.state(), ChassisState::Alerting, "an excess at once");
         w.run(ms(3000));
-        another.into_iter().for_each(|watts| w.input(Input::Budget(Some(watts))));
+        another.into_iter().for_each(|watts| _ = w.input(Input::Budget(Some(watts))));
         w.run(ms(1900));
         assert!(!w.levels().contains(&Level::Emergency) && w.caps().is_empty());
         w.until(ChassisState::OutOfBand);
@@ -237,8 +211,7 @@ fn a_lowered_budget_counts_for_the_breaker_five_seconds_later() {
 #[test]
 fn a_budget_that_moves_every_second_hides_no_excess() {
     let mut w = unmetered();
-    w.run(ms(4000));
-    w.clear();
+    w.run(ms(4000)).clear();
     // 1.5 % over by either; a breaker of the usual curve carries that for a minute.
     for n in 0..50 {
         w.input(Input::Budget(Some(W(1773 + n % 2))));
@@ -255,33 +228,24 @@ fn an_order_that_changes_nothing_is_no_reading() {
     w.total = Some(W(1958));
     w.input(Input::Budget(Some(W(2000))));
     w.run(ms(1000));
-    w.total = Some(W(2010));
-    w.run(ms(200));
+    w.reads(W(2010)).run(ms(200));
     w.total = Some(W(1900));
     for _ in 0..50 {
         w.input(Input::Budget(Some(W(2000))));
     }
-    assert_eq!((w.state(), w.chassis.status(w.now).alerts), (ChassisState::Normal, 0));
+    assert_eq!((w.state(), w.status().alerts), (ChassisState::Normal, 0));
 }
 
 #[test]
 fn an_episode_ends_when_nothing_would_come_back() {
-    let mut w = World::new(params(12));
-    w.begin_event(W(2000));
-    for i in 0..12 {
-        w.agent(i).restorable = W(30); // 2000 + 360 is over 96 % of 2400 = 2304
-    }
-    w.run(ms(60_000));
-    assert_eq!(w.state(), ChassisState::Alerting);
+    let mut w = World::in_event(params(12), W(2000));
+    w.each(|a| a.restorable = W(30)); // 2000 + 360 is over 96 % of 2400 = 2304
+    assert_eq!(w.run(ms(60_000)).state(), ChassisState::Alerting);
 
-    for i in 0..12 {
-        w.agent(i).restorable = W(25); // 2300
-    }
-    w.run(ms(29_500));
-    assert_eq!(w.state(), ChassisState::Alerting);
+    w.each(|a| a.restorable = W(25)); // 2300
+    assert_eq!(w.run(ms(29_500)).state(), ChassisState::Alerting);
     w.clear();
-    w.run(ms(3_000));
-    assert_eq!(w.state(), ChassisState::Normal);
+    assert_eq!(w.run(ms(3_000)).state(), ChassisState::Normal);
     let released: Vec<_> =
         (0..12).map(|i| w.alerts_to(i).iter().find(|(_, a)| a.level == Level::Watch).unwrap().0).collect();
     assert!(released.windows(2).all(|p| p[1] - p[0] == ms(100)), "{released:?}");
@@ -289,14 +253,11 @@ fn an_episode_ends_when_nothing_would_come_back() {
 
 #[test]
 fn a_new_peak_during_the_release_is_a_new_episode() {
-    let mut w = World::new(params(12));
-    w.begin_event(W(2000));
+    let mut w = World::in_event(params(12), W(2000));
     w.until(ChassisState::Normal);
     w.run(ms(300));
-    assert_eq!(w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_some()).count(), 8);
-    w.total = Some(W(2480));
-    w.run(ms(200));
-    let s = w.chassis.status(w.now);
+    assert_eq!(w.status().servers.iter().filter(|s| s.granted_w.is_some()).count(), 8);
+    let s = w.reads(W(2480)).run(ms(200)).status();
     assert_eq!((s.state, s.alerts), (ChassisState::Alerting, 2));
     assert!(s.servers.iter().all(|s| s.granted_w.is_some()));
 }
@@ -304,57 +265,40 @@ fn a_new_peak_during_the_release_is_a_new_episode() {
 #[test]
 fn the_papers_rule_is_a_plain_timer() {
     let mut w = World::new(ballast_chassis_core::Params { lift_rule: LiftRule::Paper, ..params(12) });
-    w.total = Some(W(2360));
-    w.run(ms(1000));
+    w.reads(W(2360)).run(ms(1000));
     assert_eq!(w.state(), ChassisState::Alerting, "one reading at the threshold");
-    for i in 0..12 {
-        w.agent(i).restorable = W(100); // not looked at
-    }
+    w.each(|a| a.restorable = W(100)); // not looked at
     w.run(ms(20_000));
     w.total = Some(W(2340)); // under the alert threshold, over the lift threshold
-    w.run(ms(29_000));
-    assert_eq!(w.state(), ChassisState::Alerting);
-    w.run(ms(1_200));
-    assert_eq!(w.state(), ChassisState::Normal);
-    w.run(ms(10_000));
-    assert_eq!(w.state(), ChassisState::Normal, "and does not begin again");
+    assert_eq!(w.run(ms(29_000)).state(), ChassisState::Alerting);
+    assert_eq!(w.run(ms(1_200)).state(), ChassisState::Normal);
+    assert_eq!(w.run(ms(10_000)).state(), ChassisState::Normal, "and does not begin again");
 }
 
 #[test]
 fn missing_readings_neither_begin_nor_end_an_episode() {
-    let mut w = World::new(params(12));
-    w.run(ms(1000));
+    let mut w = World::after(params(12), ms(1000));
     w.total = None;
-    w.run(ms(400));
-    assert_eq!(w.state(), ChassisState::Normal);
+    assert_eq!(w.run(ms(400)).state(), ChassisState::Normal);
     w.total = Some(W(1800));
-    w.begin_event(W(1000));
-    w.run(ms(20_000));
+    w.begin_event(W(1000)).run(ms(20_000));
     w.total = None;
-    w.run(ms(120_000));
-    assert_eq!(w.state(), ChassisState::Blind);
+    assert_eq!(w.run(ms(120_000)).state(), ChassisState::Blind);
     // Every server reports, and all of it fits with a guard: an upper bound is no missing reading.
-    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()));
-    w.total = Some(W(1000));
-    w.run(ms(2_000));
-    assert_eq!(w.state(), ChassisState::Normal);
+    assert!(w.status().servers.iter().all(|s| s.granted_w.is_none()));
+    assert_eq!(w.reads(W(1000)).run(ms(2_000)).state(), ChassisState::Normal);
 }
 
 #[test]
 fn blind_the_reports_stand_in() {
     let mut w = World::new(params(12));
-    w.total = Some(W(2000));
-    w.run(ms(20_000));
+    w.reads(W(2000)).run(ms(20_000));
     w.total = None;
-    w.run(ms(1000));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(1000)).status();
     assert_eq!((s.state, s.power_w), (ChassisState::Blind, None));
     assert!(s.servers.iter().all(|s| s.granted_w.is_none()), "1800 + 200 W is under the threshold");
-    for i in 0..12 {
-        w.agent(i).power = Some(W(183));
-    }
-    w.run(ms(2000));
-    let s = w.chassis.status(w.now);
+    w.each(|a| a.power = Some(W(183)));
+    let s = w.run(ms(2000)).status();
     assert!(s.servers.iter().all(|s| s.granted_w.is_some()), "2196 + 200 W is not");
     assert_eq!((s.state, s.alerts), (ChassisState::Blind, 1));
 }
@@ -365,16 +309,13 @@ fn blind_without_reports_everyone_is_held_at_the_fallback() {
     w.agent(5).power = None; // it has never said what it draws
     w.run(ms(30_000));
     w.total = None;
-    w.run(ms(1000));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(1000)).status();
     assert_eq!(s.state, ChassisState::Blind);
     // 98 % of the budget: what is not seen is not low.
     assert!(w.granted() <= s.sharable_w && w.granted() > W(2100), "{}", w.granted());
     assert!(w.fallbacks() <= s.sharable_w, "{}", w.fallbacks());
     assert!(!w.levels().contains(&Level::Emergency));
-    w.total = Some(W(1800));
-    w.run(ms(400));
-    assert_eq!(w.state(), ChassisState::Alerting);
+    assert_eq!(w.reads(W(1800)).run(ms(400)).state(), ChassisState::Alerting);
 }
 
 #[test]
@@ -382,14 +323,11 @@ fn a_lost_feed_lowers_the_limit_at_once() {
     let mut p = params(12);
     p.supply_rated = vec![W(1500), W(1500)];
     let mut w = World::new(p);
-    w.total = Some(W(1600));
-    w.run(ms(1000));
-    w.clear();
+    w.reads(W(1600)).run(ms(1000)).clear();
     let supply = |state, input| Supply { state, input: Some(W(input)) };
     let supplies = vec![supply(SupplyState::Active, 1600), supply(SupplyState::Failed, 0)];
     let poll = Poll { supplies, taken_at: w.now };
-    w.input(Input::Psu(poll));
-    let s = w.chassis.status(w.now);
+    let s = w.input(Input::Psu(poll)).status();
     assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(1500)));
     assert!(w.has_alarm("power supply 1"));
     assert!((0..12).all(|i| w.alerts_to(i).len() == 1), "everybody is told in the same turn");
@@ -399,29 +337,26 @@ fn a_lost_feed_lowers_the_limit_at_once() {
 
 #[test]
 fn a_lower_budget_is_in_force_before_it_is_answered() {
-    let mut w = World::new(params(12));
-    w.run(ms(30_000));
+    let mut w = World::after(params(12), ms(30_000));
     for budget in [1700, 1200] {
         w.clear();
         w.input(Input::Budget(Some(W(budget))));
         assert!(matches!(&w.log[0].1, Output::Ledger(l) if l.budget_w == Some(W(budget))), "persisted first");
 
-        let s = w.chassis.status(w.now);
+        let s = w.status();
         assert_eq!((s.state, s.limit_w), (ChassisState::Alerting, W(budget)));
         assert!((0..12).all(|i| w.alerts_to(i).len() == 1), "lower caps go out in the same turn");
         assert!(w.granted() <= s.sharable_w && w.fallbacks() <= s.sharable_w);
         assert!(near(w.granted(), budget), "{}", w.granted());
     }
 
-    w.input(Input::Budget(None));
-    assert_eq!(w.chassis.status(w.now).budget_w, W(2400));
+    assert_eq!(w.input(Input::Budget(None)).status().budget_w, W(2400));
     assert_eq!(w.ledgers().last().unwrap().budget_w, None);
 
     for bad in [0, -5, 2400, 9999] {
-        let before = w.chassis.status(w.now).refused_inputs;
+        let before = w.status().refused_inputs;
         w.clear();
-        w.input(Input::Budget(Some(W(bad))));
-        let s = w.chassis.status(w.now);
+        let s = w.input(Input::Budget(Some(W(bad)))).status();
         assert_eq!((s.budget_w, s.refused_inputs), (W(2400), before + 1));
         assert!(w.has_alarm("budget_w") && w.ledgers().is_empty());
     }
@@ -435,7 +370,7 @@ fn the_budget_survives_a_restart() {
         ..ballast_chassis_core::Ledger::default()
     };
     let w = World::with(params(12), ledger);
-    let s = w.chassis.status(w.now);
+    let s = w.status();
     assert_eq!((s.budget_w, s.epoch), (W(2000), Epoch(8)));
 }
 
@@ -447,8 +382,7 @@ fn servers_without_an_agent_keep_their_share() {
     let mut w = World::new(p);
     w.total = Some(W(2352));
     w.input(Input::Powered { server: name(2), on: false });
-    w.run(ms(3000));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(3000)).status();
     assert_eq!(
         s.servers.iter().take(4).map(|s| s.slot).collect::<Vec<_>>(),
         [Slot::Unmanaged, Slot::Maintenance, Slot::Off, Slot::Managed]
@@ -464,7 +398,7 @@ fn servers_without_an_agent_keep_their_share() {
             .iter()
             .any(|e| { matches!(e, EventKind::SlotChanged { from: Slot::Off, to: Slot::Silent, .. }) })
     );
-    assert_eq!(w.chassis.status(w.now).servers[2].slot, Slot::Managed);
+    assert_eq!(w.status().servers[2].slot, Slot::Managed);
 }
 
 /// A manager that starts over servers capped by a previous instance, `restorable` each. The agents keep
@@ -516,10 +450,8 @@ fn servers_that_join_are_released_with_their_second_message() {
 fn nearly_over() -> World {
     let mut p = params(12);
     p.servers[7].out_of_band_floor = None;
-    let mut w = World::new(p);
-    w.begin_event(W(1_850));
-    w.run(ms(25_000));
-    assert_eq!(w.state(), ChassisState::Alerting);
+    let mut w = World::in_event(p, W(1_850));
+    assert_eq!(w.run(ms(25_000)).state(), ChassisState::Alerting);
     w
 }
 
@@ -543,15 +475,14 @@ fn where_every_server_reports_blindness_does_not_stop_the_release() {
     w.until(ChassisState::Normal);
     // The stagger is 100 ms, blindness comes after 600 ms: stop the readings in the middle.
     w.total = None;
-    w.run(ms(700));
-    assert_eq!(w.state(), ChassisState::Blind);
+    assert_eq!(w.run(ms(700)).state(), ChassisState::Blind);
     w.run(ms(5_000));
-    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()));
+    assert!(w.status().servers.iter().all(|s| s.granted_w.is_none()));
 }
 
 /// How many servers have a cap.
 fn capped(w: &World) -> usize {
-    w.chassis.status(w.now).servers.iter().filter(|s| s.granted_w.is_some()).count()
+    w.status().servers.iter().filter(|s| s.granted_w.is_some()).count()
 }
 
 #[test]
@@ -567,7 +498,7 @@ fn a_manager_that_never_had_a_reading_releases_by_the_reports() {
 #[test]
 fn blind_a_server_that_nothing_but_its_cap_bounds_keeps_that_cap() {
     let mut w = World::new(params(12));
-    (0..12).for_each(|i| w.agent(i).power = Some(W(100)));
+    w.each(|a| a.power = Some(W(100)));
     w.agent(5).power = None; // it has never said what it draws
     w.total = None;
     w.run(ms(5_000));
@@ -579,8 +510,7 @@ fn blind_a_server_that_nothing_but_its_cap_bounds_keeps_that_cap() {
     assert!(w.alerts_to(5).iter().all(|(_, alert)| alert.level == Level::Cap));
     assert!(w.alerts_to(4).iter().all(|(_, alert)| alert.level == Level::Watch), "no new event");
 
-    w.total = Some(W(1300));
-    w.run(ms(1_000));
+    w.reads(W(1300)).run(ms(1_000));
     assert_eq!((w.state(), capped(&w)), (ChassisState::Normal, 0));
 }
 
@@ -589,9 +519,8 @@ fn blind_before_the_shared_watts_are_known_they_are_a_tenth_of_the_budget() {
     let mut w = World::new(params(12));
     w.run(ms(150)); // one reading
     w.total = None;
-    w.run(ms(3_000));
-    assert_eq!(w.state(), ChassisState::Blind);
-    assert!(w.chassis.status(w.now).servers.iter().all(|s| s.granted_w.is_none()), "2040 W fit");
+    assert_eq!(w.run(ms(3_000)).state(), ChassisState::Blind);
+    assert!(w.status().servers.iter().all(|s| s.granted_w.is_none()), "2040 W fit");
 }
 
 #[test]
@@ -599,12 +528,11 @@ fn implausible_reports_are_no_draw() {
     for implausible in [0, -150, 5_000] {
         let mut w = World::new(params(12));
         w.agent(3).power = Some(W(implausible));
-        w.total = Some(W(2_000));
-        w.run(ms(5_000));
-        assert_eq!(w.chassis.status(w.now).shared_w, W(240), "no comparison with {implausible} W");
+        w.reads(W(2_000)).run(ms(5_000));
+        assert_eq!(w.status().shared_w, W(240), "no comparison with {implausible} W");
         w.agent(3).power = Some(W(150));
         w.run(ms(20_000));
-        assert!(near(w.chassis.status(w.now).shared_w, 200));
+        assert!(near(w.status().shared_w, 200));
     }
 }
 

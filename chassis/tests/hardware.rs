@@ -31,8 +31,7 @@ fn load(w: &mut World, power: i64, capped: bool) {
 fn one_dead(n: usize, drew: i64) -> World {
     let mut w = World::new(params(n));
     w.agent(1).power = Some(W(drew));
-    w.begin_event(W(197 * n as i64));
-    w.run(ms(400));
+    w.begin_event(W(197 * n as i64)).run(ms(400));
     w.agent(1).answers = false;
     w.until(ChassisState::OutOfBand);
     w
@@ -83,9 +82,8 @@ fn a_server_that_obeys_is_lifted_at_once() {
     assert_eq!((w.lifts().len(), w.state()), (4, ChassisState::Alerting));
     assert!((0..4).all(|i| w.alerts_to(i).last().unwrap().1.cap_w.is_some()), "their caps stay");
     assert!(w.ledgers().last().unwrap().out_of_band.is_empty());
-    let on = w.chassis.status(w.now).out_of_band_ms;
-    w.run(ms(5000));
-    assert_eq!(w.chassis.status(w.now).out_of_band_ms, on, "counted while on only");
+    let on = w.status().out_of_band_ms;
+    assert_eq!(w.run(ms(5000)).status().out_of_band_ms, on, "counted while on only");
     assert!(action_ids(&w.log).windows(2).all(|p| p[0] < p[1]));
 }
 
@@ -150,11 +148,9 @@ fn who_was_lifted_too_early_waits_no_longer_once_its_cap_holds_nothing_back() {
     load(&mut w, 230, false);
     w.until(ChassisState::OutOfBand);
     load(&mut w, 300, true);
-    w.run(ms(20_000));
-    assert_eq!(w.state(), ChassisState::OutOfBand, "somebody waits for a minute");
+    assert_eq!(w.run(ms(20_000)).state(), ChassisState::OutOfBand, "somebody waits for a minute");
     load(&mut w, 80, true);
-    w.run(ms(10_000));
-    assert_eq!(w.state(), ChassisState::Alerting, "all caps are lifted");
+    assert_eq!(w.run(ms(10_000)).state(), ChassisState::Alerting, "all caps are lifted");
 }
 
 #[test]
@@ -195,8 +191,7 @@ fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
 #[test]
 fn every_server_is_capped_in_one_turn_those_that_draw_more_first() {
     // Even shares, so that one server's draw is above its own.
-    let mut w = World::new(Params { shares: SharePolicy::Even, ..params(5) });
-    w.run(ms(2000));
+    let mut w = World::after(Params { shares: SharePolicy::Even, ..params(5) }, ms(2000));
     w.agent(2).power = Some(W(250));
     w.agent(3).power = None;
     w.input(Input::Powered { server: name(4), on: false });
@@ -208,7 +203,7 @@ fn every_server_is_capped_in_one_turn_those_that_draw_more_first() {
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
     let turns: Vec<_> = w.log.iter().filter(is).map(|(t, _)| *t).collect();
     assert!(turns.iter().all(|&t| t == turns[0]), "in one turn");
-    assert_eq!(w.chassis.status(w.now).servers[4].granted_w, None, "nothing to a server that is off");
+    assert_eq!(w.status().servers[4].granted_w, None, "nothing to a server that is off");
 
     // Still over with everything capped: more is shared than was thought.
     let newest = |w: &World| w.caps().into_iter().collect::<BTreeMap<_, _>>().into_values().sum();
@@ -233,8 +228,7 @@ fn a_server_that_draws_more_than_its_grant_is_paid_for_and_then_capped_by_hardwa
     w.until(ChassisState::Alerting);
     w.agent(0).power = Some(W(400));
     let from = w.now;
-    w.run(ms(2500));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(2500)).status();
     let others: Watts = s.servers[1..].iter().filter_map(|s| s.granted_w).sum();
     assert!(others < W(500), "the others pay: {others}");
     w.until(ChassisState::OutOfBand);
@@ -242,7 +236,7 @@ fn a_server_that_draws_more_than_its_grant_is_paid_for_and_then_capped_by_hardwa
     assert_eq!(w.caps()[0].0, name(0));
     assert!((2000..5000).contains(&(w.now - from).as_millis()), "{:?}", w.now - from);
     w.run(ms(10_000));
-    let power = w.chassis.status(w.now).power_w.unwrap();
+    let power = w.status().power_w.unwrap();
     assert!(power <= W(808), "and the excess ends: {power}");
 }
 
@@ -251,15 +245,13 @@ fn without_a_path_there_is_an_alarm() {
     let mut p = params(4);
     p.servers[1].out_of_band_floor = None;
     p.servers[2].out_of_band_floor = Some(W(300));
-    let mut w = World::new(p);
-    w.begin_event(W(790));
+    let mut w = World::in_event(p, W(790));
     w.agent(1).answers = false;
     w.agent(2).answers = false;
-    w.run(ms(4000));
-    assert!(w.has_alarm("s-01 is silent in a capping event"));
+    assert!(w.run(ms(4000)).has_alarm("s-01 is silent in a capping event"));
     assert_eq!(w.caps(), [(name(2), W(300))], "never under its floor");
     assert!(w.has_alarm("s-02 has the lowest hardware cap"));
-    let s = w.chassis.status(w.now);
+    let s = w.status();
     assert_eq!(s.servers[2].reserved_w, W(300));
     let counts = |s: &ballast_types::wire::ServerStatus| match s.slot {
         Slot::Managed => s.granted_w.unwrap(),
@@ -272,12 +264,9 @@ fn without_a_path_there_is_an_alarm() {
 
 #[test]
 fn a_failed_action_is_tried_again_with_an_alarm() {
-    let mut w = World::new(params(1));
-    w.run(ms(2000));
+    let mut w = World::after(params(1), ms(2000));
     w.actuator = Some(Err("BMC busy".into()));
-    w.total = Some(W(300));
-    w.until(ChassisState::OutOfBand);
-    assert!(w.has_alarm("BMC busy"));
+    assert!(w.reads(W(300)).until(ChassisState::OutOfBand).has_alarm("BMC busy"));
     w.total = Some(W(190)); // no lower cap is wanted
     w.agent(0).answers = false;
     w.run(ms(60_000));
@@ -286,17 +275,14 @@ fn a_failed_action_is_tried_again_with_an_alarm() {
     let gaps: Vec<_> = times.windows(2).map(|p| (p[1] - p[0]).as_secs()).collect();
     assert!(gaps.starts_with(&[1, 1]), "{gaps:?}");
     w.actuator = Some(Ok(()));
-    w.run(ms(31_000));
-    assert!(!w.has_alarm("BMC busy"));
+    assert!(!w.run(ms(31_000)).has_alarm("BMC busy"));
 }
 
 #[test]
 fn an_action_without_an_answer_is_tried_again() {
-    let mut w = World::new(params(1));
-    w.run(ms(2000));
+    let mut w = World::after(params(1), ms(2000));
     w.actuator = None;
-    w.total = Some(W(300));
-    w.until(ChassisState::OutOfBand);
+    w.reads(W(300)).until(ChassisState::OutOfBand);
     w.total = Some(W(190));
     w.agent(0).answers = false;
     w.run(ms(10_100));
@@ -306,7 +292,7 @@ fn an_action_without_an_answer_is_tried_again() {
     assert!(gaps.ends_with(&[5]) && gaps.len() <= 3, "every trip time: {gaps:?}");
     let ids = action_ids(&w.log);
     w.input(Input::Applied { id: ids[0], result: Ok(()) });
-    assert_eq!(w.chassis.status(w.now).refused_inputs, 1, "a late answer to an older try says nothing");
+    assert_eq!(w.status().refused_inputs, 1, "a late answer to an older try says nothing");
 }
 
 #[test]
@@ -362,12 +348,10 @@ fn a_stop_lifts_what_is_safe_to_lift() {
 
 /// A manager that has been fenced for 10 s, of servers that draw nothing near a limit.
 fn fenced() -> World {
-    let mut w = World::new(params(4));
-    w.run(ms(12_000));
+    let mut w = World::after(params(4), ms(12_000));
     (0..2).for_each(|i| w.agent(i).obeys = Some((Epoch(2), Some(Instance(9)))));
     w.until(ChassisState::Fenced);
-    w.run(ms(10_000));
-    w.clear();
+    w.run(ms(10_000)).clear();
     w
 }
 
@@ -375,8 +359,7 @@ fn fenced() -> World {
 fn a_fenced_manager_acts_by_hardware_when_the_supplies_are_near_their_trip() {
     // Of supplies that carry 1600 W: the budget of 800 W is the ruler's business.
     let mut w = fenced();
-    w.total = Some(W(1590));
-    w.run(ms(60_000));
+    w.reads(W(1590)).run(ms(60_000));
     assert!(w.acts().is_empty(), "{:?}", w.acts());
 
     w.total = Some(W(1760)); // 10 % over: a trip after 10 s
@@ -407,24 +390,20 @@ fn a_fenced_manager_tries_a_failed_action_again() {
     while w.caps().is_empty() {
         w.run(ms(100));
     }
-    w.run(ms(1500));
-    assert_eq!(w.caps().len(), 8, "each once more after a second");
+    assert_eq!(w.run(ms(1500)).caps().len(), 8, "each once more after a second");
 }
 
 #[test]
 fn blind_a_hardware_cap_shows_which_meter_is_wrong() {
     let mut w = World::new(params(12));
-    w.total = Some(W(2000));
-    w.run(ms(20_000));
+    w.reads(W(2000)).run(ms(20_000));
     w.total = None;
     w.agent(3).says = Some(W(3000));
-    w.run(ms(10_000));
-    assert!(!w.has_alarm("its meter"), "nobody can tell yet");
+    assert!(!w.run(ms(10_000)).has_alarm("its meter"), "nobody can tell yet");
     assert!((0..12).all(|i| w.caps().iter().any(|(id, _)| *id == name(i))));
 
-    w.run(ms(60_000));
-    assert!(w.has_alarm("its meter says far more"));
-    let s = w.chassis.status(w.now);
+    assert!(w.run(ms(60_000)).has_alarm("its meter says far more"));
+    let s = w.status();
     assert!(s.servers.iter().all(|s| s.granted_w.is_none()), "the others' 1650 W fit");
 
     // Nothing else bounds what it draws.

@@ -10,28 +10,23 @@ use common::{W, World, ms, name, params};
 
 #[test]
 fn a_silent_server_in_a_calm_chassis_is_an_alarm_not_a_cap() {
-    let mut w = World::new(params(4));
-    w.run(ms(2000));
+    let mut w = World::after(params(4), ms(2000));
     w.agent(1).answers = false;
-    w.run(ms(1000));
-    assert!(!w.has_alarm("silent"));
-    w.run(ms(1000));
-    let s = w.chassis.status(w.now);
+    assert!(!w.run(ms(1000)).has_alarm("silent"));
+    let s = w.run(ms(1000)).status();
     assert_eq!((s.servers[1].slot, s.state), (Slot::Silent, ChassisState::Normal));
     assert!(w.has_alarm("s-01 is silent: no answer"));
     assert!(w.caps().is_empty() && !w.levels().contains(&Level::Cap));
     assert!(w.events().iter().any(|e| matches!(e, EventKind::SlotChanged { to: Slot::Silent, .. })));
     w.agent(1).answers = true;
-    w.run(ms(600));
-    assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Managed);
+    assert_eq!(w.run(ms(600)).status().servers[1].slot, Slot::Managed);
     assert!(!w.has_alarm("silent"));
 }
 
 #[test]
 fn an_own_stall_is_nobodys_death() {
     for stall in [1600, 5000, 60_000] {
-        let mut w = World::new(params(4));
-        w.begin_event(W(790));
+        let mut w = World::in_event(params(4), W(790));
         w.run(ms(2000));
         w.agent(1).answers = false;
         w.clear();
@@ -40,7 +35,7 @@ fn an_own_stall_is_nobodys_death() {
         w.run(ms(2500));
         let silent = |e: &&&EventKind| matches!(e, EventKind::SlotChanged { to: Slot::Silent, .. });
         assert_eq!(w.events().iter().filter(silent).count(), 1, "{stall}: {:?}", w.events());
-        assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Silent, "that one has died");
+        assert_eq!(w.status().servers[1].slot, Slot::Silent, "that one has died");
         assert!(w.caps().iter().all(|(server, _)| *server == name(1)), "{stall}: {:?}", w.caps());
     }
 }
@@ -57,9 +52,9 @@ fn fallbacks_follow_need_and_fit() {
     w.run(ms(30_000));
 
     // When less may be shared they are lowered with the next message: within a heartbeat.
-    let mut before = w.chassis.status(w.now).sharable_w;
+    let mut before = w.status().sharable_w;
     let mut check = |w: &World, covered: bool| {
-        let sharable = w.chassis.status(w.now).sharable_w;
+        let sharable = w.status().sharable_w;
         assert!(w.fallbacks() <= sharable.max(before), "{} of {sharable}", w.fallbacks());
         before = sharable;
 
@@ -102,8 +97,7 @@ fn the_reserve_of_a_server_that_comes_back_is_freed_when_it_obeys() {
     w.run(ms(5000));
     w.agent(1).answers = false;
     w.run(ms(2000));
-    w.input(Input::Budget(Some(W(600))));
-    let s = w.chassis.status(w.now);
+    let s = w.input(Input::Budget(Some(W(600)))).status();
     let before = s.servers[1].reserved_w;
     let granted = w.alerts_to(1).last().unwrap().1.cap_w.unwrap();
     assert!(before >= granted && granted >= W(150), "it may still hold what it was granted");
@@ -111,8 +105,7 @@ fn the_reserve_of_a_server_that_comes_back_is_freed_when_it_obeys() {
     let less: Watts = others(&s);
     assert!(less + before <= s.sharable_w);
     w.agent(1).answers = true;
-    w.run(ms(1000));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(1000)).status();
     let reserved: Watts = s.servers.iter().map(|x| x.reserved_w).sum();
     assert!(reserved <= s.sharable_w && s.servers[1].reserved_w < before, "{s:?}");
     assert!(others(&s) > less);
@@ -123,37 +116,32 @@ fn numbers_of_a_previous_instance_free_nothing() {
     let mut p = params(4);
     p.servers[1].out_of_band_floor = None;
     let mut w = World::new(p);
-    w.total = Some(W(790));
-    w.run(ms(3000));
+    w.reads(W(790)).run(ms(3000));
     w.agent(1).answers = false;
     w.run(ms(2000));
     w.input(Input::Budget(Some(W(600))));
-    let others = |w: &World| w.granted() - w.chassis.status(w.now).servers[1].granted_w.unwrap();
+    let others = |w: &World| w.granted() - w.status().servers[1].granted_w.unwrap();
     let before = others(&w);
     let alert = w.alerts_to(1).last().unwrap().1.clone();
     let mut report = common::report(&name(1), w.now, &alert, &w.agents[&name(1)]);
     (report.epoch_obeyed, report.enforced_seq) = (Epoch(0), Some(Seq(1_000_000)));
     let answer = Answer::Report(Box::new(report));
-    w.input(Input::Answer { server: name(1), seq: alert.seq, answer });
-    let s = w.chassis.status(w.now);
+    let s = w.input(Input::Answer { server: name(1), seq: alert.seq, answer }).status();
     assert_eq!(s.servers[1].slot, Slot::Managed);
     assert!(others(&w) <= before, "the others do not get what it may hold");
 }
 
 #[test]
 fn a_leaving_agent_is_expected_to_be_silent() {
-    let mut w = World::new(params(4));
-    w.run(ms(2000));
+    let mut w = World::after(params(4), ms(2000));
     w.agent(1).leaving = true;
-    w.run(ms(600));
-    assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Silent);
+    assert_eq!(w.run(ms(600)).status().servers[1].slot, Slot::Silent);
     assert!(w.has_alarm("s-01 is silent: leaving"));
     w.run(ms(1000));
     let moves = w.events().iter().filter(|e| matches!(e, EventKind::SlotChanged { .. })).count();
     assert_eq!(moves, 1, "it says so in every report");
     w.agent(1).leaving = false;
-    w.run(ms(600));
-    assert_eq!(w.chassis.status(w.now).servers[1].slot, Slot::Managed);
+    assert_eq!(w.run(ms(600)).status().servers[1].slot, Slot::Managed);
 }
 
 /// The newest message to server 0.
@@ -168,25 +156,23 @@ fn refuse(w: &mut World, seq: Seq, reason: RefusalReason, epoch: u64, newest_seq
 #[test]
 fn a_server_that_will_not_obey_is_silent() {
     for reason in [RefusalReason::ForeignChassis, RefusalReason::EpochJump] {
-        let mut w = World::new(params(4));
-        w.run(ms(2000));
+        let mut w = World::after(params(4), ms(2000));
         w.agent(0).answers = false;
         w.run(ms(500));
         let seq = newest(&w).seq;
         refuse(&mut w, seq, reason, 9, 9);
-        assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent);
+        assert_eq!(w.status().servers[0].slot, Slot::Silent);
         assert!(w.has_alarm("s-00 is silent: "));
     }
 }
 
 #[test]
 fn old_and_foreign_answers_change_nothing() {
-    let mut w = World::new(params(4));
-    w.run(ms(3000));
+    let mut w = World::after(params(4), ms(3000));
     let (at, alert) = w.alerts_to(0).last().map(|&(t, a)| (t, a.clone())).unwrap();
     let agent = &w.agents[&name(0)];
     let good = common::report(&name(0), at, &alert, agent);
-    let before = w.chassis.status(w.now);
+    let before = w.status();
     let mut older = good.clone();
     older.agent_ms -= 1;
     older.power_w = Some(W(1));
@@ -207,23 +193,21 @@ fn old_and_foreign_answers_change_nothing() {
         w.input(Input::Answer { server: name(0), seq, answer: Answer::Report(Box::new(report)) });
     }
 
-    let after = w.chassis.status(w.now);
+    let after = w.status();
     assert_eq!(after.refused_inputs, before.refused_inputs + 6);
     assert_eq!(after.servers, before.servers);
 }
 
 #[test]
 fn an_answer_is_as_old_as_its_message() {
-    let mut w = World::new(params(4));
-    w.run(ms(2000));
+    let mut w = World::after(params(4), ms(2000));
     w.agent(0).answers = false;
     w.run(ms(500));
     let (_, alert) = w.alerts_to(0).last().map(|&(t, a)| (t, a.clone())).unwrap();
-    w.run(ms(3000));
-    assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent);
+    assert_eq!(w.run(ms(3000)).status().servers[0].slot, Slot::Silent);
     let report = common::report(&name(0), w.now, &alert, &w.agents[&name(0)]);
     w.input(Input::Answer { server: name(0), seq: alert.seq, answer: Answer::Report(Box::new(report)) });
-    assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Silent, "three seconds under way");
+    assert_eq!(w.status().servers[0].slot, Slot::Silent, "three seconds under way");
 }
 
 #[test]
@@ -242,13 +226,11 @@ fn nothing_configured_does_not_panic() {
         ..params(1)
     };
 
-    let mut w = World::new(p.clone());
-    w.run(ms(50));
-    let mut w = World::new(Params { servers: params(3).servers, ..p });
-    w.run(ms(50));
+    World::after(p.clone(), ms(50));
+    let mut w = World::after(Params { servers: params(3).servers, ..p }, ms(50));
     let supply = Supply { state: SupplyState::Active, input: Some(Watts::MAX) };
     w.input(Input::Psu(Poll { supplies: vec![supply; 9], taken_at: w.now }));
-    assert!(w.chassis.status(w.now).refused_inputs > 0);
+    assert!(w.status().refused_inputs > 0);
 }
 
 #[test]
@@ -256,10 +238,10 @@ fn what_a_silent_server_draws_is_not_taken_for_shared_watts() {
     let mut w = World::new(params(4));
     // At 798 W the fans take 110 W, and at 450 W much less: nobody has seen that before.
     w.beside = Some(W(110));
-    (0..4).for_each(|i| w.agent(i).power = Some(W(172)));
+    w.each(|a| a.power = Some(W(172)));
     w.run(ms(20_000));
     w.beside = Some(W(50));
-    (0..4).for_each(|i| w.agent(i).power = Some(W(100)));
+    w.each(|a| a.power = Some(W(100)));
     w.agent(0).restorable = W(500);
     w.agent(3).answers = false;
     w.run(ms(70_000));
@@ -270,8 +252,7 @@ fn what_a_silent_server_draws_is_not_taken_for_shared_watts() {
 
 #[test]
 fn the_highest_draw_seen_survives_a_restart_and_is_seldom_written() {
-    let mut w = World::new(params(4));
-    w.run(ms(5000));
+    let mut w = World::after(params(4), ms(5000));
     w.clear();
     for step in 1..=600 {
         w.agent(0).power = Some(W(150) + Watts::from_milli(50 * step));
@@ -285,8 +266,7 @@ fn the_highest_draw_seen_survives_a_restart_and_is_seldom_written() {
     // It never answers this manager: an even share would be 150 W or so.
     let mut w = World::with(params(4), ledger);
     w.agent(0).answers = false;
-    w.run(ms(65_000));
-    assert_eq!(w.chassis.status(w.now).servers[0].reserved_w, W(180));
+    assert_eq!(w.run(ms(65_000)).status().servers[0].reserved_w, W(180));
 }
 
 #[test]

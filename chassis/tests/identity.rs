@@ -10,9 +10,7 @@ use common::{W, World, action_ids, ms, name, params};
 
 /// Four servers and a manager that is not young any more.
 fn settled() -> World {
-    let mut w = World::new(params(4));
-    w.run(ms(12_000));
-    w
+    World::after(params(4), ms(12_000))
 }
 
 /// A manager of another epoch and instance, that `agents` obey from now on.
@@ -48,7 +46,7 @@ fn at_the_start_a_newer_epoch_is_adopted_on_the_word_of_two() {
         let seq = newest(&w).seq;
         w.clear();
         (0..speak).for_each(|i| refuse(&mut w, i, seq, epoch, 1000));
-        let s = w.chassis.status(w.now);
+        let s = w.status();
         assert_eq!(s.epoch, Epoch(if adopted { epoch + 1 } else { 1 }), "{servers} {speak} {epoch}");
 
         if adopted {
@@ -61,15 +59,14 @@ fn at_the_start_a_newer_epoch_is_adopted_on_the_word_of_two() {
     let mut w = settled();
     obey(&mut w, &[0, 1], 41, None);
     w.run(ms(1000));
-    assert_eq!((w.chassis.status(w.now).epoch, w.state()), (Epoch(1), ChassisState::Fenced), "too late");
+    assert_eq!((w.status().epoch, w.state()), (Epoch(1), ChassisState::Fenced), "too late");
 }
 
 #[test]
 fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
     let mut w = settled();
     obey(&mut w, &[0], 9, None);
-    w.run(ms(60_000));
-    let s = w.chassis.status(w.now);
+    let s = w.run(ms(60_000)).status();
     assert_eq!((s.state, s.servers[0].slot), (ChassisState::Normal, Slot::Silent));
     assert!(w.has_alarm("s-00 refuses this manager, epoch 1: it obeys epoch 9"), "{:?}", s.alarms);
     assert!(w.has_alarm("s-00 is silent: obeys another manager"), "{:?}", s.alarms);
@@ -80,8 +77,7 @@ fn a_lone_agent_that_obeys_a_newer_epoch_is_set_aside_and_rejoins() {
     assert!((0..4).all(|i| !w.alerts_to(i).is_empty()), "all are messaged, it too");
 
     w.agent(0).obeys = None;
-    w.run(ms(600));
-    assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Managed);
+    assert_eq!(w.run(ms(600)).status().servers[0].slot, Slot::Managed);
     assert!(!w.has_alarm("epoch"));
     obey(&mut w, &[1], 9, None);
     w.run(ms(5000));
@@ -107,7 +103,7 @@ fn a_lone_agent_of_a_manager_that_is_gone_is_taken_back() {
     for (epoch, taken) in [(9, 10), (16, 17), (17, 1)] {
         let mut w = settled();
         insist(&mut w, epoch);
-        assert_eq!(w.chassis.status(w.now).epoch, Epoch(taken), "{epoch}");
+        assert_eq!(w.status().epoch, Epoch(taken), "{epoch}");
         assert!((0..4).all(|i| w.alerts_to(i).last().unwrap().1.epoch == Epoch(taken)), "{epoch}");
         assert_eq!(w.state(), ChassisState::Normal);
     }
@@ -116,20 +112,18 @@ fn a_lone_agent_of_a_manager_that_is_gone_is_taken_back() {
 #[test]
 fn over_one_manager_the_next_epoch_is_taken_once() {
     // Two that have just started: the other one takes the next epoch too.
-    let mut w = World::new(params(4));
-    w.run(ms(1000));
+    let mut w = World::after(params(4), ms(1000));
 
     for (other, ms_later, state) in [(6, 600, ChassisState::Normal), (8, 1100, ChassisState::Fenced)] {
         obey(&mut w, &[0, 1, 2, 3], other, Some(77));
         w.run(ms(ms_later));
-        assert_eq!((w.chassis.status(w.now).epoch, w.state()), (Epoch(7), state));
-        (0..4).for_each(|i| w.agent(i).obeys = None);
+        assert_eq!((w.status().epoch, w.state()), (Epoch(7), state));
+        w.each(|a| a.obeys = None);
         w.run(ms(600));
     }
 
     // A liar names another one every time.
-    let mut w = World::new(Params { instance: Instance(1000), ..params(4) });
-    w.run(ms(12_000));
+    let mut w = World::after(Params { instance: Instance(1000), ..params(4) }, ms(12_000));
     w.agent(0).answers = false;
 
     for liar in 0..200 {
@@ -140,7 +134,7 @@ fn over_one_manager_the_next_epoch_is_taken_once() {
         w.input(Input::Answer { server: name(0), seq, answer: Answer::Refused(refusal) });
     }
 
-    assert_eq!(w.chassis.status(w.now).epoch, Epoch(9), "eight an hour");
+    assert_eq!(w.status().epoch, Epoch(9), "eight an hour");
 }
 
 #[test]
@@ -157,8 +151,7 @@ fn an_agent_that_is_set_aside_is_capped_by_hardware_in_an_event() {
 fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
     let mut w = settled();
     obey(&mut w, &[0, 2], 2, None);
-    w.until(ChassisState::Fenced);
-    assert!(w.has_alarm("another manager rules"));
+    assert!(w.until(ChassisState::Fenced).has_alarm("another manager rules"));
     w.clear();
     w.run(ms(60_000));
     assert!(w.acts().is_empty(), "{:?}", w.acts());
@@ -193,10 +186,8 @@ fn a_fenced_manager_rules_again_when_half_of_its_agents_miss_the_ruler() {
 
         (0..lost).for_each(|i| w.agent(i).ruler_gone = true);
         (answer..4).for_each(|i| w.agent(i).answers = false);
-        w.run(ms(115_000));
-        assert_eq!(w.state(), ChassisState::Fenced);
-        w.run(ms(15_000));
-        let s = w.chassis.status(w.now);
+        assert_eq!(w.run(ms(115_000)).state(), ChassisState::Fenced);
+        let s = w.run(ms(15_000)).status();
         assert_eq!(s.state != ChassisState::Fenced, rules, "{answer} answer, {lost} miss it");
         assert_eq!(s.epoch, Epoch(if rules { 3 } else { 1 }));
         let managed = s.servers.iter().filter(|s| s.slot == Slot::Managed).count();
@@ -206,20 +197,17 @@ fn a_fenced_manager_rules_again_when_half_of_its_agents_miss_the_ruler() {
 
 #[test]
 fn all_agents_there_are_are_believed_too() {
-    let mut w = World::new(params(1));
-    w.run(ms(12_000));
+    let mut w = World::after(params(1), ms(12_000));
     obey(&mut w, &[0], 9, None);
     w.until(ChassisState::Fenced);
 
     let mut p = params(4);
     p.servers[1].mode = Mode::Maintenance;
     p.servers[2].mode = Mode::Unmanaged;
-    let mut w = World::new(p);
-    w.run(ms(12_000));
+    let mut w = World::after(p, ms(12_000));
     w.input(Input::Powered { server: name(3), on: false });
     obey(&mut w, &[0], 9, None);
-    w.run(ms(1100));
-    assert_eq!(w.state(), ChassisState::Fenced, "the others are not messaged");
+    assert_eq!(w.run(ms(1100)).state(), ChassisState::Fenced, "the others are not messaged");
 }
 
 #[test]
@@ -230,16 +218,14 @@ fn an_agent_that_no_longer_says_so_does_not_count() {
     w.agent(0).answers = false;
     w.run(ms(5000));
     obey(&mut w, &[1], 9, None);
-    w.run(ms(5000));
-    assert_eq!(w.state(), ChassisState::Normal, "the first one died");
+    assert_eq!(w.run(ms(5000)).state(), ChassisState::Normal, "the first one died");
     w.agent(0).answers = true;
-    w.run(ms(1100));
-    assert_eq!(w.state(), ChassisState::Fenced, "and has come back");
+    assert_eq!(w.run(ms(1100)).state(), ChassisState::Fenced, "and has come back");
 
     let mut w = settled();
     let seq = newest(&w).seq;
     refuse(&mut w, 0, seq, 9, 1);
-    assert_eq!(w.chassis.status(w.now).servers[0].slot, Slot::Managed, "obeyed that message");
+    assert_eq!(w.status().servers[0].slot, Slot::Managed, "obeyed that message");
 }
 
 #[test]
@@ -251,11 +237,9 @@ fn of_two_managers_of_one_epoch_the_higher_instance_takes_the_next() {
     ] {
         let mut p = params(4);
         p.instance = Instance(own);
-        let mut w = World::new(p);
-        w.run(ms(12_000));
+        let mut w = World::after(p, ms(12_000));
         obey(&mut w, agents, 1, Some(other));
-        w.run(ms(1500));
-        let s = w.chassis.status(w.now);
+        let s = w.run(ms(1500)).status();
         assert_eq!((s.epoch, s.state), (Epoch(epoch), state), "{own} against {other}, {agents:?}");
     }
 }
@@ -277,8 +261,7 @@ fn a_fenced_manager_leaves_the_ledger_alone() {
 
 #[test]
 fn a_repeated_message_is_no_rival_manager() {
-    let mut w = World::new(params(4));
-    w.run(ms(2000));
+    let mut w = World::after(params(4), ms(2000));
     let seq = newest(&w).seq;
     refuse(&mut w, 0, seq, 1, seq.0 + 70);
     assert_eq!(w.state(), ChassisState::Normal);
@@ -300,7 +283,7 @@ fn a_manager_that_agents_refuse_for_this_one_is_an_alarm() {
 
     w.agent(2).refuses = other(100);
     w.run(ms(5000));
-    assert!(w.has_alarm(ALARM), "{:?}", w.chassis.status(w.now).alarms);
+    assert!(w.has_alarm(ALARM), "{:?}", w.status().alarms);
     let told = |e: &&&EventKind| matches!(e, EventKind::Alarm { message } if message.contains("epoch 1"));
     assert_eq!(w.events().iter().filter(told).count(), 1, "once");
     assert_eq!(w.state(), ChassisState::Normal, "it rules on");
@@ -311,7 +294,6 @@ fn a_manager_that_agents_refuse_for_this_one_is_an_alarm() {
 
     for refuses in [other(60_000), before, None] {
         w.agent(2).refuses = refuses;
-        w.run(ms(1000));
-        assert!(!w.has_alarm(ALARM), "{refuses:?}");
+        assert!(!w.run(ms(1000)).has_alarm(ALARM), "{refuses:?}");
     }
 }

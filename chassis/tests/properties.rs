@@ -470,12 +470,11 @@ proptest! {
         if out_of_band {
             // Agents that do not say what they hold keep their hardware caps for the hold time.
             w.until(ChassisState::OutOfBand);
-            (0..4).for_each(|i| w.agent(i).answers = false);
+            w.each(|a| a.answers = false);
         }
 
         // Calm for a while, but not for the hold time.
-        w.total = Some(W(300));
-        w.run(ms(20_000));
+        w.reads(W(300)).run(ms(20_000));
         let good = w.now;
         w.polls = false;
         w.clear();

@@ -108,9 +108,10 @@ impl World {
         world
     }
 
-    pub(crate) fn input(&mut self, input: Input) {
+    pub(crate) fn input(&mut self, input: Input) -> &mut Self {
         self.agent.handle_input(ms(self.now), input);
         self.drain();
+        self
     }
     fn drain(&mut self) {
         while let Some(output) = self.agent.poll_output() {
@@ -195,7 +196,7 @@ impl World {
         }
     }
     /// Lets time pass, with every timer.
-    pub(crate) fn pass(&mut self, millis: u64) {
+    pub(crate) fn pass(&mut self, millis: u64) -> &mut Self {
         let end = self.now + millis;
         while let Some((at, _)) = self.agent.poll_timeout().filter(|(at, _)| *at <= ms(end)) {
             self.now = self.now.max(at.as_nanos().div_ceil(1_000_000));
@@ -203,26 +204,28 @@ impl World {
             self.drain();
         }
         self.now = end;
+        self
     }
     /// A fresh sample, now.
-    pub(crate) fn draw(&mut self, watts: i64) {
-        self.input(Input::Power(Reading::Sample { watts: w(watts), taken_at: ms(self.now) }));
+    pub(crate) fn draw(&mut self, watts: i64) -> &mut Self {
+        self.input(Input::Power(Reading::Sample { watts: w(watts), taken_at: ms(self.now) }))
     }
     /// `count` times 200 ms and a fresh sample.
-    pub(crate) fn samples(&mut self, watts: i64, count: usize) {
+    pub(crate) fn samples(&mut self, watts: i64, count: usize) -> &mut Self {
         for _ in 0..count {
             self.pass(200);
             self.draw(watts);
         }
+        self
     }
     /// The next message, with a live echo.
-    pub(crate) fn tell(&mut self, cap: Option<i64>) {
-        self.tell_level(cap, if cap.is_some() { Level::Cap } else { Level::Watch });
+    pub(crate) fn tell(&mut self, cap: Option<i64>) -> &mut Self {
+        self.tell_level(cap, if cap.is_some() { Level::Cap } else { Level::Watch })
     }
-    pub(crate) fn tell_level(&mut self, cap: Option<i64>, level: Level) {
+    pub(crate) fn tell_level(&mut self, cap: Option<i64>, level: Level) -> &mut Self {
         self.seq += 1;
         let told = alert(self.seq, cap.map(w), Some(self.now));
-        self.input(Input::Alert(Alert { level, valid_for_ms: 30_000, ..told }));
+        self.input(Input::Alert(Alert { level, valid_for_ms: 30_000, ..told }))
     }
     pub(crate) fn log(&mut self) -> String {
         core::mem::take(&mut self.log).join(", ")

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Params, Poll, Server};
 use ballast_types::wire::{
-    AgentState, Alert, ChassisState, EventKind, Level, OtherManager, Refusal, RefusalReason, Report,
+    AgentState, Alert, ChassisState, ChassisStatus, EventKind, Level, OtherManager, Refusal, RefusalReason,
+    Report,
 };
 use ballast_types::{
     ActionId, BootId, ChassisId, Epoch, Instance, Instant, Machine, Seq, ServerId, Supply, SupplyState, Watts,
@@ -134,8 +135,32 @@ impl World {
         world
     }
 
+    /// One that has run for `span`.
+    pub(crate) fn after(params: Params, span: Duration) -> Self {
+        let mut world = Self::new(params);
+        world.run(span);
+        world
+    }
+
+    /// One in a capping event; the supplies then read `after`.
+    pub(crate) fn in_event(params: Params, after: Watts) -> Self {
+        let mut world = Self::new(params);
+        world.begin_event(after);
+        world
+    }
+
     pub(crate) fn agent(&mut self, i: usize) -> &mut Agent {
         self.agents.get_mut(&name(i)).expect("a server")
+    }
+
+    pub(crate) fn each(&mut self, change: impl FnMut(&mut Agent)) {
+        self.agents.values_mut().for_each(change);
+    }
+
+    /// The supplies read this from now on.
+    pub(crate) fn reads(&mut self, total: Watts) -> &mut Self {
+        self.total = Some(total);
+        self
     }
 
     pub(crate) fn poll_of(&self, total: Option<Watts>) -> Poll {
@@ -151,26 +176,26 @@ impl World {
     }
 
     /// Runs until it is in `state`; panics after two minutes.
-    pub(crate) fn until(&mut self, state: ChassisState) {
+    pub(crate) fn until(&mut self, state: ChassisState) -> &mut Self {
         let late = self.now + ms(120_000);
         while self.state() != state {
             assert!(self.now < late, "{:?} after two minutes", self.state());
             self.run(ms(100));
         }
+        self
     }
 
     /// A leap of 4 % over the limit, which one reading shows, begins a capping event; then the supplies
     /// read `after`.
-    pub(crate) fn begin_event(&mut self, after: Watts) {
+    pub(crate) fn begin_event(&mut self, after: Watts) -> &mut Self {
         self.run(ms(1000));
-        self.total = Some(self.chassis.status(self.now).limit_w.ppm(1_040_000));
-        self.run(ms(200));
+        self.reads(self.status().limit_w.ppm(1_040_000)).run(ms(200));
         assert_eq!(self.state(), ChassisState::Alerting);
-        self.total = Some(after);
+        self.reads(after)
     }
 
     /// Runs for `span`: timers, polls every 200 ms, answers at once.
-    pub(crate) fn run(&mut self, span: Duration) {
+    pub(crate) fn run(&mut self, span: Duration) -> &mut Self {
         let end = self.now + span;
         loop {
             let timer = self.chassis.poll_timeout().map(|(at, _)| at);
@@ -194,11 +219,13 @@ impl World {
 
         self.now = end;
         self.next_poll = self.next_poll.max(self.now);
+        self
     }
 
-    pub(crate) fn input(&mut self, input: Input) {
+    pub(crate) fn input(&mut self, input: Input) -> &mut Self {
         self.chassis.handle_input(self.now, input);
         self.drain();
+        self
     }
 
     fn drain(&mut self) {
@@ -261,8 +288,12 @@ impl World {
         self.log.clear();
     }
 
+    pub(crate) fn status(&self) -> ChassisStatus {
+        self.chassis.status(self.now)
+    }
+
     pub(crate) fn state(&self) -> ChassisState {
-        self.chassis.status(self.now).state
+        self.status().state
     }
 
     /// The caps that the servers hold together.
