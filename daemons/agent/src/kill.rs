@@ -149,6 +149,16 @@ mod tests {
         fs::rename(root.join("sys/fs/cgroup").join(path), root.join("ended")).unwrap();
     }
 
+    fn anew(root: &Path, populated: u8) {
+        end(root, PATH);
+        make(root, PATH, populated);
+    }
+
+    fn move_to_another(root: &Path, vms: &mut Vms) -> Vec<ControlledVm> {
+        make(root, "machine.slice/c.scope", 1);
+        vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap()
+    }
+
     /// The VMs of a server whose VMs float.
     fn vms(root: &Path, specs: &[VmSpec]) -> (Vms, Vec<ControlledVm>) {
         start(root, specs, true)
@@ -174,31 +184,10 @@ mod tests {
         let cases: [(&str, Then, bool); 6] = [
             ("it is dead", |_, _| {}, true),
             ("its group is gone as well", |root, _| end(root, PATH), true),
-            (
-                "started anew",
-                |root, _| {
-                    end(root, PATH);
-                    make(root, PATH, 1);
-                },
-                false,
-            ),
-            (
-                "about to start anew",
-                |root, _| {
-                    end(root, PATH);
-                    make(root, PATH, 0);
-                },
-                false,
-            ),
+            ("started anew", |root, _| anew(root, 1), false),
+            ("about to start anew", |root, _| anew(root, 0), false),
             ("started in the same group", |root, _| make(root, PATH, 1), false),
-            (
-                "moved",
-                |root, vms| {
-                    make(root, "machine.slice/c.scope", 1);
-                    vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap();
-                },
-                false,
-            ),
+            ("moved", |root, vms| drop(move_to_another(root, vms)), false),
         ];
 
         for (what, then, removed) in cases {
@@ -222,8 +211,7 @@ mod tests {
         let (messages, _inbox) = mpsc::channel();
         let killer = Killer::start(&Root::at(root), killable, Arc::clone(&vms), messages).unwrap();
         let file = root.join("sys/fs/cgroup").join(PATH).join("cgroup.kill");
-        end(root, PATH);
-        make(root, PATH, 1);
+        anew(root, 1);
         assert_eq!(killer.kill(&id()), Err(ActuatorError::Permanent));
         assert_eq!(fs::read_to_string(&file).unwrap(), "");
         vms.lock().unwrap().change(id(), Some(spec(PATH))).unwrap();
@@ -244,18 +232,17 @@ mod tests {
             let journal = root.join("state/journal.json");
             fs::remove_file(&journal).unwrap();
             fs::create_dir_all(journal.join("x")).unwrap();
-            make(root, "machine.slice/c.scope", 1);
 
             // Nor the second time, when nothing is new.
             for _ in 0..2 {
-                let set = vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap();
+                let set = move_to_another(root, &mut vms);
                 assert_eq!((set[0].class, set[0].on_extreme), (VmClass::UserFacing, OnExtreme::None));
 
                 assert!(vms.killable().get(&id()).is_none());
             }
 
             fs::remove_dir_all(&journal).unwrap();
-            let set = vms.change(id(), Some(spec("machine.slice/c.scope"))).unwrap();
+            let set = move_to_another(root, &mut vms);
             assert_eq!(set[0].class, VmClass::NonUserFacing);
             assert!(vms.killable().get(&id()).is_some());
             assert!(fs::read_to_string(&journal).unwrap().contains("c.scope"));

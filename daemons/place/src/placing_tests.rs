@@ -184,72 +184,44 @@ async fn bad_requests_are_refused_by_name_and_counted() {
     assert_eq!(call(&api, "POST", "/v1/place", &vm("there")).await.0, 200);
     let before = inventory(&api);
     let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
+    let closed = json!({"state": "closed"});
     let mut refused = 0;
 
-    for (method, path, body, status, says) in [
+    let but = |name: &str, more: Value| with(vm(name), &more);
+    let two = |other: Value| json!({"vms": [vm("a"), other]});
+    for (call_of, body, status, says) in [
         (
-            "POST",
-            "/v1/score",
-            with(vm("a"), &json!({"cores": 9})),
+            "POST /v1/score",
+            but("a", json!({"cores": 9})),
             400,
-            "VM \"a\" asks for 9 cores, 16 GB: the largest host",
+            "VM \"a\" asks for 9 cores, 16 GB: the largest",
         ),
+        ("POST /v1/place", but("a", json!({"memory_gb": 33})), 400, "VM \"a\" asks for 4 cores, 33 GB"),
+        ("POST /v1/place", two(vm("a")), 400, "VM \"a\" is listed twice"),
+        ("POST /v1/place", two(but("b", json!({"cores": 9}))), 400, "VM \"b\" asks for 9"),
         (
-            "POST",
-            "/v1/place",
-            with(vm("a"), &json!({"memory_gb": 33})),
-            400,
-            "VM \"a\" asks for 4 cores, 33 GB",
-        ),
-        ("POST", "/v1/place", json!({"vms": [vm("a"), vm("a")]}), 400, "VM \"a\" is listed twice"),
-        (
-            "POST",
-            "/v1/place",
-            json!({"vms": [vm("a"), with(vm("b"), &json!({"cores": 9}))]}),
-            400,
-            "VM \"b\" asks for 9",
-        ),
-        (
-            "POST",
-            "/v1/place",
-            with(vm("there"), &json!({"cores": 2})),
+            "POST /v1/place",
+            but("there", json!({"cores": 2})),
             409,
             "VM \"there\" is already placed, on host \"s1\"",
         ),
-        ("POST", "/v1/score", vm("there"), 409, "VM \"there\" is already placed"),
-        ("POST", "/v1/place", with(vm("a"), &json!({"vm_id": null})), 400, "vm_id is missing"),
-        (
-            "POST",
-            "/v1/place",
-            json!({"vms": [vm("a"), with(vm("b"), &json!({"vm_id": null}))]}),
-            400,
-            "vms[1].vm_id is missing",
-        ),
-        ("POST", "/v1/score", with(vm("a"), &json!({"top": 0})), 400, "top = 0: 1 to 1000"),
-        ("POST", "/v1/score", with(vm("a"), &json!({"top": 1.5})), 400, "top = 1.5: a whole number"),
-        (
-            "POST",
-            "/v1/score",
-            with(vm("a"), &json!({"spread": true})),
-            400,
-            "spread = true: only with a deployment",
-        ),
-        ("POST", "/v1/score", json!({"cores": 1, "memory_gb": 0}), 400, "memory_gb = 0: above 0"),
-        ("PUT", "/v1/vms/a", vm("a"), 400, "host is missing"),
-        ("PUT", "/v1/vms/b", with(vm("a"), &json!({"host": "s1"})), 400, "vm_id = \"a\": as in the path"),
-        ("PUT", "/v1/hosts/s9", json!({"state": "open"}), 400, "cores is missing: host \"s9\" is new"),
-        ("PUT", "/v1/hosts/s9", with(host.clone(), &json!({"cores": 0})), 400, "cores = 0: 0.001 to 65536"),
-        (
-            "PUT",
-            "/v1/hosts/s9",
-            with(host.clone(), &json!({"state": "closed"})),
-            400,
-            "state = \"closed\": \"open\" or",
-        ),
-        ("PUT", "/v1/hosts/s%0A9", host, 400, "is not a valid name of a host"),
-        ("DELETE", "/v1/hosts/s9", Value::Null, 404, "host \"s9\" is not known"),
-        ("DELETE", "/v1/vms/nobody", Value::Null, 404, "VM \"nobody\" is not placed"),
+        ("POST /v1/score", vm("there"), 409, "VM \"there\" is already placed"),
+        ("POST /v1/place", but("a", json!({"vm_id": null})), 400, "vm_id is missing"),
+        ("POST /v1/place", two(but("b", json!({"vm_id": null}))), 400, "vms[1].vm_id is missing"),
+        ("POST /v1/score", but("a", json!({"top": 0})), 400, "top = 0: 1 to 1000"),
+        ("POST /v1/score", but("a", json!({"top": 1.5})), 400, "top = 1.5: a whole number"),
+        ("POST /v1/score", but("a", json!({"spread": true})), 400, "spread = true: only with a deployment"),
+        ("POST /v1/score", json!({"cores": 1, "memory_gb": 0}), 400, "memory_gb = 0: above 0"),
+        ("PUT /v1/vms/a", vm("a"), 400, "host is missing"),
+        ("PUT /v1/vms/b", but("a", json!({"host": "s1"})), 400, "vm_id = \"a\": as in the path"),
+        ("PUT /v1/hosts/s9", json!({"state": "open"}), 400, "cores is missing: host \"s9\" is new"),
+        ("PUT /v1/hosts/s9", with(host.clone(), &json!({"cores": 0})), 400, "cores = 0: 0.001 to 65536"),
+        ("PUT /v1/hosts/s9", with(host.clone(), &closed), 400, "state = \"closed\": \"open\" or"),
+        ("PUT /v1/hosts/s%0A9", host, 400, "is not a valid name of a host"),
+        ("DELETE /v1/hosts/s9", Value::Null, 404, "host \"s9\" is not known"),
+        ("DELETE /v1/vms/nobody", Value::Null, 404, "VM \"nobody\" is not placed"),
     ] {
+        let (method, path) = call_of.split_once(' ').unwrap();
         let (got, answer) = call(&api, method, path, &body).await;
         let why = answer["error"].as_str().unwrap_or_default();
         assert_eq!(got, status, "{method} {path} {body}: {answer}");

@@ -24,6 +24,8 @@ type Row = (&'static str, fn(&Tree), Leads);
 const MAX: Watts = Watts::from_whole(500);
 const HWMON: &str = "sys/class/hwmon";
 const DEVICE: &str = "sys/devices/i2c-3/3-0040";
+const ITS_HWMON: &str = "sys/devices/i2c-3/3-0040/hwmon";
+const DRIVER: &str = "sys/devices/i2c-3/3-0040/hwmon/hwmon1/name";
 const INPUT: &str = "sys/devices/i2c-3/3-0040/hwmon/hwmon1/power1_input";
 
 /// A hot-swap controller as a kernel shows it, below links.
@@ -33,6 +35,15 @@ fn hot_swap(tree: &Tree, number: u32, at: &str, value: &str) {
     tree.folder(&real, &files);
     tree.link("../..", &format!("{real}/device"));
     tree.link(&format!("../../../{real}"), &format!("{HWMON}/hwmon{number}"));
+}
+
+/// Takes a part of the first controller away, and puts others there: number, address and watts.
+fn swapped(tree: &Tree, gone: &str, others: &[(u32, &str, u32)]) {
+    tree.remove(gone);
+    tree.remove("sys/class/hwmon/hwmon1");
+    for (number, address, watts) in others {
+        hot_swap(tree, *number, &format!("sys/devices/i2c-3/3-{address}"), &format!("{watts}000000"));
+    }
 }
 
 /// Puts something that is no file of a number in the place of one.
@@ -84,49 +95,20 @@ fn hwmon() {
         ("EISDIR", |t| instead(t, INPUT, |t, f| t.write(&format!("{f}/x"), "")), Missing("error 21")),
         ("ELOOP", |t| instead(t, INPUT, |t, f| t.link("power1_input", f)), Missing("os error 40")),
         ("its file is gone", |t| t.remove(INPUT), Missing("0 channels of lm25066")),
-        (
-            "its device is gone",
-            |t| {
-                t.remove(DEVICE);
-                t.remove("sys/class/hwmon/hwmon1");
-            },
-            Missing("0 channels of lm25066"),
-        ),
+        ("its device is gone", |t| swapped(t, DEVICE, &[]), Missing("0 channels of lm25066")),
         ("the whole class is gone", |t| t.remove("sys"), Missing("sys/class/hwmon")),
+        ("another number", |t| swapped(t, ITS_HWMON, &[(7, "0040", 240)]), Value(240)),
         (
-            "it has another number",
-            |t| {
-                t.remove("sys/devices/i2c-3/3-0040/hwmon");
-                t.remove("sys/class/hwmon/hwmon1");
-                hot_swap(t, 7, DEVICE, "240000000");
-            },
+            "one like it has its number",
+            |t| swapped(t, ITS_HWMON, &[(1, "0041", 90), (2, "0040", 240)]),
             Value(240),
         ),
         (
-            "another one like it has its number",
-            |t| {
-                t.remove("sys/devices/i2c-3/3-0040/hwmon");
-                t.remove("sys/class/hwmon/hwmon1");
-                hot_swap(t, 1, "sys/devices/i2c-3/3-0041", "90000000");
-                hot_swap(t, 2, DEVICE, "240000000");
-            },
-            Value(240),
+            "two like it instead",
+            |t| swapped(t, DEVICE, &[(1, "0041", 90), (2, "0042", 90)]),
+            Missing("0 channels"),
         ),
-        (
-            "it is gone, and two like it are there",
-            |t| {
-                t.remove(DEVICE);
-                t.remove("sys/class/hwmon/hwmon1");
-                hot_swap(t, 1, "sys/devices/i2c-3/3-0041", "90000000");
-                hot_swap(t, 2, "sys/devices/i2c-3/3-0042", "90000000");
-            },
-            Missing("0 channels of lm25066"),
-        ),
-        (
-            "its driver has changed",
-            |t| t.write(&format!("{DEVICE}/hwmon/hwmon1/name"), "nvme\n"),
-            Missing("0 channels of lm25066"),
-        ),
+        ("another driver", |t| t.write(DRIVER, "nvme\n"), Missing("0 channels of lm25066")),
         ("a neighbour is half gone", |t| t.link("nowhere", "sys/class/hwmon/hwmon0"), Value(230)),
     ];
 
@@ -146,7 +128,20 @@ fn hwmon() {
 
 const PACKAGE: &str = "sys/class/powercap/intel-rapl:0";
 const ENERGY: &str = "sys/class/powercap/intel-rapl:0/energy_uj";
-const RANGE: u64 = 262_143_328_850;
+
+fn package(tree: &Tree, range: &str) {
+    tree.folder(PACKAGE, &[("name", "package-0"), ("max_energy_range_uj", range)]);
+}
+
+fn others_come(tree: &Tree) {
+    tree.write(ENERGY, "40000000");
+    for (zone, name) in
+        [("intel-rapl:9", "psys"), ("intel-rapl:0:3", "core"), ("intel-rapl-mmio:0", "package-0")]
+    {
+        let files = [("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "9")];
+        tree.folder(&format!("sys/class/powercap/{zone}"), &files);
+    }
+}
 
 #[test]
 fn rapl() {
@@ -161,26 +156,13 @@ fn rapl() {
         ("nothing", |t| t.write(ENERGY, ""), Missing("microjoules")),
         ("EIO", |t| instead(t, ENERGY, eio), Missing("os error 5")),
         ("the zone is gone", |t| t.remove(PACKAGE), Missing("os error 2")),
-        (
-            "psys and mmio and the cores come beside it",
-            |t| {
-                t.write(ENERGY, "40000000");
-                for (zone, name) in
-                    [("intel-rapl:9", "psys"), ("intel-rapl:0:3", "core"), ("intel-rapl-mmio:0", "package-0")]
-                {
-                    let dir = format!("sys/class/powercap/{zone}");
-                    t.folder(&dir, &[("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "9")]);
-                }
-            },
-            Value(100),
-        ),
+        ("psys and mmio and the cores come beside it", others_come, Value(100)),
     ];
 
     for (fault, inject, leads) in rows {
         let tree = Tree::new();
-        let range = RANGE.to_string();
-        let files = [("name", "package-0"), ("energy_uj", "0"), ("max_energy_range_uj", &range)];
-        tree.folder(PACKAGE, &files);
+        package(&tree, "262143328850");
+        tree.write(ENERGY, "0\n");
         let mut meter = PowerMeter::new(RaplSensor::new(tree.root(), Watts::ZERO, MAX), MAX);
         assert!(matches!(meter.sample(Instant::ZERO), Err(SensorError::Started)), "{fault}");
         tree.write(ENERGY, "20000000");
@@ -197,11 +179,7 @@ fn rapl_that_cannot_be_counted_is_refused_from_the_start() {
         ("no package", |t| t.folder(PACKAGE, &[("name", "psys")]), Missing("package-N")),
         ("no name", |t| t.write(&format!("{PACKAGE}/x"), ""), Missing("name")),
         ("no range", |t| t.folder(PACKAGE, &[("name", "package-0")]), Missing("max_energy_range_uj")),
-        (
-            "a range of nothing",
-            |t| t.folder(PACKAGE, &[("name", "package-0"), ("max_energy_range_uj", "0")]),
-            Missing("more than 0 microjoules"),
-        ),
+        ("a range of nothing", |t| package(t, "0"), Missing("more than 0 microjoules")),
     ];
 
     for (fault, inject, leads) in rows {
@@ -218,6 +196,23 @@ fn rapl_that_cannot_be_counted_is_refused_from_the_start() {
 const SUPPLY: &str = "sys/class/hwmon/hwmon2";
 const PIN: &str = "sys/class/hwmon/hwmon2/power1_input";
 
+/// Draws so many microwatts and gives none.
+fn carries(tree: &Tree, input: &str) {
+    tree.folder(SUPPLY, &[("power1_input", input), ("power2_input", "0")]);
+}
+
+fn on_bus(tree: &Tree, address: &str, supply: &str) {
+    let at = format!("sys/bus/i2c/devices/{address}");
+    tree.write(&format!("{at}/x"), "");
+    tree.link(&format!("../../../../{at}"), &format!("{supply}/device"));
+}
+
+/// Another supply of the same kind.
+fn neighbour(tree: &Tree) {
+    tree.folder("sys/class/hwmon/hwmon3", &[("name", "pmbus")]);
+    on_bus(tree, "3-0059", "sys/class/hwmon/hwmon3");
+}
+
 #[test]
 fn supplies() {
     use SupplyState::{Absent, Active, Failed, Standby, Unknown};
@@ -229,32 +224,9 @@ fn supplies() {
         ("a hundred kilowatts", |t| t.write(PIN, "100000000001"), Active, None),
         ("garbage", |t| t.write(PIN, "n/a"), Unknown, None),
         ("EIO", |t| instead(t, PIN, eio), Unknown, None),
-        (
-            "its feed is lost",
-            |t| {
-                t.folder(SUPPLY, &[("power1_input", "0"), ("power2_input", "0"), ("in1_input", "0")]);
-            },
-            Failed,
-            w(0),
-        ),
-        (
-            "it carries nothing",
-            |t| t.folder(SUPPLY, &[("power1_input", "4000000"), ("power2_input", "0")]),
-            Standby,
-            w(4),
-        ),
-        (
-            "it was pulled",
-            |t| {
-                t.remove(SUPPLY);
-                t.folder("sys/class/hwmon/hwmon3", &[("name", "pmbus")]);
-                let at = "sys/bus/i2c/devices/3-0059";
-                t.write(&format!("{at}/x"), "");
-                t.link(&format!("../../../../{at}"), "sys/class/hwmon/hwmon3/device");
-            },
-            Absent,
-            w(0),
-        ),
+        ("its feed is lost", |t| (carries(t, "0"), t.folder(SUPPLY, &[("in1_input", "0")])).1, Failed, w(0)),
+        ("it carries nothing", |t| carries(t, "4000000"), Standby, w(4)),
+        ("it was pulled", |t| (t.remove(SUPPLY), neighbour(t)).1, Absent, w(0)),
         ("its driver is gone", |t| t.remove(SUPPLY), Unknown, None),
         ("its driver has changed", |t| t.folder(SUPPLY, &[("name", "nvme")]), Unknown, None),
     ];
@@ -272,9 +244,7 @@ fn supplies() {
         ];
 
         tree.folder(SUPPLY, &files);
-        let at = "sys/bus/i2c/devices/3-0058";
-        tree.write(&format!("{at}/x"), "");
-        tree.link(&format!("../../../../{at}"), &format!("{SUPPLY}/device"));
+        on_bus(&tree, "3-0058", SUPPLY);
         let name = "pmbus@3-0058";
         let mut supply = SupplyMeter::new(name, PmbusSupply::new(tree.root(), name));
         let good = Supply { state: Active, input: w(500) };

@@ -123,84 +123,58 @@ mod tests {
         serde_json::from_value(json!({"spec": spec, "status": status})).unwrap()
     }
 
-    fn asks(name: &str, cpu: &str, memory: &str) -> Value {
-        json!({"name": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}})
-    }
-
-    fn sidecar(name: &str, cpu: &str, memory: &str) -> Value {
-        let mut it = asks(name, cpu, memory);
-        it["restartPolicy"] = json!("Always");
-        it
+    /// Containers, each as "name cpu memory"; a name that ends with `+` is that of a sidecar.
+    fn containers(all: &[&str]) -> Value {
+        let one = |text: &&str| {
+            let parts: Vec<_> = text.split(' ').collect();
+            let requests = json!({"cpu": parts[1], "memory": parts[2]});
+            let policy = if parts[0].ends_with('+') { "Always" } else { "" };
+            json!({"name": parts[0], "resources": {"requests": requests}, "restartPolicy": policy})
+        };
+        all.iter().map(one).collect()
     }
 
     #[test]
     fn pods_ask_for_what_the_scheduler_reckons_with() {
         const MI: u64 = 1 << 20;
-        let two = [asks("a", "250m", "64Mi"), asks("b", "1", "128Mi")];
+        let two = || json!({"containers": containers(&["a 250m 64Mi", "b 1 128Mi"])});
+        let with = |key: &str, value: Value| {
+            let mut spec = two();
+            spec[key] = value;
+            spec
+        };
+        let init = |all: &[&str]| with("initContainers", containers(all));
+
+        let mut overhead = init(&["i 2 1Mi"]);
+        overhead["overhead"] = json!({"cpu": "250m", "memory": "120Mi", "example.com/x": "?"});
+        let mut own = with("resources", json!({"requests": {"cpu": "3"}}));
+        own["overhead"] = json!({"cpu": "1"});
+        let one = |resources: Value| json!({"containers": [{"name": "a", "resources": resources}]});
+        let limits = json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"memory": "512Mi"}});
+        let resized = json!({"containerStatuses": [
+            {"name": "a", "resources": {"requests": {"cpu": "2", "memory": "32Mi"}}},
+            {"name": "b", "allocatedResources": {"cpu": "1", "memory": "256Mi"}}]});
+        let later = init(&["i 2 1Mi", "s+ 500m 100Mi", "j 1500m 250Mi"]);
+
         for (what, spec, status, milli_cpu, mi) in [
             ("nothing", json!({"containers": [{"name": "a"}]}), json!({}), 0, 0),
-            ("containers add up", json!({"containers": two}), json!({}), 1250, 192),
+            ("containers add up", two(), json!({}), 1250, 192),
             (
                 "an init container that asks for more",
-                json!({"containers": two, "initContainers": [asks("i", "2", "10Mi"), asks("j", "10m",
-                    "300Mi")]}),
+                init(&["i 2 10Mi", "j 10m 300Mi"]),
                 json!({}),
                 2000,
                 300,
             ),
-            (
-                "a sidecar runs with containers and later init containers",
-                json!({"containers": two,
-                    "initContainers": [asks("i", "2", "1Mi"), sidecar("s", "500m", "100Mi"), asks("j",
-                        "1500m", "250Mi")]}),
-                json!({}),
-                2000,
-                350,
-            ),
-            (
-                "sidecars beside containers",
-                json!({"containers": two, "initContainers": [sidecar("s", "1", "1Mi"), sidecar("t", "1",
-                    "1Mi")]}),
-                json!({}),
-                3250,
-                194,
-            ),
-            (
-                "overhead on top",
-                json!({"containers": two, "initContainers": [asks("i", "2", "1Mi")],
-                    "overhead": {"cpu": "250m", "memory": "120Mi", "example.com/x": "?"}}),
-                json!({}),
-                2250,
-                312,
-            ),
-            (
-                "the pod's own request stands for its containers'",
-                json!({"containers": two, "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "1"}}),
-                json!({}),
-                4000,
-                192,
-            ),
-            (
-                "a limit where there is no request",
-                json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "2", "memory": "1Gi"},
-                    "requests": {"memory": "512Mi"}}}]}),
-                json!({}),
-                2000,
-                512,
-            ),
-            (
-                "a resize that is not done yet",
-                json!({"containers": two}),
-                json!({"containerStatuses": [
-                    {"name": "a", "resources": {"requests": {"cpu": "2", "memory": "32Mi"}}},
-                    {"name": "b", "allocatedResources": {"cpu": "1", "memory": "256Mi"}}]}),
-                3000,
-                320,
-            ),
+            ("a sidecar runs with containers and later init containers", later, json!({}), 2000, 350),
+            ("sidecars beside containers", init(&["s+ 1 1Mi", "t+ 1 1Mi"]), json!({}), 3250, 194),
+            ("overhead on top", overhead, json!({}), 2250, 312),
+            ("the pod's own request stands for its containers'", own, json!({}), 4000, 192),
+            ("a limit where there is no request", one(limits), json!({}), 2000, 512),
+            ("a resize that is not done yet", two(), resized, 3000, 320),
             (
                 "numbers stand for themselves",
-                json!({"containers": [{"name": "a",
-                "resources": {"requests": {"cpu": 0.5, "memory": 1048576}}}]}),
+                one(json!({"requests": {"cpu": 0.5, "memory": 1048576}})),
                 json!({}),
                 500,
                 1,
@@ -215,10 +189,10 @@ mod tests {
     fn hostile_quantities_are_refused_by_name_and_never_overflow() {
         for (spec, says) in [
             (
-                json!({"containers": [asks("a", "-1", "1")]}),
+                json!({"containers": containers(&["a -1 1"])}),
                 "container a: resources.requests.cpu: \"-1\" is no",
             ),
-            (json!({"initContainers": [asks("i", "1", "1Zi")]}), "container i: resources.requests.memory: "),
+            (json!({"initContainers": containers(&["i 1 1Zi"])}), "container i: resources.requests.memory: "),
             (json!({"overhead": {"cpu": "x"}}), "spec.overhead.cpu: "),
             (json!({"resources": {"requests": {"memory": ""}}}), "spec.resources.requests.memory: "),
         ] {
@@ -226,8 +200,7 @@ mod tests {
             assert!(why.starts_with(says), "{why}");
         }
 
-        let huge =
-            json!({"containers": [asks("a", "9E", "9E"), asks("b", "9E", "9E"), asks("c", "9E", "9E")]});
+        let huge = json!({"containers": containers(&["a 9E 9E", "b 9E 9E", "c 9E 9E"])});
         let sum = requests(&pod(huge, json!({}))).unwrap();
         assert_eq!(sum, Amount { milli_cpu: u64::MAX, bytes: u64::MAX });
     }
