@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ballast_agent::config::AgentConfig;
+use ballast_agent::config::{AgentConfig, ConfigFile as _};
 use ballast_chassis::config::ChassisConfig;
 use ballast_place::config::PlaceConfig;
 use ballast_runtime::config::reference::markdown;

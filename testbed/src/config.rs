@@ -211,7 +211,7 @@ pub fn chassis(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_agent::config::{AgentConfig, MeterSource};
+    use ballast_agent::config::{AgentConfig, ConfigFile as _, MeterSource};
     use ballast_agent_core::Policy;
     use ballast_chassis::config::ChassisConfig;
     use ballast_chassis_core::LiftRule;

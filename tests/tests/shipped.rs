@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use ballast_agent::config::AgentConfig;
+use ballast_agent::config::{AgentConfig, ConfigFile as _};
 use ballast_chassis::config::ChassisConfig;
 use ballast_place::config::PlaceConfig;
 use ballast_runtime::EXIT_LIVE;

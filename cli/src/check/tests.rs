@@ -1,4 +1,4 @@
-use ballast_agent::config::AgentConfig;
+use ballast_agent::config::{AgentConfig, ConfigFile as _};
 
 use super::state::State;
 use super::*;

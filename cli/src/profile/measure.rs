@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use ballast_agent::Exclusive;
-use ballast_agent::config::{AgentConfig, MeterConfig};
+use ballast_agent::config::{AgentConfig, ConfigFile as _, MeterConfig};
 use ballast_hw::{CpuTime, Root, probe};
 use ballast_planner::Point;
 use ballast_runtime::config::EXIT_CONFIG;

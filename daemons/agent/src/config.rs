@@ -16,10 +16,11 @@ use ballast_agent_core::{Actuator, Policy, Steps};
 use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 
+pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, seconds};
-use ballast_runtime::config::reader::{ConfigError, Section, parse, parse_leniently};
-use ballast_runtime::config::reference::{TableReference, reference};
-use ballast_runtime::config::{DaemonConfig, RedfishConfig, load, preset};
+use ballast_runtime::config::reader::{Section, parse_leniently};
+use ballast_runtime::config::{DaemonConfig, RedfishConfig, preset};
+use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use limit::{LimitBy, ServerLimitConfig};
@@ -65,58 +66,37 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// Reads and checks a file, and the certificates that it names.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path, Self::parse, |config| (config.daemon.tls.as_ref(), config.role()))
-    }
-
-    /// Who this daemon is, in certificates.
-    pub fn role(&self) -> Role {
-        Role::Agent(self.server.clone())
-    }
-
     /// What a release must know, as far as the file tells: where the agent lived, and how long its
     /// restrictions are held. A file that is refused, damaged or gone must not keep a server throttled:
     /// what cannot be read has its default.
     pub fn for_release(path: &Path) -> (DaemonConfig, Duration) {
         parse_leniently(&std::fs::read_to_string(path).unwrap_or_default(), read_for_release)
     }
+}
 
-    /// Checks a text; `file` is its name in problems.
-    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        parse(file, text, Self::read)
+impl ConfigFile for AgentConfig {
+    fn role(&self) -> Role {
+        Role::Agent(self.server.clone())
     }
 
-    /// Every table and key of the file.
-    pub fn reference() -> Vec<TableReference> {
-        reference(|root| drop(Self::read(root)))
+    fn tls(&self) -> Option<&TlsConfig> {
+        self.daemon.tls.as_ref()
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
-        let server = root.required(
-            "server",
-            Allowed::text(ID, |text| ServerId::new(text).ok()),
-            "This server, as `chassis.toml` names it.",
-        );
-        let chassis = root.required(
-            "chassis",
-            Allowed::text(ID, |text| ChassisId::new(text).ok()),
-            "The one chassis that is obeyed.",
-        );
+        let server = root
+            .key("server", "This server, as `chassis.toml` names it.")
+            .required(Allowed::text(ID, |text| ServerId::new(text).ok()));
+        let chassis = root
+            .key("chassis", "The one chassis that is obeyed.")
+            .required(Allowed::text(ID, |text| ChassisId::new(text).ok()));
         let (daemon, orphan_hold) = read_for_release(root);
-        let dry_run = root.or(
-            "dry_run",
-            false,
-            flag(),
-            "Everything runs, nothing is written to the machine, and the log says what would be done. The \
-             chassis manager then counts on no watt of this server.",
-        );
-        let actuate_in_vm = root.or(
-            "actuate_in_vm",
-            false,
-            flag(),
-            "Whether to act on a virtual machine; without it the agent runs dry there.",
-        );
+        let help = "Everything runs, nothing is written to the machine, and the log says what would be done. \
+                    The chassis manager then counts on no watt of this server.";
+        let dry_run = root.key("dry_run", help).or(false, flag());
+        let actuate_in_vm = root
+            .key("actuate_in_vm", "Whether to act on a virtual machine; without it the agent runs dry there.")
+            .or(false, flag());
         let (policy, steps) = read_policy(root);
 
         let meter = MeterConfig::read(root);
@@ -166,29 +146,23 @@ impl AgentConfig {
 
 fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
     let daemon = DaemonConfig::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
-    let hold = root.or(
-        "orphan_hold_s",
-        Duration::from_secs(60),
-        seconds::<1>("whole seconds", 5..=3600),
-        "An agent died and none came back for so long: all is put back without it.",
-    );
+    let hold = root
+        .key("orphan_hold_s", "An agent died and none came back for so long: all is put back without it.")
+        .or(Duration::from_secs(60), seconds::<1>("whole seconds", 5..=3600));
     (daemon, hold)
 }
 
 fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
     let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set itself \
                 comes before the preset.";
-    let paper = root.optional("preset", preset(), help).is_some();
+    let paper = root.key("preset", help).optional(preset()).is_some();
     // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
     let default = if paper { Policy::Stepwise } else { Policy::Predictive };
     let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
-    let policy = root.or(
-        "policy",
-        default,
-        choice(policies.map(|policy| (policy.name(), policy))),
-        "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where there is \
-         no RAPL, or while the model is not trusted); every core alike; or not at all, which only watches.",
-    );
+    let help = "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where \
+                there is no RAPL, or while the model is not trusted); every core alike; or not at all, which \
+                only watches.";
+    let policy = root.key("policy", help).or(default, choice(policies.map(|policy| (policy.name(), policy))));
     (policy, if paper { Steps::Paper } else { Steps::OneWrite })
 }
 

@@ -250,7 +250,7 @@ mod tests {
     use ballast_types::BootId;
 
     use super::*;
-    use crate::config::AgentConfig;
+    use crate::config::{AgentConfig, ConfigFile as _};
     use crate::vms::VmSources;
 
     const WAIT: Duration = Duration::from_secs(60);

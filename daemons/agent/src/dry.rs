@@ -42,6 +42,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::config::ConfigFile as _;
 
     #[test]
     fn who_may_not_act_is_told_why() {

@@ -28,10 +28,8 @@ mod start;
 mod usage;
 mod vms;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use ballast_runtime::config::ConfigError;
 use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
@@ -67,10 +65,6 @@ impl Daemon for AgentDaemon {
         /usr/share/doc/ballast-agent/operations.md.";
     type Config = AgentConfig;
     type Order = Order;
-
-    fn load(file: &Path) -> Result<AgentConfig, ConfigError> {
-        AgentConfig::load(file)
-    }
 
     fn obey(order: &Order) -> ExitCode {
         match order {

@@ -10,7 +10,7 @@ use ballast_runtime::state;
 use ballast_runtime::tls::Tls;
 use ballast_types::BootId;
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, ConfigFile as _};
 use crate::dry;
 
 /// The machine, and what a previous instance has left on disk.

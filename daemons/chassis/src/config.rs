@@ -5,15 +5,14 @@ mod params;
 mod server;
 mod supply;
 
-use std::path::Path;
-
 use ballast_chassis_core::Params;
 use ballast_types::{ChassisId, Role, Watts};
 
+pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, flag, watts};
-use ballast_runtime::config::reader::{ConfigError, Section, parse};
-use ballast_runtime::config::reference::{TableReference, reference};
-use ballast_runtime::config::{DaemonConfig, RedfishConfig, load};
+use ballast_runtime::config::reader::Section;
+use ballast_runtime::config::{DaemonConfig, RedfishConfig};
+use ballast_runtime::tls::TlsConfig;
 
 pub use server::{CapPath, ServerConfig};
 pub use supply::{PowerInputConfig, SupplyConfig, SupplySource};
@@ -38,41 +37,29 @@ pub struct ChassisConfig {
     pub warnings: Vec<String>,
 }
 
-impl ChassisConfig {
-    /// Reads and checks a file, and the certificates that it names.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        load(path, Self::parse, |config| (config.daemon.tls.as_ref(), config.role()))
-    }
-
-    /// Who this daemon is, in certificates.
-    pub fn role(&self) -> Role {
+impl ConfigFile for ChassisConfig {
+    fn role(&self) -> Role {
         Role::Chassis(self.params.chassis_id.clone())
     }
 
-    /// Checks a text; `file` is its name in problems.
-    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        parse(file, text, Self::read)
+    fn tls(&self) -> Option<&TlsConfig> {
+        self.daemon.tls.as_ref()
     }
 
-    /// Every table and key of the file.
-    pub fn reference() -> Vec<TableReference> {
-        reference(|root| drop(Self::read(root)))
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
-        let chassis = root.required(
-            "chassis",
-            Allowed::text(ID, |text| ChassisId::new(text).ok()),
-            "This chassis, as its agents' `agent.toml` name it.",
-        );
-        let budget = root.required(
-            "budget_w",
-            watts(),
-            "The power budget, at the power supplies' input; above the sum of `idle_w`.",
-        );
+        let chassis = root
+            .key("chassis", "This chassis, as its agents' `agent.toml` name it.")
+            .required(Allowed::text(ID, |text| ChassisId::new(text).ok()));
+        let budget = root
+            .key("budget_w", "The power budget, at the power supplies' input; above the sum of `idle_w`.")
+            .required(watts());
         let daemon = DaemonConfig::read(root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
         let help = "Watches and logs, alerts nobody, caps nothing.";
-        let dry_run = root.or("dry_run", false, flag(), help);
+        let dry_run = root.key("dry_run", help).or(false, flag());
 
         let supplies = SupplyConfig::read_all(root);
         let (servers, for_controller) = ServerConfig::read_all(root, daemon.tls.is_some());

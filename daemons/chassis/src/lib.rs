@@ -19,10 +19,8 @@ pub mod sender;
 mod serve;
 mod start;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use ballast_runtime::config::ConfigError;
 use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
@@ -53,14 +51,6 @@ impl Daemon for ChassisDaemon {
         /usr/share/doc/ballast-chassis/operations.md.";
     type Config = ChassisConfig;
     type Order = Order;
-
-    fn load(file: &Path) -> Result<ChassisConfig, ConfigError> {
-        ChassisConfig::load(file)
-    }
-
-    fn warnings(config: &ChassisConfig) -> &[String] {
-        &config.warnings
-    }
 
     fn obey(Order::Release(args): &Order) -> ExitCode {
         release::main(args)

@@ -11,7 +11,7 @@ use ballast_hw::durable::Lock;
 use ballast_runtime::state;
 use ballast_runtime::tls::Tls;
 
-use crate::config::ChassisConfig;
+use crate::config::{ChassisConfig, ConfigFile as _};
 
 /// The state of a previous instance, which is this process's alone.
 pub(crate) struct Opened<'a> {

@@ -15,7 +15,7 @@ use clap::Args;
 use super::out_of_band::OutOfBand;
 use ballast_runtime::config::EXIT_CONFIG;
 
-use crate::config::ChassisConfig;
+use crate::config::{ChassisConfig, ConfigFile as _};
 use ballast_runtime::{EXIT_LIVE, state};
 
 /// For `--help`, and docs/operate/operations.md.

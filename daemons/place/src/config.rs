@@ -3,17 +3,17 @@
 mod hosts;
 mod kubernetes;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_placement::Policy;
 use ballast_placement::rules::Alpha;
 use ballast_types::{PeerName, Role};
 
+pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, flag, number_as, path, seconds, whole};
-use ballast_runtime::config::reader::{ConfigError, Section, parse};
-use ballast_runtime::config::reference::{TableReference, reference};
-use ballast_runtime::config::{Listen, ListenConfig, load};
+use ballast_runtime::config::reader::Section;
+use ballast_runtime::config::{ConfigError, Listen, ListenConfig};
 use ballast_runtime::tls::TlsConfig;
 pub(crate) use hosts::size as host_size;
 pub use hosts::{HostEntry, HostFile};
@@ -51,52 +51,30 @@ pub struct PredictConfig {
     pub stale_after: Duration,
 }
 
-impl PlaceConfig {
-    /// Reads and checks a file, and the certificates that it names.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let parse = |file: &str, text: &str| {
-            let mut config = Self::parse(file, text)?;
-            if let Some(inventory) = &mut config.inventory {
-                inventory
-                    .load()
-                    .map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))?;
-            }
-            Ok(config)
-        };
-
-        load(path, parse, |config| (config.tls.as_ref(), config.role()))
-    }
-
-    /// Who this daemon is, in certificates.
-    pub fn role(&self) -> Role {
+impl ConfigFile for PlaceConfig {
+    fn role(&self) -> Role {
         Role::Place(self.name.clone())
     }
 
-    /// Checks a text; `file` is its name in problems.
-    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        parse(file, text, Self::read)
+    fn tls(&self) -> Option<&TlsConfig> {
+        self.tls.as_ref()
     }
 
-    /// Every table and key of the file.
-    pub fn reference() -> Vec<TableReference> {
-        reference(|root| drop(Self::read(root)))
+    fn read_further(&mut self, file: &str) -> Result<(), ConfigError> {
+        let inventory = self.inventory.as_mut().map_or(Ok(()), HostFile::load);
+        inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
-        let name = root.required(
-            "name",
+        let name = root.key("name", "The daemon's name, in certificates and status.").required(
             Allowed::text("the name of this daemon: 1 to 64 of A-Z a-z 0-9 . _ - : @", |text| {
                 PeerName::new(text).ok()
             }),
-            "The daemon's name, in certificates and status.",
         );
         let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, "127.0.0.1:7200");
-        let state_dir = root.or(
-            "state_dir",
-            "/var/lib/ballast-place".into(),
-            path("a folder"),
-            "Where hosts, VMs and the journal of both are kept over a restart.",
-        );
+        let state_dir = root
+            .key("state_dir", "Where hosts, VMs and the journal of both are kept over a restart.")
+            .or("/var/lib/ballast-place".into(), path("a folder"));
         let predict = PredictConfig::read(root);
         let policy = read_policy(root);
         let inventory = read_inventory(root);
@@ -122,15 +100,12 @@ fn read_policy(root: &mut Section<'_, '_>) -> Policy {
     let paper = Policy::PAPER;
     let weight = || whole("a whole number", 0..=1000_u32);
     let help = "The weight of packing; 0 leaves the rule out.";
-    let best_fit = section.or("best_fit_weight", paper.best_fit, weight(), help);
+    let best_fit = section.key("best_fit_weight", help).or(paper.best_fit, weight());
     let help = "The weight of balanced power; 0 leaves the rule out.";
-    let power = section.or("power_weight", paper.power, weight(), help);
-    let alpha = section.or(
-        "alpha",
-        paper.alpha,
-        number_as("a number", 0.0..=1.0, Alpha::new, |alpha| alpha.get()),
-        "In the power rule: of chassis (1) against server (0).",
-    );
+    let power = section.key("power_weight", help).or(paper.power, weight());
+    let alpha = section
+        .key("alpha", "In the power rule: of chassis (1) against server (0).")
+        .or(paper.alpha, number_as("a number", 0.0..=1.0, Alpha::new, |alpha| alpha.get()));
     section.finish();
     Policy { best_fit, power, alpha, anti_affinity: true }
 }
@@ -140,7 +115,7 @@ fn read_inventory(root: &mut Section<'_, '_>) -> Option<HostFile> {
     let help = "Which hosts there are; without it hosts are told by `PUT /v1/hosts/{name}`.";
     let mut section = root.section("inventory", help);
     let help = "The hosts, read at start and on SIGHUP.";
-    let file = section.optional("file", path("a TOML or JSON file of hosts"), help);
+    let file = section.key("file", help).optional(path("a TOML or JSON file of hosts"));
     section.finish();
     file.map(HostFile::at)
 }
@@ -149,24 +124,21 @@ impl PredictConfig {
     fn read(root: &mut Section<'_, '_>) -> Self {
         let mut section = root.section("predict", "The model that predicts class and P95 of arriving VMs.");
         let config = Self {
-            model: section.or(
-                "model",
-                "/var/lib/ballast-place/model".into(),
-                path("the model's file"),
-                "Written by `ballast train`; a new one is taken live.",
-            ),
-            require_model: section.or(
-                "require_model",
-                false,
-                flag(),
-                "Not ready (`/readyz`) without a model; the daemon answers all the same.",
-            ),
-            stale_after: section.or(
-                "stale_after_h",
-                Duration::from_secs(72 * 3600),
-                seconds::<3600>("whole hours", 1..=8760),
-                "A model that knows the subscriptions' past only up to longer ago is an alarm.",
-            ),
+            model: section
+                .key("model", "Written by `ballast train`; a new one is taken live.")
+                .or("/var/lib/ballast-place/model".into(), path("the model's file")),
+            require_model: section
+                .key(
+                    "require_model",
+                    "Not ready (`/readyz`) without a model; the daemon answers all the same.",
+                )
+                .or(false, flag()),
+            stale_after: section
+                .key(
+                    "stale_after_h",
+                    "A model that knows the subscriptions' past only up to longer ago is an alarm.",
+                )
+                .or(Duration::from_secs(72 * 3600), seconds::<3600>("whole hours", 1..=8760)),
         };
         section.finish();
         config

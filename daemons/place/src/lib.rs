@@ -42,10 +42,8 @@ mod store;
 mod vm_request;
 
 use std::convert::Infallible;
-use std::path::Path;
 use std::process::ExitCode;
 
-use ballast_runtime::config::ConfigError;
 use ballast_runtime::program::Daemon;
 
 use crate::config::PlaceConfig;
@@ -68,10 +66,6 @@ impl Daemon for PlaceDaemon {
         /usr/share/doc/ballast-place/place.md.";
     type Config = PlaceConfig;
     type Order = Infallible;
-
-    fn load(file: &Path) -> Result<PlaceConfig, ConfigError> {
-        PlaceConfig::load(file)
-    }
 
     fn obey(order: &Infallible) -> ExitCode {
         match *order {}

@@ -9,7 +9,7 @@ use ballast_runtime::state;
 use ballast_runtime::tls::Tls;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::config::PlaceConfig;
+use crate::config::{ConfigFile as _, PlaceConfig};
 
 /// The state folder, which is this process's alone, and the addresses.
 pub(crate) struct Opened<'a> {

@@ -21,8 +21,9 @@ use allowed::{Allowed, choice, flag, path};
 
 pub use listen::{Listen, ListenConfig};
 pub use reader::ConfigError;
-use reader::Section;
+use reader::{Section, parse};
 pub use redfish::{BmcAddress, RedfishConfig};
+use reference::{TableReference, reference};
 
 /// Exit code of a refused configuration: `EX_CONFIG` of sysexits.h. The units do not restart on it.
 pub const EXIT_CONFIG: u8 = 78;
@@ -48,31 +49,20 @@ pub struct DaemonConfig {
 impl DaemonConfig {
     pub fn read(root: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
         let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, listen);
-        let machine = root.or(
-            "root",
-            "/".into(),
-            path("a folder"),
-            "The machine; a folder that looks like one for trying things out.",
-        );
-        let state_dir = root.or(
-            "state_dir",
-            state_dir.into(),
-            path("a folder"),
-            "What the daemon keeps over a restart. The unit makes this folder; another one needs a drop-in.",
-        );
-        let record_dir = root.optional(
-            "record_dir",
-            path("a folder"),
-            "Where inputs and outputs are recorded for `ballast replay --recording`; nowhere unless set.",
-        );
+        let machine = root
+            .key("root", "The machine; a folder that looks like one for trying things out.")
+            .or("/".into(), path("a folder"));
+        let help = "What the daemon keeps over a restart. The unit makes this folder; another one needs a \
+                    drop-in.";
+        let state_dir = root.key("state_dir", help).or(state_dir.into(), path("a folder"));
+        let help = "Where inputs and outputs are recorded for `ballast replay --recording`; nowhere unless \
+                    set.";
+        let record_dir = root.key("record_dir", help).optional(path("a folder"));
 
         let mut section = root.section("realtime", "The control thread's priority.");
-        let realtime = section.or(
-            "enabled",
-            true,
-            flag(),
-            "The control thread is SCHED_FIFO, and memory is locked once it is touched.",
-        );
+        let realtime = section
+            .key("enabled", "The control thread is SCHED_FIFO, and memory is locked once it is touched.")
+            .or(true, flag());
         section.finish();
 
         Self { listen, tls, allowed_hosts, root: machine, state_dir, record_dir, realtime }
@@ -90,20 +80,49 @@ impl DaemonConfig {
     }
 }
 
-/// Reads and parses a daemon's file, and checks that its certificates say who the daemon is.
-pub fn load<T>(
-    path: &Path,
-    parse: impl FnOnce(&str, &str) -> Result<T, ConfigError>,
-    own: impl FnOnce(&T) -> (Option<&TlsConfig>, Role),
-) -> Result<T, ConfigError> {
-    let file = path.display().to_string();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
-    let config = parse(&file, &text)?;
+/// A daemon's file, checked.
+pub trait ConfigFile: Sized {
+    /// Reads every key; `None` where one that must be there is not.
+    fn read(root: &mut Section<'_, '_>) -> Option<Self>;
 
-    let (tls, role) = own(&config);
-    listen::check(&file, tls, &role)?;
-    Ok(config)
+    /// Who the daemon is, in certificates.
+    fn role(&self) -> Role;
+
+    /// The daemon's certificates, if it has any.
+    fn tls(&self) -> Option<&TlsConfig>;
+
+    /// Reads the files that it names; `file` is its own name in problems.
+    fn read_further(&mut self, _file: &str) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// What works, and should be told otherwise.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
+    /// Reads and checks a file, those that it names, and that its certificates say who the daemon is. The
+    /// error is every problem, one a line.
+    fn load(path: &Path) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
+        let mut config = Self::parse(&file, &text)?;
+
+        config.read_further(&file)?;
+        listen::check(&file, config.tls(), &config.role())?;
+        Ok(config)
+    }
+
+    /// Checks a text; `file` is its name in problems.
+    fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        parse(file, text, Self::read)
+    }
+
+    /// Every table and key of the file.
+    fn reference() -> Vec<TableReference> {
+        reference(|root| drop(Self::read(root)))
+    }
 }
 
 /// `preset`: settings that belong together, by name; a key that is given itself comes before them.

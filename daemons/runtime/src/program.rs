@@ -1,12 +1,12 @@
 //! The program of a daemon: arguments, `--check-config`, log, exit codes.
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ConfigError, EXIT_CONFIG};
+use crate::config::{ConfigFile, EXIT_CONFIG};
 use crate::{log, tls};
 
 /// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
@@ -20,20 +20,10 @@ pub trait Daemon: Debug {
     const ABOUT: &'static str;
     /// What `--help` ends with: an example, exit codes, files.
     const AFTER_HELP: &'static str;
-    type Config;
+    /// The file that it runs by.
+    type Config: ConfigFile;
     /// What it can do instead of running; `Infallible` for nothing.
     type Order: Subcommand + Clone + Debug;
-
-    /// Reads and checks its configuration.
-    ///
-    /// # Errors
-    /// Every problem of the file, one a line.
-    fn load(file: &Path) -> Result<Self::Config, ConfigError>;
-
-    /// What `--check-config` says of a configuration that is accepted.
-    fn warnings(_: &Self::Config) -> &[String] {
-        &[]
-    }
 
     /// Obeys an order, and ends.
     fn obey(order: &Self::Order) -> ExitCode;
@@ -101,7 +91,7 @@ impl RunArgs {
     #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line's answer")]
     fn run<D: Daemon>(&self) -> ExitCode {
         tls::install_provider();
-        let config = match D::load(&self.config) {
+        let config = match D::Config::load(&self.config) {
             Ok(config) => config,
             Err(error) => {
                 eprintln!("{error}");
@@ -110,7 +100,7 @@ impl RunArgs {
         };
 
         if self.check_config {
-            for warning in D::warnings(&config) {
+            for warning in config.warnings() {
                 eprintln!("{}: warning: {warning}", self.config.display());
             }
             println!("{}: ok", self.config.display());

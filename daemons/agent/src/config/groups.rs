@@ -47,32 +47,23 @@ impl GroupsConfig {
         }
 
         let mut section = root.section("groups", "Who binds VMs to cores, and limits their bandwidth.");
-        let kind = section.or(
-            "by",
+        let help = "The agent, in groups that are nobody's or were delegated to it; `AllowedCPUs` and \
+                    `CPUQuota` of units; or `vcpupin` and the like by `virsh`.";
+        let kind = section.key("by", help).or(
             Kind::Cgroup,
             choice([("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)]),
-            "The agent, in groups that are nobody's or were delegated to it; `AllowedCPUs` and `CPUQuota` of \
-             units; or `vcpupin` and the like by `virsh`.",
         );
-        let even_units = section.or(
-            "even_units",
-            false,
-            flag(),
-            "With `\"cgroup\"`: the agent writes in systemd's groups too.",
-        );
-        let uri = section.optional(
-            "libvirt_uri",
-            Allowed::text("a URI of libvirt's, such as \"qemu:///system\"", |uri| {
+        let even_units = section
+            .key("even_units", "With `\"cgroup\"`: the agent writes in systemd's groups too.")
+            .or(false, flag());
+        let uri = section
+            .key("libvirt_uri", "With `\"libvirt\"`: where libvirt is; `\"qemu:///system\"` unless set.")
+            .optional(Allowed::text("a URI of libvirt's, such as \"qemu:///system\"", |uri| {
                 (uri.contains(":///") && !uri.contains(char::is_whitespace)).then(|| uri.to_owned())
-            }),
-            "With `\"libvirt\"`: where libvirt is; `\"qemu:///system\"` unless set.",
-        );
-        let rescan = section.or(
-            "rescan_ms",
-            Duration::from_secs(2),
-            millis(100..=60_000),
-            "Between two looks at which VMs there are, and where.",
-        );
+            }));
+        let rescan = section
+            .key("rescan_ms", "Between two looks at which VMs there are, and where.")
+            .or(Duration::from_secs(2), millis(100..=60_000));
 
         if even_units && kind != Kind::Cgroup {
             section.refuse_key("even_units", "only with by = \"cgroup\"");
@@ -97,21 +88,19 @@ impl GroupsConfig {
 
 impl DiscoverConfig {
     fn read(mut section: Section<'_, '_>) -> Option<Self> {
-        let pattern = section.required(
-            "pattern",
-            Allowed::new(Pattern::PATTERNS, |value| value.as_str()?.parse().ok(), |_| String::new()),
-            "The cgroups whose VMs these are; the first pattern that matches counts.",
-        );
-        let class = section.optional(
-            "class",
-            class(),
-            "Whom they work for; unknown otherwise, which counts as user-facing.",
-        );
-        let cores = section.optional(
-            "cores",
-            cores(),
-            "How many CPUs each has; its vCPUs, CPUQuota or AllowedCPUs otherwise.",
-        );
+        let pattern = section
+            .key("pattern", "The cgroups whose VMs these are; the first pattern that matches counts.")
+            .required(Allowed::new(
+                Pattern::PATTERNS,
+                |value| value.as_str()?.parse().ok(),
+                |_| String::new(),
+            ));
+        let class = section
+            .key("class", "Whom they work for; unknown otherwise, which counts as user-facing.")
+            .optional(class());
+        let cores = section
+            .key("cores", "How many CPUs each has; its vCPUs, CPUQuota or AllowedCPUs otherwise.")
+            .optional(cores());
         let throttle_order = read_throttle_order(&mut section);
         let on_extreme = read_on_extreme(&mut section);
         if on_extreme != OnExtreme::None && class != Some(VmClass::NonUserFacing) {
@@ -125,7 +114,7 @@ impl DiscoverConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AgentConfig;
+    use crate::config::{AgentConfig, ConfigFile as _};
 
     const LEAST: &str = "server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n";
 

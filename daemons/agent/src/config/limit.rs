@@ -37,15 +37,13 @@ impl ServerLimitConfig {
     pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
         let help = "This server's own hardware limit: the last resort, which hits every core.";
         let mut section = root.section("server_limit", help);
-        let enabled = section.or("enabled", true, flag(), "Whether the limit is used.");
+        let enabled = section.key("enabled", "Whether the limit is used.").or(true, flag());
         let by = LimitBy::read(&mut section);
-        let floor = section.or("floor_w", Watts::from_whole(150), watts(), "The lowest limit that is set.");
-        let hold = section.or(
-            "hold_ms",
-            Duration::from_secs(2),
-            millis(100..=600_000),
-            "The limit stays on for so long after the draw came under the target.",
-        );
+        let floor =
+            section.key("floor_w", "The lowest limit that is set.").or(Watts::from_whole(150), watts());
+        let hold = section
+            .key("hold_ms", "The limit stays on for so long after the draw came under the target.")
+            .or(Duration::from_secs(2), millis(100..=600_000));
         section.finish();
         Self { by, floor: enabled.then_some(floor), hold }
     }
@@ -54,12 +52,9 @@ impl ServerLimitConfig {
 impl LimitBy {
     fn read(section: &mut Section<'_, '_>) -> Self {
         let power_cap = Self::PowerCap { name: String::new(), label: None };
-        let by = section.or(
-            "by",
-            Self::Rapl,
-            choice([("rapl", Self::Rapl), ("power1-cap", power_cap), ("dcmi", Self::Dcmi)]),
-            "RAPL's package limits, a hwmon device's cap, or the BMC's through `/dev/ipmi0`.",
-        );
+        let by = section
+            .key("by", "RAPL's package limits, a hwmon device's cap, or the BMC's through `/dev/ipmi0`.")
+            .or(Self::Rapl, choice([("rapl", Self::Rapl), ("power1-cap", power_cap), ("dcmi", Self::Dcmi)]));
 
         let name = |text: &str| {
             let is_name = !text.is_empty() && !text.contains(char::is_whitespace);
@@ -67,17 +62,12 @@ impl LimitBy {
         };
         match by {
             Self::PowerCap { .. } => Self::PowerCap {
-                name: section.or(
-                    "name",
-                    "power_meter".into(),
-                    Allowed::text("the device's hwmon name", name),
-                    "The hwmon device; by default the ACPI power meter.",
-                ),
-                label: section.optional(
-                    "label",
-                    text("the channel's label"),
-                    "Its channel, where it has labels.",
-                ),
+                name: section
+                    .key("name", "The hwmon device; by default the ACPI power meter.")
+                    .or("power_meter".into(), Allowed::text("the device's hwmon name", name)),
+                label: section
+                    .key("label", "Its channel, where it has labels.")
+                    .optional(text("the channel's label")),
             },
             by => by,
         }

@@ -73,8 +73,9 @@ enum Kind {
 
 impl MeterSource {
     fn read(section: &mut Section<'_, '_>) -> (Kind, Self) {
-        let kind = section.or(
-            "source",
+        let help = "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or \
+                    that BMC over the network. BMCs are slow: with `fuse_rapl`.";
+        let kind = section.key("source", help).or(
             Kind::Rapl,
             choice([
                 ("hwmon", Kind::Hwmon),
@@ -82,24 +83,21 @@ impl MeterSource {
                 ("dcmi", Kind::Dcmi),
                 ("redfish", Kind::Redfish),
             ]),
-            "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or that BMC \
-             over the network. BMCs are slow: with `fuse_rapl`.",
         );
         let source = match kind {
             Kind::Hwmon => Self::Hwmon {
                 name: section
-                    .required("name", text("the device's hwmon name"), "The device's driver.")
+                    .key("name", "The device's driver.")
+                    .required(text("the device's hwmon name"))
                     .unwrap_or_default(),
-                label: section.optional(
-                    "label",
-                    text("the channel's label"),
-                    "Its channel, where it has labels.",
-                ),
+                label: section
+                    .key("label", "Its channel, where it has labels.")
+                    .optional(text("the channel's label")),
             },
             Kind::Rapl => {
                 let help = "What the server draws beside packages and memory: fans, disks, losses. Needed; \
                             how to measure it: [sensors](../operate/sensors.md).";
-                let offset = section.optional("offset_w", watts_in(0.0..=10_000.0), help);
+                let offset = section.key("offset_w", help).optional(watts_in(0.0..=10_000.0));
                 // A source that is no word was refused already.
                 if !section.has("offset_w") && !section.has_refused("source") {
                     section.refuse(NO_OFFSET);
@@ -120,49 +118,33 @@ impl MeterConfig {
     pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
         let mut section = root.section("meter", "The server's own draw.");
         let (kind, source) = MeterSource::read(&mut section);
-        let fused = section.or(
-            "fuse_rapl",
-            false,
-            flag(),
-            "For a slow meter (BMC, ACPI): RAPL every `sample_ms`, kept right by the meter.",
-        );
+        let help = "For a slow meter (BMC, ACPI): RAPL every `sample_ms`, kept right by the meter.";
+        let fused = section.key("fuse_rapl", help).or(false, flag());
 
         // A BMC averages over seconds, takes some more to say so, and is kept from its work by questions.
         let slow = kind == Kind::Redfish;
         let of = |usual, of_slow| Duration::from_millis(if slow { of_slow } else { usual });
-        let sample = section.or(
-            "sample_ms",
-            of(200, if fused { 200 } else { 2000 }),
-            millis(20..=10_000),
-            "How often the meter is read.",
-        );
-        let lag =
-            section.or("lag_ms", of(200, 1000), millis(0..=10_000), "How far readings lag behind the draw.");
-        let deadline = section.or(
-            "deadline_ms",
-            of(1500, 5000),
-            millis(20..=60_000),
-            "A read that takes longer counts as missing until it ends.",
-        );
-        let refresh = section.or(
-            "refresh_ms",
-            of(1000, 2000),
-            millis(20..=10_000),
-            "With `fuse_rapl`: what a value of the slow meter is a mean over.",
-        );
-        let stale = section.or(
-            "stale_ms",
-            if fused { refresh * 5 } else { sample * 3 },
-            millis(60..=60_000),
-            "Without a new value for this long the agent is blind; longer for meters of whole watts, which \
-             repeat themselves. 3 * `sample_ms` unless set (5 * `refresh_ms` with `fuse_rapl`).",
-        );
-        let max = section.or(
-            "max_w",
-            Watts::from_whole(1000),
-            watts(),
-            "More is implausible: the reading counts as missing.",
-        );
+        let sample = section
+            .key("sample_ms", "How often the meter is read.")
+            .or(of(200, if fused { 200 } else { 2000 }), millis(20..=10_000));
+        let lag = section
+            .key("lag_ms", "How far readings lag behind the draw.")
+            .or(of(200, 1000), millis(0..=10_000));
+        let deadline = section
+            .key("deadline_ms", "A read that takes longer counts as missing until it ends.")
+            .or(of(1500, 5000), millis(20..=60_000));
+        let refresh = section
+            .key("refresh_ms", "With `fuse_rapl`: what a value of the slow meter is a mean over.")
+            .or(of(1000, 2000), millis(20..=10_000));
+        let help = "Without a new value for this long the agent is blind; longer for meters of whole watts, \
+                    which repeat themselves. 3 * `sample_ms` unless set (5 * `refresh_ms` with \
+                    `fuse_rapl`).";
+        let stale = section
+            .key("stale_ms", help)
+            .or(if fused { refresh * 5 } else { sample * 3 }, millis(60..=60_000));
+        let max = section
+            .key("max_w", "More is implausible: the reading counts as missing.")
+            .or(Watts::from_whole(1000), watts());
 
         let fuse_rapl = fused.then_some(FuseConfig { refresh });
         let config = Self { source, sample, lag, stale, deadline, max, fuse_rapl };
@@ -271,7 +253,7 @@ impl MeterConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AgentConfig;
+    use crate::config::{AgentConfig, ConfigFile as _};
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 

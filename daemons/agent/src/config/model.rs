@@ -9,7 +9,7 @@ pub(super) fn read(root: &mut Section<'_, '_>) -> PowerModel {
     let mut section = root.section("model", "What this server draws, for estimates in reports.");
     let paper = PowerModel::PAPER;
     let mut curve =
-        |key, default, help| section.or(key, default, number("a number of watts", 0.001..=1e6), help);
+        |key, default, help| section.key(key, help).or(default, number("a number of watts", 0.001..=1e6));
     let model = PowerModel {
         idle_w: curve("idle_w", paper.idle_w, "Idle, at the highest frequency."),
         full_w: curve("full_w", paper.full_w, "Busy, at the highest frequency."),
@@ -40,7 +40,7 @@ pub(super) fn read(root: &mut Section<'_, '_>) -> PowerModel {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::AgentConfig;
+    use crate::config::{AgentConfig, ConfigFile as _};
 
     #[test]
     fn watts_that_no_server_draws_are_refused_by_key() {

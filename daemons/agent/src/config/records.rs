@@ -38,42 +38,32 @@ pub struct RecordsConfig {
 impl RecordsConfig {
     /// Reads `auto_class` and `[records]` of the file.
     pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
-        let auto_class = root.or(
-            "auto_class",
+        let help = "VMs without a class are labelled by their own use: the label is shown, or becomes the \
+                    class.";
+        let auto_class = root.key("auto_class", help).or(
             AutoMode::Advise,
             choice([("off", AutoMode::Off), ("advise", AutoMode::Advise), ("act", AutoMode::Act)]),
-            "VMs without a class are labelled by their own use: the label is shown, or becomes the class.",
         );
         let help = "What every VM uses, each five minutes, in `state_dir`/usage.";
         let mut section = root.section("records", help);
-        let days: u16 = section.or(
-            "keep_days",
-            22,
-            whole("a whole number of days", 1..=366),
-            "Days of UTC beside the newest: 22 are three whole weeks in every time zone.",
-        );
-        let megabytes: u64 = section.or(
-            "max_mb",
-            64,
-            whole("a whole number of MB", 1..=10_000),
-            "Above this the oldest days are deleted first.",
-        );
+        let days: u16 = section
+            .key("keep_days", "Days of UTC beside the newest: 22 are three whole weeks in every time zone.")
+            .or(22, whole("a whole number of days", 1..=366));
+        let megabytes: u64 = section
+            .key("max_mb", "Above this the oldest days are deleted first.")
+            .or(64, whole("a whole number of MB", 1..=10_000));
         let allowed = "a name of the IANA time zone database that is installed, as \"Europe/Berlin\"";
-        let timezone = section.or(
-            "timezone",
+        let timezone = section.key("timezone", "Where the working days and their half hours are.").or(
             TimeZone::UTC,
             Allowed::new(
                 allowed,
                 |value| timezone(value.as_str()?),
                 |it| format!("{:?}", it.iana_name().unwrap_or("UTC")),
             ),
-            "Where the working days and their half hours are.",
         );
-        let holidays = section.or(
-            "holidays",
+        let holidays = section.key("holidays", "Working days that are none.").or(
             vec![],
             list("dates in [ ], as \"2026-12-25\"", |text| text.parse::<Date>().ok().map(day_number)),
-            "Working days that are none.",
         );
         section.finish();
 
@@ -97,7 +87,7 @@ fn timezone(name: &str) -> Option<TimeZone> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AgentConfig;
+    use crate::config::{AgentConfig, ConfigFile as _};
 
     fn read(more: &str) -> Result<RecordsConfig, String> {
         let text = format!("server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n{more}");

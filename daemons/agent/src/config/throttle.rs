@@ -37,56 +37,46 @@ impl ThrottleConfig {
     pub(super) fn read(root: &mut Section<'_, '_>, least_settle: Duration) -> Self {
         let mut section = root.section("throttle", "How the server is brought under its cap.");
         let config = Self {
-            actuator: section.or(
-                "actuator",
-                Actuator::Pstate,
-                choice([Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it))),
-                "Frequencies of the cores of every VM; or VMs float, and `cpu.max` of their cgroups is \
-                 limited.",
-            ),
-            quota_period: section.or(
-                "quota_period_ms",
-                Duration::from_millis(20),
-                millis(10..=100),
-                "With `\"cpu-max\"`: the shorter, the smoother the draw.",
-            ),
-            step_cores: section.or(
-                "step_cores",
-                4,
-                whole("a whole number of cores", 1..=1024),
-                "A step moves at least so many cores by one p-state; with `preset = \"paper\"` exactly so \
-                 many.",
-            ),
-            margin_ppm: section.or(
-                "margin_percent",
-                20_000,
-                percent("a percentage of the cap", 0.0..=50.0),
-                "The target is the cap less this.",
-            ),
-            deadband: section.or(
-                "deadband_w",
-                Watts::from_whole(4),
-                watts_in(0.0..=1000.0),
-                "No step up this close to the target: twice the meter's noise.",
-            ),
-            settle: section.or(
-                "settle_ms",
-                least_settle,
-                millis(1..=60_000),
-                "Between two steps; at least `meter.lag_ms` + `meter.sample_ms`.",
-            ),
-            escalate_after: section.or(
-                "escalate_ms",
-                Duration::from_millis(600),
-                millis(1..=60_000),
-                "At the lowest frequency and still over the cap for so long: the server's own limit comes.",
-            ),
-            user_facing_floor: section.optional(
-                "user_facing_floor_percent",
-                floor(),
-                "User-facing VMs are slowed too, after all others, to this share of the highest frequency; \
-                 they never are unless this is set.",
-            ),
+            actuator: section
+                .key(
+                    "actuator",
+                    "Frequencies of the cores of every VM; or VMs float, and `cpu.max` of their cgroups is \
+                     limited.",
+                )
+                .or(Actuator::Pstate, choice([Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it)))),
+            quota_period: section
+                .key("quota_period_ms", "With `\"cpu-max\"`: the shorter, the smoother the draw.")
+                .or(Duration::from_millis(20), millis(10..=100)),
+            step_cores: section
+                .key(
+                    "step_cores",
+                    "A step moves at least so many cores by one p-state; with `preset = \"paper\"` exactly \
+                     so many.",
+                )
+                .or(4, whole("a whole number of cores", 1..=1024)),
+            margin_ppm: section
+                .key("margin_percent", "The target is the cap less this.")
+                .or(20_000, percent("a percentage of the cap", 0.0..=50.0)),
+            deadband: section
+                .key("deadband_w", "No step up this close to the target: twice the meter's noise.")
+                .or(Watts::from_whole(4), watts_in(0.0..=1000.0)),
+            settle: section
+                .key("settle_ms", "Between two steps; at least `meter.lag_ms` + `meter.sample_ms`.")
+                .or(least_settle, millis(1..=60_000)),
+            escalate_after: section
+                .key(
+                    "escalate_ms",
+                    "At the lowest frequency and still over the cap for so long: the server's own limit \
+                     comes.",
+                )
+                .or(Duration::from_millis(600), millis(1..=60_000)),
+            user_facing_floor: section
+                .key(
+                    "user_facing_floor_percent",
+                    "User-facing VMs are slowed too, after all others, to this share of the highest \
+                     frequency; they never are unless this is set.",
+                )
+                .optional(floor()),
             floors: BTreeMap::new(),
         };
         section.finish();
@@ -105,16 +95,11 @@ fn floor() -> Allowed<u8> {
 
 /// One `[[class]]`: its index in the throttle list, and its floor.
 fn read_class(mut section: Section<'_, '_>, others: &BTreeMap<u8, u8>) -> Option<(u8, u8)> {
-    let order = section.required(
-        "order",
-        whole("a whole number", 0..=255),
-        "The `throttle_order` of the class's VMs.",
-    );
-    let floor = section.required(
-        "floor_percent",
-        floor(),
-        "Down to this share of the highest frequency; with `\"cpu-max\"`, of the CPU time.",
-    );
+    let order = section
+        .key("order", "The `throttle_order` of the class's VMs.")
+        .required(whole("a whole number", 0..=255));
+    let help = "Down to this share of the highest frequency; with `\"cpu-max\"`, of the CPU time.";
+    let floor = section.key("floor_percent", help).required(floor());
     if order.is_some_and(|order| others.contains_key(&order)) {
         section.refuse_key("order", "every class once");
     }
@@ -128,18 +113,12 @@ pub(super) fn read_shedding(root: &mut Section<'_, '_>, escalate_after: Duration
         "shedding",
         "The last thing before the server's own limit: killing VMs that are marked for it.",
     );
-    let is_allowed = section.or(
-        "allow_kill",
-        false,
-        flag(),
-        "Without this no VM is killed, whatever `on_extreme` the VM has.",
-    );
-    let after = section.or(
-        "kill_after_ms",
-        escalate_after,
-        millis(1..=60_000),
-        "At the lowest frequency and still over the cap for so long; as `throttle.escalate_ms` unless set.",
-    );
+    let is_allowed = section
+        .key("allow_kill", "Without this no VM is killed, whatever `on_extreme` the VM has.")
+        .or(false, flag());
+    let help = "At the lowest frequency and still over the cap for so long; as `throttle.escalate_ms` unless \
+                set.";
+    let after = section.key("kill_after_ms", help).or(escalate_after, millis(1..=60_000));
     section.finish();
     is_allowed.then_some(after)
 }
@@ -158,18 +137,15 @@ impl PredictiveConfig {
         let help = "With `policy = \"predictive\"`, which needs RAPL, and a cgroup for every batch VM.";
         let mut section = root.section("predictive", help);
         let config = Self {
-            period: section.or(
-                "period_ms",
-                Duration::from_millis(50),
-                millis(20..=1000),
-                "RAPL and CPU use are looked at this often.",
-            ),
-            margin_sigmas: section.or(
-                "margin_sigmas",
-                2.2,
-                number("a number", 0.0..=10.0),
-                "How far under the cap the draw is kept, in standard deviations of what forecasts miss.",
-            ),
+            period: section
+                .key("period_ms", "RAPL and CPU use are looked at this often.")
+                .or(Duration::from_millis(50), millis(20..=1000)),
+            margin_sigmas: section
+                .key(
+                    "margin_sigmas",
+                    "How far under the cap the draw is kept, in standard deviations of what forecasts miss.",
+                )
+                .or(2.2, number("a number", 0.0..=10.0)),
         };
         section.finish();
         config

@@ -22,17 +22,14 @@ pub(super) fn cores() -> Allowed<u16> {
 /// Reads `throttle_order`.
 pub(super) fn read_throttle_order(section: &mut Section<'_, '_>) -> u8 {
     let help = "The lowest goes to its floor before the next one is touched.";
-    section.or("throttle_order", 0, whole("a whole number", 0..=255), help)
+    section.key("throttle_order", help).or(0, whole("a whole number", 0..=255))
 }
 
 /// Reads `on_extreme`: what may be done to a VM when throttling is not enough.
 pub(super) fn read_on_extreme(section: &mut Section<'_, '_>) -> OnExtreme {
-    section.or(
-        "on_extreme",
-        OnExtreme::None,
-        choice([("none", OnExtreme::None), ("kill", OnExtreme::Kill)]),
-        "Rather dead than slow; needs `shedding.allow_kill` and a cgroup of its own.",
-    )
+    section
+        .key("on_extreme", "Rather dead than slow; needs `shedding.allow_kill` and a cgroup of its own.")
+        .or(OnExtreme::None, choice([("none", OnExtreme::None), ("kill", OnExtreme::Kill)]))
 }
 
 /// Every `[[vm]]`; where VMs float, `cpu.max` limits them.
@@ -49,21 +46,16 @@ fn read_vm(
     others: &BTreeMap<VmId, VmSpec>,
     floats: bool,
 ) -> Option<(VmId, VmSpec)> {
-    let id = section.required("id", Allowed::text(ID, |text| VmId::new(text).ok()), "The VM's id.");
-    let class = section.optional(
-        "class",
-        class(),
-        "Whom the VM works for. A user-facing VM is never throttled while another core can be; without a \
-         class: `auto_class`.",
-    );
-    let cores = section.required(
-        "cores",
-        cores(),
-        "CPUs: the VM gets whole physical cores with at least as many threads.",
-    );
+    let id = section.key("id", "The VM's id.").required(Allowed::text(ID, |text| VmId::new(text).ok()));
+    let help = "Whom the VM works for. A user-facing VM is never throttled while another core can be; \
+                without a class: `auto_class`.";
+    let class = section.key("class", help).optional(class());
+    let cores = section
+        .key("cores", "CPUs: the VM gets whole physical cores with at least as many threads.")
+        .required(cores());
     let throttle_order = read_throttle_order(&mut section);
     let cgroup = Allowed::text(Cgroup::PATHS, |path| Cgroup::is_path(path).then(|| path.to_owned()));
-    let cgroup = section.optional("cgroup", cgroup, "The VM's cgroup.");
+    let cgroup = section.key("cgroup", "The VM's cgroup.").optional(cgroup);
     let on_extreme = read_on_extreme(&mut section);
 
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {

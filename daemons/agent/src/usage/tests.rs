@@ -5,7 +5,7 @@ use ballast_types::VmClass::{NonUserFacing, UserFacing};
 
 use super::advice::{Advice, advise, make};
 use super::*;
-use crate::config::RecordsConfig;
+use crate::config::{ConfigFile as _, RecordsConfig};
 use crate::records::{Limits, Store};
 
 /// A Monday: 2026-11-02.

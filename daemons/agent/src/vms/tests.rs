@@ -7,7 +7,7 @@ use ballast_hw::{Binders, By, Opened};
 use ballast_types::{BootId, CoreId};
 
 use super::*;
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, ConfigFile as _};
 
 const BATCH: &str = "batch.slice/b.service";
 

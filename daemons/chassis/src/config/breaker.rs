@@ -27,12 +27,9 @@ pub(super) struct Breaker {
 impl Breaker {
     /// Reads the curve into `params`, whose servers and shared watts are there already.
     pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Self {
-        let trip_time = root.optional(
-            "trip_time_ms",
-            millis(1..=3_600_000),
-            "Of earlier versions: a breaker that carries every excess for so long; `[trip_curve]` replaces \
-             it.",
-        );
+        let help = "Of earlier versions: a breaker that carries every excess for so long; `[trip_curve]` \
+                    replaces it.";
+        let trip_time = root.key("trip_time_ms", help).optional(millis(1..=3_600_000));
         if let Some(trip_time) = trip_time {
             params.trip_time = trip_time;
             params.trip_curve = flat(trip_time);
@@ -81,26 +78,18 @@ impl std::fmt::Display for Breaker {
 fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
     let mut points = vec![];
     for mut point in section.sections("points", "A point of the curve: `{ draw = 1.02, carried_s = 60 }`.") {
-        let draw = point.required(
-            "draw",
-            number_as(
-                "the draw in parts of the budget",
-                1.0..=100.0,
-                |draw| Some((draw * 1e6).round() as u32),
-                |ppm| f64::from(*ppm) / 1e6,
-            ),
-            "In parts of the budget, above 1.",
-        );
-        let carried = point.required(
-            "carried_s",
-            number_as(
-                "for how many seconds that is carried",
-                0.001..=86_400.0,
-                |seconds| Some(Duration::from_secs_f64(seconds)),
-                Duration::as_secs_f64,
-            ),
-            "How long the breaker carries that.",
-        );
+        let draw = point.key("draw", "In parts of the budget, above 1.").required(number_as(
+            "the draw in parts of the budget",
+            1.0..=100.0,
+            |draw| Some((draw * 1e6).round() as u32),
+            |ppm| f64::from(*ppm) / 1e6,
+        ));
+        let carried = point.key("carried_s", "How long the breaker carries that.").required(number_as(
+            "for how many seconds that is carried",
+            0.001..=86_400.0,
+            |seconds| Some(Duration::from_secs_f64(seconds)),
+            Duration::as_secs_f64,
+        ));
         point.finish();
         points.push(draw.zip(carried).map(|(draw_ppm, carried)| TripPoint { draw_ppm, carried }));
     }
@@ -136,7 +125,7 @@ fn highest(params: &Params) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ChassisConfig;
+    use crate::config::{ChassisConfig, ConfigFile as _};
 
     fn parse(top: &str, server: &str) -> Result<ChassisConfig, String> {
         let text = format!(

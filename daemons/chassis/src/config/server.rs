@@ -44,44 +44,27 @@ impl ServerConfig {
     }
 
     fn read(mut section: Section<'_, '_>, others: &[Self], tls: bool) -> Option<(Self, Server)> {
-        let id = section.required(
-            "id",
-            Allowed::text(ID, |text| ServerId::new(text).ok()),
-            "The server, as its `agent.toml` names it.",
-        );
+        let id = section
+            .key("id", "The server, as its `agent.toml` names it.")
+            .required(Allowed::text(ID, |text| ServerId::new(text).ok()));
         let modes = [Mode::Managed, Mode::Maintenance, Mode::Unmanaged];
-        let mode = section.or(
-            "mode",
-            Mode::Managed,
-            choice(["managed", "maintenance", "unmanaged"].into_iter().zip(modes)),
-            "What is expected of its agent: answers; silence, which is no alarm; there is none.",
-        );
+        let mode = section
+            .key("mode", "What is expected of its agent: answers; silence, which is no alarm; there is none.")
+            .or(Mode::Managed, choice(["managed", "maintenance", "unmanaged"].into_iter().zip(modes)));
         let url = read_url(&mut section);
-        let idle = section.required("idle_w", watts(), "What the server draws idle.");
+        let idle = section.key("idle_w", "What the server draws idle.").required(watts());
         let cap = read_cap_path(&mut section);
-        let cap_floor = section.or(
-            "slot_floor_w",
-            Watts::from_whole(150),
-            watts(),
-            "The lowest hardware cap that the server is given.",
-        );
-        let weight = section.optional(
-            "weight",
-            whole("a whole number", 1..=1_000_000),
-            "Where not all low-priority work gets what it lacks, this server gets so many times its usual \
-             part; 1 unless set.",
-        );
-        let min = section.optional(
-            "min_w",
-            watts(),
-            "What the server gets before any server gets more; `idle_w` unless set, and never less.",
-        );
-        let max = section.optional(
-            "max_w",
-            watts(),
-            "What the server draws at most. Where every server has it, `[trip_curve]` is checked at their \
-             sum and `shared_w`, and at 1.5 times the budget otherwise.",
-        );
+        let cap_floor = section
+            .key("slot_floor_w", "The lowest hardware cap that the server is given.")
+            .or(Watts::from_whole(150), watts());
+        let help = "Where not all low-priority work gets what it lacks, this server gets so many times its \
+                    usual part; 1 unless set.";
+        let weight = section.key("weight", help).optional(whole("a whole number", 1..=1_000_000));
+        let help = "What the server gets before any server gets more; `idle_w` unless set, and never less.";
+        let min = section.key("min_w", help).optional(watts());
+        let help = "What the server draws at most. Where every server has it, `[trip_curve]` is checked at \
+                    their sum and `shared_w`, and at 1.5 times the budget otherwise.";
+        let max = section.key("max_w", help).optional(watts());
 
         // No server can be held under what it draws idle.
         let min_w = min.max(idle);
@@ -123,16 +106,13 @@ fn read_url(section: &mut Section<'_, '_>) -> Option<String> {
     let address =
         |url: &str| (url.starts_with("http") && Listen::parse(url).is_some()).then(|| url.to_owned());
     let allowed = Allowed::text("http://address:port on loopback, or https://address:port", address);
-    section.required("url", allowed, "Where its agent serves.")
+    section.key("url", "Where its agent serves.").required(allowed)
 }
 
 fn read_cap_path(section: &mut Section<'_, '_>) -> Option<CapPath> {
-    let slot = section.optional(
-        "slot",
-        text("the label of the server's slot controller"),
-        "The `powerN_label` of the slot controller that caps the server; or `redfish`. Without either there \
-         is no hardware cap.",
-    );
+    let help = "The `powerN_label` of the slot controller that caps the server; or `redfish`. Without either \
+                there is no hardware cap.";
+    let slot = section.key("slot", help).optional(text("the label of the server's slot controller"));
     let bmc = BmcAddress::read(section, false);
     if slot.is_some() && bmc.is_some() {
         section.refuse_key("redfish", "a server has a slot or a BMC, not both");

@@ -37,21 +37,15 @@ impl SupplyConfig {
     }
 
     fn read(mut section: Section<'_, '_>, others: &[Self]) -> Option<Self> {
-        let hwmon = section.optional(
-            "hwmon",
-            text("the hwmon name of the power supply"),
-            "The supply's hwmon name; where several have the same one, with the device that sysfs links to: \
-             `pmbus@3-0058`.",
-        );
+        let help = "The supply's hwmon name; where several have the same one, with the device that sysfs \
+                    links to: `pmbus@3-0058`.";
+        let hwmon = section.key("hwmon", help).optional(text("the hwmon name of the power supply"));
         let bmc = BmcAddress::read(&mut section, false);
         let (by_hwmon, by_bmc) = (section.has("hwmon"), section.has("redfish"));
-        let id = section.required_if(
-            by_bmc,
-            "redfish_supply",
-            text("the id that the BMC gives the power supply"),
-            "With `redfish`: which supply of the BMC.",
-        );
-        let rated = section.required("rated_w", watts(), "What the supply can carry at its input.");
+        let id = section
+            .key("redfish_supply", "With `redfish`: which supply of the BMC.")
+            .required_if(by_bmc, text("the id that the BMC gives the power supply"));
+        let rated = section.key("rated_w", "What the supply can carry at its input.").required(watts());
 
         match (by_hwmon, by_bmc) {
             (true, true) => section.refuse_key("redfish", "a supply has hwmon or redfish, not both"),
@@ -99,23 +93,16 @@ impl PowerInputConfig {
     /// Reads the table, of a manager that polls every `period`, behind a breaker that carries the highest draw for
     /// `carried`.
     pub(super) fn read(mut section: Section<'_, '_>, period: Duration, carried: Duration) -> Option<Self> {
-        let source = section.required(
-            "source",
-            Allowed::text(SOURCE, |text| ServerId::new(text).ok()),
-            "The one source that is accepted.",
-        );
-        let max = section.required(
-            "max_w",
-            watts(),
-            "What the feed can carry: more is implausible, and counts as missing.",
-        );
+        let source = section
+            .key("source", "The one source that is accepted.")
+            .required(Allowed::text(SOURCE, |text| ServerId::new(text).ok()));
+        let max = section
+            .key("max_w", "What the feed can carry: more is implausible, and counts as missing.")
+            .required(watts());
         let longest = carried.clamp(period, Duration::from_secs(3600));
-        let good_for = section.or(
-            "good_for_ms",
-            (period * 3).min(longest),
-            millis(1..=3_600_000),
-            "After this the reading is missing; 3 * `poll.period_ms` unless set.",
-        );
+        let good_for = section
+            .key("good_for_ms", "After this the reading is missing; 3 * `poll.period_ms` unless set.")
+            .or((period * 3).min(longest), millis(1..=3_600_000));
         if !(period..=longest).contains(&good_for) {
             let (least, most) = (period.as_millis(), longest.as_millis());
             let why = "poll.period_ms to what the breaker carries of the highest draw";

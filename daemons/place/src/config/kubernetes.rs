@@ -37,64 +37,41 @@ impl KubernetesConfig {
     pub(super) fn read(root: &mut Section<'_, '_>) -> Option<Self> {
         let help = "Answers kube-scheduler at `/filter` and `/prioritize`.";
         let mut section = root.table("kubernetes", help)?;
-        let api = section.or(
-            "api",
-            "https://kubernetes.default.svc".into(),
-            safe_url(API),
-            "The API server, whose nodes and pods are followed.",
-        );
-        let token_file = section.or(
-            "token_file",
-            format!("{ACCOUNT}/token").into(),
-            path("a file"),
-            "The token that the API server is asked with.",
-        );
-        let ca_file = section.or(
-            "ca_file",
-            format!("{ACCOUNT}/ca.crt").into(),
-            path("a PEM file"),
-            "The authority of the API server's certificate.",
-        );
-        let chassis_label = section.or(
-            "chassis_label",
+        let api = section
+            .key("api", "The API server, whose nodes and pods are followed.")
+            .or("https://kubernetes.default.svc".into(), safe_url(API));
+        let token_file = section
+            .key("token_file", "The token that the API server is asked with.")
+            .or(format!("{ACCOUNT}/token").into(), path("a file"));
+        let ca_file = section
+            .key("ca_file", "The authority of the API server's certificate.")
+            .or(format!("{ACCOUNT}/ca.crt").into(), path("a PEM file"));
+        let help = "Of nodes: those of one value share a power budget; without the label each node is its \
+                    own chassis.";
+        let chassis_label = section.key("chassis_label", help).or(
             "ballast.dev/chassis".into(),
             Allowed::text("a label's name, such as ballast.dev/chassis", label),
-            "Of nodes: those of one value share a power budget; without the label each node is its own \
-             chassis.",
         );
-        let label_prefix = section.or(
-            "label_prefix",
-            "ballast.dev/".into(),
-            Allowed::text(
-                "what labels' names begin with: a domain and a slash, such as ballast.dev/",
-                prefix,
-            ),
-            "Of pods' labels: `ballast.dev/class`, `p95`, `lifetime`, `subscription`.",
-        );
-        let stale_after = section.or(
-            "stale_after_s",
-            Duration::from_secs(180),
-            seconds::<1>("whole seconds", 1..=86_400),
-            "Nothing heard for so long: scores are all alike, every node passes.",
-        );
-        let shadow = section.or(
-            "shadow",
-            false,
-            flag(),
-            "Changes no decision; what would have been chosen is recorded beside what was.",
-        );
-        let page_size = section.or(
-            "page_size",
-            500,
-            whole("a whole number of objects", 1..=10_000),
-            "Objects on a page of a list.",
-        );
-        let mib: u16 = section.or(
-            "body_mib_max",
-            16,
-            whole("a whole number of MiB", 1..=1024),
-            "No question is longer; the full-node form needs some 12 MiB for 1,000 nodes.",
-        );
+        let label_prefix = section
+            .key("label_prefix", "Of pods' labels: `ballast.dev/class`, `p95`, `lifetime`, `subscription`.")
+            .or(
+                "ballast.dev/".into(),
+                Allowed::text(
+                    "what labels' names begin with: a domain and a slash, such as ballast.dev/",
+                    prefix,
+                ),
+            );
+        let stale_after = section
+            .key("stale_after_s", "Nothing heard for so long: scores are all alike, every node passes.")
+            .or(Duration::from_secs(180), seconds::<1>("whole seconds", 1..=86_400));
+        let shadow = section
+            .key("shadow", "Changes no decision; what would have been chosen is recorded beside what was.")
+            .or(false, flag());
+        let page_size = section
+            .key("page_size", "Objects on a page of a list.")
+            .or(500, whole("a whole number of objects", 1..=10_000));
+        let help = "No question is longer; the full-node form needs some 12 MiB for 1,000 nodes.";
+        let mib: u16 = section.key("body_mib_max", help).or(16, whole("a whole number of MiB", 1..=1024));
         section.finish();
 
         let body_bytes_max = usize::from(mib) << 20;
@@ -134,7 +111,7 @@ fn is_part(text: &str, most: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::PlaceConfig;
+    use crate::config::{ConfigFile as _, PlaceConfig};
 
     fn parse(kubernetes: &str) -> Result<PlaceConfig, String> {
         let text = format!("name = \"a\"\n[kubernetes]\n{kubernetes}");

@@ -145,7 +145,7 @@ mod tests {
     use super::super::follow::Sink;
     use super::super::object::Pod;
     use super::*;
-    use crate::config::PlaceConfig;
+    use crate::config::{ConfigFile as _, PlaceConfig};
     use ballast_runtime::events::Events;
 
     /// A cluster of so many nodes, twenty pods on each.

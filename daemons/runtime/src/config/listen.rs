@@ -59,18 +59,11 @@ impl ListenConfig {
     pub fn read(root: &mut Section<'_, '_>, default: &str) -> Self {
         let shown = format!("{default:?}");
         let default = Listen::parse(default).into_iter().collect();
-        let listen = root.or(
-            "listen",
-            default,
-            Allowed::new(LISTEN, Listen::all, move |_| shown.clone()),
-            "Where the daemon serves HTTP; more than one address in [ ].",
-        );
-        let allowed_hosts = root.or(
-            "allowed_hosts",
-            vec![],
-            list(ALLOWED_HOSTS, host),
-            "Names that clients call this daemon by, beside localhost and those in its certificate.",
-        );
+        let listen = root
+            .key("listen", "Where the daemon serves HTTP; more than one address in [ ].")
+            .or(default, Allowed::new(LISTEN, Listen::all, move |_| shown.clone()));
+        let help = "Names that clients call this daemon by, beside localhost and those in its certificate.";
+        let allowed_hosts = root.key("allowed_hosts", help).or(vec![], list(ALLOWED_HOSTS, host));
 
         let section = root.table("tls", "Mutual TLS with clients and peers; new files are taken live.");
         let tls = section.and_then(read_tls);
@@ -83,27 +76,18 @@ impl ListenConfig {
 }
 
 fn read_tls(mut section: Section<'_, '_>) -> Option<TlsConfig> {
-    let cert = section.required(
-        "cert",
-        path("the PEM file of this daemon's certificate"),
-        "The daemon's certificate, which says who the daemon is.",
-    );
-    let key = section.required(
-        "key",
-        path("the PEM file of its private key"),
-        "The certificate's private key, of mode 0600 or 0640.",
-    );
-    let ca = section.required(
-        "ca",
-        path("the PEM file of the authorities to trust"),
-        "The authorities whose certificates are trusted.",
-    );
-    let warn_before = section.or(
-        "warn_days",
-        Duration::from_secs(14 * 86_400),
-        seconds::<86_400>("whole days", 1..=365),
-        "So long before its end the certificate is an alarm.",
-    );
+    let cert = section
+        .key("cert", "The daemon's certificate, which says who the daemon is.")
+        .required(path("the PEM file of this daemon's certificate"));
+    let key = section
+        .key("key", "The certificate's private key, of mode 0600 or 0640.")
+        .required(path("the PEM file of its private key"));
+    let ca = section
+        .key("ca", "The authorities whose certificates are trusted.")
+        .required(path("the PEM file of the authorities to trust"));
+    let warn_before = section
+        .key("warn_days", "So long before its end the certificate is an alarm.")
+        .or(Duration::from_secs(14 * 86_400), seconds::<86_400>("whole days", 1..=365));
     section.finish();
 
     Some(TlsConfig { cert: cert?, key: key?, ca: ca?, warn_before })

@@ -125,6 +125,56 @@ impl<'t> Problems<'t> {
     }
 }
 
+/// One key of a table, about to be read.
+pub struct Key<'s, 'p, 't> {
+    section: &'s mut Section<'p, 't>,
+    key: &'static str,
+    help: &'static str,
+}
+
+impl Key<'_, '_, '_> {
+    /// Its value; `None` when it is absent or (then a problem) refused.
+    pub fn optional<T>(self, allowed: Allowed<T>) -> Option<T> {
+        self.describe(&allowed, None, false);
+        self.section.value(self.key, allowed)
+    }
+
+    /// As [`Self::optional`], with a default when the key is absent.
+    pub fn or<T>(self, default: T, allowed: Allowed<T>) -> T {
+        self.describe(&allowed, Some(&default), false);
+        self.section.value(self.key, allowed).unwrap_or(default)
+    }
+
+    /// As [`Self::optional`], and a problem when the key is absent.
+    pub fn required<T>(self, allowed: Allowed<T>) -> Option<T> {
+        self.required_if(true, allowed)
+    }
+
+    /// As [`Self::required`] where the key is `needed`, and as [`Self::optional`] where not.
+    pub fn required_if<T>(self, needed: bool, allowed: Allowed<T>) -> Option<T> {
+        self.describe(&allowed, None, needed);
+        if needed && self.section.table.is_some_and(|table| !table.contains_key(self.key)) {
+            self.section.known.push(self.key);
+            self.section.refuse(format_args!("{} is missing: {}", self.key, allowed.words));
+            return None;
+        }
+        self.section.value(self.key, allowed)
+    }
+
+    fn describe<T>(&self, allowed: &Allowed<T>, default: Option<&T>, is_required: bool) {
+        let Some(described) = &self.section.problems.described else { return };
+        described.borrow_mut().push(Description::Key(KeyDescription {
+            heading: self.section.heading.clone(),
+            key: self.key,
+            allowed: allowed.words.clone(),
+            default: default.map(&allowed.show),
+            is_required,
+            choices: allowed.choices.clone(),
+            help: self.help,
+        }));
+    }
+}
+
 /// One table of the file. Asking for a key makes it known; [`Section::finish`] refuses the others.
 pub struct Section<'p, 't> {
     problems: &'p Problems<'t>,
@@ -156,26 +206,6 @@ impl<'p, 't> Section<'p, 't> {
         self.table?.get(key)
     }
 
-    fn describe<T>(
-        &self,
-        key: &'static str,
-        allowed: &Allowed<T>,
-        help: &'static str,
-        default: Option<&T>,
-        is_required: bool,
-    ) {
-        let Some(described) = &self.problems.described else { return };
-        described.borrow_mut().push(Description::Key(KeyDescription {
-            heading: self.heading.clone(),
-            key,
-            allowed: allowed.words.clone(),
-            default: default.map(&allowed.show),
-            is_required,
-            choices: allowed.choices.clone(),
-            help,
-        }));
-    }
-
     /// The value of `key`; `None` when it is absent or (then a problem) refused.
     fn value<T>(&mut self, key: &'static str, allowed: Allowed<T>) -> Option<T> {
         let Allowed { words, read, .. } = allowed;
@@ -189,43 +219,9 @@ impl<'p, 't> Section<'p, 't> {
         read
     }
 
-    /// The value of `key`; `None` when it is absent or (then a problem) refused.
-    pub fn optional<T>(&mut self, key: &'static str, allowed: Allowed<T>, help: &'static str) -> Option<T> {
-        self.describe(key, &allowed, help, None, false);
-        self.value(key, allowed)
-    }
-
-    /// As [`Self::optional`], with a default when the key is absent.
-    pub fn or<T>(&mut self, key: &'static str, default: T, allowed: Allowed<T>, help: &'static str) -> T {
-        self.describe(key, &allowed, help, Some(&default), false);
-        self.value(key, allowed).unwrap_or(default)
-    }
-
-    /// As [`Self::optional`], and a problem when the key is absent.
-    pub fn required<T>(&mut self, key: &'static str, allowed: Allowed<T>, help: &'static str) -> Option<T> {
-        self.describe(key, &allowed, help, None, true);
-        self.value_if_needed(true, key, allowed)
-    }
-
-    /// As [`Self::required`] where the key is `needed`, and as [`Self::optional`] where not.
-    pub fn required_if<T>(
-        &mut self,
-        needed: bool,
-        key: &'static str,
-        allowed: Allowed<T>,
-        help: &'static str,
-    ) -> Option<T> {
-        self.describe(key, &allowed, help, None, needed);
-        self.value_if_needed(needed, key, allowed)
-    }
-
-    fn value_if_needed<T>(&mut self, needed: bool, key: &'static str, allowed: Allowed<T>) -> Option<T> {
-        if needed && self.table.is_some_and(|table| !table.contains_key(key)) {
-            self.known.push(key);
-            self.refuse(format_args!("{key} is missing: {}", allowed.words));
-            return None;
-        }
-        self.value(key, allowed)
+    /// One key of the table, with what the reference says of it.
+    pub fn key<'s>(&'s mut self, key: &'static str, help: &'static str) -> Key<'s, 'p, 't> {
+        Key { section: self, key, help }
     }
 
     /// What stands in the file, as far as it fits in a line.

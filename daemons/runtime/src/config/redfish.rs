@@ -32,12 +32,10 @@ pub struct RedfishConfig {
 impl BmcAddress {
     /// `redfish`, and `redfish_chassis` which goes with it; `None` without.
     pub fn read(section: &mut Section<'_, '_>, needed: bool) -> Option<Self> {
-        let url = section.required_if(needed, "redfish", safe_url(BMC_URL), "The BMC, over the network.");
-        let chassis = section.optional(
-            "redfish_chassis",
-            text("a member of its Redfish Chassis"),
-            "Which chassis of the BMC, where several have power.",
-        );
+        let url = section.key("redfish", "The BMC, over the network.").required_if(needed, safe_url(BMC_URL));
+        let chassis = section
+            .key("redfish_chassis", "Which chassis of the BMC, where several have power.")
+            .optional(text("a member of its Redfish Chassis"));
         if chassis.is_some() && !section.has("redfish") {
             section.refuse_key("redfish_chassis", "only with redfish");
         }
@@ -64,28 +62,18 @@ impl RedfishConfig {
     pub fn read(root: &mut Section<'_, '_>, used: bool) -> Self {
         let mut section = root.section("redfish", "How BMCs are reached over the network, where one is.");
         let config = Self {
-            credentials_file: section.optional(
-                "credentials_file",
-                path(CREDENTIALS),
-                "TOML with username and password; needed where a BMC is used.",
-            ),
-            ca_file: section.optional(
-                "ca_file",
-                path("a PEM file with certificates"),
-                "The authority of the BMCs' certificates; the system's unless set.",
-            ),
-            timeout: section.or(
-                "timeout_ms",
-                Duration::from_secs(3),
-                millis(100..=30_000),
-                "How long one request may take.",
-            ),
-            auth: section.or(
-                "auth",
-                Auth::Session,
-                choice([("session", Auth::Session), ("basic", Auth::Basic)]),
-                "How a BMC is told who asks.",
-            ),
+            credentials_file: section
+                .key("credentials_file", "TOML with username and password; needed where a BMC is used.")
+                .optional(path(CREDENTIALS)),
+            ca_file: section
+                .key("ca_file", "The authority of the BMCs' certificates; the system's unless set.")
+                .optional(path("a PEM file with certificates")),
+            timeout: section
+                .key("timeout_ms", "How long one request may take.")
+                .or(Duration::from_secs(3), millis(100..=30_000)),
+            auth: section
+                .key("auth", "How a BMC is told who asks.")
+                .or(Auth::Session, choice([("session", Auth::Session), ("basic", Auth::Basic)])),
         };
 
         if used && config.credentials_file.is_none() {

@@ -137,15 +137,15 @@ mod tests {
 
     fn read(root: &mut Section<'_, '_>) {
         let mut meter = root.section("meter", "The meter.");
-        let by_name = meter.or("by", false, choice([("rapl", false), ("name", true)]), "Which.");
+        let by_name = meter.key("by", "Which.").or(false, choice([("rapl", false), ("name", true)]));
         if by_name {
-            meter.required("name", whole("a number", 1..=9_u8), "Its number.");
+            meter.key("name", "Its number.").required(whole("a number", 1..=9_u8));
         }
-        let fast = meter.or("fast", false, flag(), "Whether it is fast.");
-        meter.or("sample", if fast { 1 } else { 2 }, whole("a number", 1..=9_u8), "How often.");
+        let fast = meter.key("fast", "Whether it is fast.").or(false, flag());
+        meter.key("sample", "How often.").or(if fast { 1 } else { 2 }, whole("a number", 1..=9_u8));
         meter.finish();
         for mut vm in root.sections("vm", "A VM.") {
-            vm.required("id", whole("a number", 0..=1_u8), "Which.");
+            vm.key("id", "Which.").required(whole("a number", 0..=1_u8));
             vm.finish();
         }
     }
