@@ -54,7 +54,6 @@ impl fmt::Display for Target {
 pub(crate) enum Goal {
     /// Nothing: the hardware is free.
     Lift,
-    /// A core's cap.
     Pstate(KiloHertz),
     /// A VM's bandwidth, in thousandths of a core.
     Quota(u32),

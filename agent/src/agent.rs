@@ -135,7 +135,6 @@ impl Agent {
         agent
     }
 
-    /// What it was made with.
     pub fn params(&self) -> &Params {
         &self.params
     }

@@ -21,8 +21,10 @@ pub enum Input {
     Fast(Fast),
     /// Every VM of this server: the whole set, never a delta.
     Vms(Vec<ControlledVm>),
-    /// An actuator's answer.
-    Applied { id: ActionId, result: Result<(), ActuatorError> },
+    Applied {
+        id: ActionId,
+        result: Result<(), ActuatorError>,
+    },
     /// The daemon stops: say `leaving` in reports from now on, and lift everything once one has gone out.
     Leave,
 }
@@ -53,7 +55,6 @@ pub enum SensorFault {
     Frozen,
 }
 
-/// One VM's CPU use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VmUsage {
     pub vm: VmId,
@@ -197,7 +198,6 @@ pub struct RecoveredState {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecoveredQuota {
     pub vm: VmId,
-    /// How many cores it has.
     pub cores: u16,
     /// CPU time per time, in thousandths of a core.
     pub millicores: u32,

@@ -41,7 +41,6 @@ pub(crate) enum State {
         /// The draw is under the target since then.
         under_since: Option<Instant>,
     },
-    /// No usable reading.
     Blind {
         /// Capped, and every class at its floor, since then.
         floored_since: Option<Instant>,

@@ -66,7 +66,6 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What fits these parameters.
     pub fn of(params: &Params) -> Self {
         // A sample is up to a period old when it is read, and so is the change that it judges.
         let step = params.settle.saturating_add(params.sample_period);

@@ -27,7 +27,6 @@ pub struct UsageReading {
     pub vm: VmId,
     /// Which instance of it.
     pub start: VmStart,
-    /// How many CPUs it has.
     pub cores: u16,
     pub from: Instant,
     pub to: Instant,

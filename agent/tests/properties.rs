@@ -112,7 +112,6 @@ struct Play {
     low_vms: BTreeMap<String, u32>,
     /// The throttle order of each of them, once the VMs are told.
     order: BTreeMap<u16, u8>,
-    /// The VMs that there are.
     vms: Vec<ControlledVm>,
 }
 

@@ -25,7 +25,6 @@ pub struct Dcmi {
 }
 
 impl Dcmi {
-    /// The BMC behind `transport`.
     pub fn new(transport: Box<dyn Transport>) -> Self {
         Self { transport }
     }
@@ -41,7 +40,6 @@ impl Dcmi {
         take_reading(&self.transport.call(Command::GetReading, &get_reading())?)
     }
 
-    /// The limit as it stands.
     pub fn limit(&mut self) -> Result<DcmiCapState, BmcError> {
         take_limit(&self.transport.call(Command::GetLimit, &get_limit())?)
     }
@@ -53,7 +51,6 @@ impl Dcmi {
         self.activate(limit.active)
     }
 
-    /// Activates or deactivates the limit.
     pub fn activate(&mut self, on: bool) -> Result<(), BmcError> {
         take_done(Command::Activate, &self.transport.call(Command::Activate, &activate(on))?)
     }

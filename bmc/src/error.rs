@@ -10,10 +10,8 @@ pub enum BmcError {
     Io {
         /// Which device or address.
         of: String,
-        /// What the system says.
         source: io::Error,
     },
-    /// No answer in time.
     #[error("{of}: the BMC did not answer within {within_ms} ms")]
     Late {
         /// Which device or address.
@@ -21,7 +19,6 @@ pub enum BmcError {
         /// How long was waited.
         within_ms: u128,
     },
-    /// The BMC refused a request.
     #[error("{of}: the BMC refused: {why}")]
     Refused {
         of: String,

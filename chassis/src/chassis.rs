@@ -161,7 +161,6 @@ impl Chassis {
         chassis
     }
 
-    /// The parameters.
     pub fn params(&self) -> &Params {
         &self.params
     }
@@ -196,7 +195,6 @@ impl Chassis {
         self.supplies.reading(now, self.params.blind_after())
     }
 
-    /// What the manager is doing.
     fn state(&self) -> ChassisState {
         if self.identity.is_fenced() {
             ChassisState::Fenced

@@ -86,7 +86,6 @@ impl Scale {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Detector {
     trip: TripFraction,

@@ -19,7 +19,6 @@ impl Draws {
         Self { supplies, params }
     }
 
-    /// Takes a poll at `now`.
     pub fn take(&mut self, now: Instant, poll: &Poll) {
         self.supplies.take(now, poll);
     }

@@ -20,7 +20,6 @@ pub(crate) struct CappingEvent {
 }
 
 impl CappingEvent {
-    /// One that begins now.
     pub(crate) fn new(now: Instant) -> Self {
         Self { began: now, fitted: Duration::ZERO, updated_at: now, high_at: now, floor: None }
     }
@@ -78,7 +77,6 @@ pub(crate) struct Deviation {
 }
 
 impl Integral {
-    /// Takes a reading.
     pub(crate) fn take(&mut self, deviation: Deviation) {
         let Deviation { below, limit, lacking, overdrawn, excess, gain_ppm, max_ppm } = deviation;
         let step = below.ppm(gain_ppm);

@@ -12,7 +12,6 @@ pub enum Input {
     Psu(Poll),
     /// What came of one message.
     Answer { server: ServerId, seq: Seq, answer: Answer },
-    /// The out-of-band actuator's answer.
     Applied {
         id: ActionId,
         /// How it went; `Err` holds the reason.

@@ -12,7 +12,6 @@ use ballast_types::{Instant, Watts};
 /// So many are kept apart; beyond it the oldest ends early, which is the strict side.
 const MAX_KEPT: usize = 16;
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowered {
     /// What was in force before, and until when the breaker is judged by that: oldest first, budgets fall.

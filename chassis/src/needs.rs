@@ -23,7 +23,6 @@ const AGREE: usize = 3;
 /// A meter shows after so long what throttling did.
 const LAG_MS: u64 = 400;
 
-/// One server's needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     /// Its draw with every low-priority core at its floor.

@@ -42,13 +42,15 @@ pub(crate) struct Attempt {
 /// Where one server's cap stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// None.
     Off,
     /// Ordered.
     Setting(Watts, Attempt),
     /// On; `sure` unless it was only found in the ledger.
-    On { watts: Watts, sure: bool, since: Instant },
-    /// Being released.
+    On {
+        watts: Watts,
+        sure: bool,
+        since: Instant,
+    },
     Lifting(Watts, Attempt),
 }
 
@@ -57,11 +59,8 @@ pub(crate) enum Phase {
 pub(crate) enum Change {
     /// Not an answer to the newest action.
     None,
-    /// The cap is on.
     Set,
-    /// The cap is off.
     Lifted,
-    /// The action failed.
     Failed,
 }
 
@@ -184,7 +183,6 @@ impl OutOfBand {
         }
     }
 
-    /// Takes the actuator's answer.
     pub(crate) fn answered(&mut self, now: Instant, id: ActionId, result: Result<(), String>) -> Change {
         if !self.expects(id) {
             return Change::None;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::tuning::{ACTUATION, WIRE};
 
-/// One configured server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
     pub id: ServerId,

@@ -106,7 +106,6 @@ impl Regression {
     }
 }
 
-/// The estimate.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     floor: Watts,

@@ -85,7 +85,6 @@ impl Bound {
     }
 }
 
-/// One server.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) server: Server,

@@ -58,7 +58,6 @@ pub(crate) enum Outcome {
     Fresh(Watts),
     /// The same reading as before.
     Old,
-    /// No usable reading.
     Missing(Fault),
 }
 
@@ -127,7 +126,6 @@ impl Supplies {
         }
     }
 
-    /// Takes one poll.
     pub(crate) fn take(&mut self, now: Instant, poll: &Poll) -> Outcome {
         let outcome = self.judge(now, poll);
         match outcome {

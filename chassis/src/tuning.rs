@@ -100,7 +100,6 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What fits these parameters.
     pub fn of(params: &Params) -> Self {
         let hardware = params.poll() + WIRE + ACTUATION;
         Self {

@@ -54,7 +54,6 @@ impl Weighed {
     }
 }
 
-/// For an operator.
 impl fmt::Display for Weighed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(power), Some(needs)) = (self.power, self.needs) else {

@@ -18,7 +18,6 @@ const SERVERS: usize = 5;
 /// A server that fell silent is taken to hold what it had for so long, where its agent has told nothing else.
 const ORPHAN_HOLD: Duration = Duration::from_secs(60);
 
-/// One thing that happens.
 #[derive(Clone, Debug)]
 enum Op {
     Wait(u64),

@@ -36,7 +36,6 @@ use crate::{Cgroup, Root};
 /// The bandwidth of a VM's cgroup as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaOriginal {
-    /// Whose group it is.
     pub vm: VmId,
     /// How many cores that VM has.
     pub cores: u16,
@@ -51,8 +50,9 @@ pub struct QuotaOriginal {
 #[derive(Clone, Debug)]
 pub enum Through {
     /// The agent, by writing `cpu.max`; in groups of systemd's units only if told so.
-    Files { even_units: bool },
-    /// systemd.
+    Files {
+        even_units: bool,
+    },
     Systemd(Systemd),
 }
 

@@ -59,7 +59,6 @@ impl Cgroup {
         path.len() <= MAX_PATH && path.split('/').all(plain)
     }
 
-    /// Its folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -9,7 +9,6 @@ use nix::errno::Errno;
 pub enum Operation {
     /// Reading it, or finding it.
     Read,
-    /// Writing it.
     Write,
     /// Reading back what was written.
     Verify,
@@ -29,11 +28,9 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 pub struct HwError {
     pub path: PathBuf,
-    /// What was being done.
     pub operation: Operation,
     /// The value read or to be written, if there is one; cut to 80 characters.
     pub value: Option<String>,
-    /// What is allowed there.
     pub allowed: String,
     /// The kernel's error, if it gave one.
     #[source]

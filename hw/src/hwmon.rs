@@ -36,7 +36,6 @@ pub struct MatchSpec {
     pub label: Option<String>,
 }
 
-/// One hwmon device.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     /// The folder that holds the channels.
@@ -127,7 +126,6 @@ impl Device {
     }
 }
 
-/// One channel of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     /// What its files begin with: `power1`, `in2`, …

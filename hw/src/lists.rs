@@ -25,11 +25,9 @@ impl CpuList {
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
     }
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

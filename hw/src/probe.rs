@@ -58,7 +58,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads it all.
     pub fn read(root: &Root) -> Self {
         Self {
             kernel: line(root, "proc/sys/kernel/osrelease"),

@@ -15,7 +15,6 @@ use crate::error::{HwError, Operation};
 pub struct Root(PathBuf);
 
 impl Root {
-    /// The machine below `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }

@@ -51,7 +51,6 @@ pub struct UnitState {
     pub allowed: CpuList,
 }
 
-/// A property that is set.
 #[derive(Clone, Debug)]
 enum Property {
     AllowedCpus(CpuList),

@@ -87,7 +87,6 @@ impl Tree {
             .unwrap();
     }
 
-    /// A symbolic link at `relative`.
     pub(crate) fn link(&self, target: &str, relative: &str) {
         let path = self.root.path(relative);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -11,7 +11,6 @@ const ROUNDING_W: u16 = 1;
 pub struct DcmiCap(Dcmi);
 
 impl DcmiCap {
-    /// The limit of this BMC.
     pub fn new(dcmi: Dcmi) -> Self {
         Self(dcmi)
     }

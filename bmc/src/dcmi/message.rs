@@ -14,17 +14,12 @@ pub const NETFN: u8 = 0x2c;
 /// DCMI's id within it.
 const GROUP: u8 = 0xdc;
 
-/// A power command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Command {
-    /// Get Power Reading.
     GetReading = 0x02,
-    /// Get Power Limit.
     GetLimit = 0x03,
-    /// Set Power Limit.
     SetLimit = 0x04,
-    /// Activate/Deactivate Power Limit.
     Activate = 0x05,
 }
 
@@ -87,7 +82,6 @@ pub fn get_reading() -> Vec<u8> {
     vec![GROUP, 0x01, 0, 0]
 }
 
-/// Asks for the limit.
 pub fn get_limit() -> Vec<u8> {
     vec![GROUP, 0, 0]
 }
@@ -102,7 +96,6 @@ pub fn set_limit(limit: &DcmiCapState) -> Vec<u8> {
     body
 }
 
-/// Activates or deactivates the limit.
 pub fn activate(on: bool) -> Vec<u8> {
     vec![GROUP, u8::from(on), 0, 0]
 }

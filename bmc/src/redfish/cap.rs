@@ -71,7 +71,6 @@ struct LimitResource {
 }
 
 impl RedfishCap {
-    /// The limit of this BMC.
     pub fn new(redfish: Redfish) -> Self {
         Self(redfish)
     }

@@ -34,7 +34,6 @@ const RISES_WITHIN: Duration = Duration::from_secs(60 * 60);
 /// Agents follow so far at once, whomever they have heard. One agent may lie about more.
 const SHORT_RISE: u64 = 16;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     epoch: Epoch,

@@ -60,7 +60,6 @@ impl Chassis {
         }
     }
 
-    /// Sends server `i` its message.
     fn send(&mut self, now: Instant, i: usize) {
         let (level, cap_w) = self.goal(i);
 

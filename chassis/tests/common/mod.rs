@@ -63,7 +63,6 @@ impl Agent {
         self.power.map(|power| power.min(most))
     }
 
-    /// What it holds back.
     fn holds_back(&self) -> Watts {
         match (self.power, self.draw()) {
             (Some(power), Some(draw)) => power - draw,

@@ -90,7 +90,6 @@ impl Cores {
         done
     }
 
-    /// All of them.
     pub(super) fn lock(&self) -> MutexGuard<'_, Cpufreq> {
         lock(&self.caps)
     }

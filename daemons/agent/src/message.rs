@@ -9,6 +9,5 @@ pub(crate) enum Message {
     /// An alert of the chassis, and who waits for its answer.
     Alert(Alert, oneshot::Sender<Result<Report, Refusal>>),
     Input(Input),
-    /// The order to stop.
     Stop,
 }

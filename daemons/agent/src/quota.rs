@@ -85,7 +85,6 @@ impl Worker {
         self.orders.send((id, vm, millicores)).map_err(|_| ActuatorError::Permanent)
     }
 
-    /// As [`Quotas::alarms`].
     pub(super) fn alarms(&self) -> Vec<String> {
         self.quotas.alarms()
     }

@@ -56,7 +56,6 @@ pub(super) enum Unordered {
     /// Its end, or that it has none, could not be written down.
     #[error("the end of the budget could not be written down, nothing was changed: {0}")]
     Disk(#[from] io::Error),
-    /// The control thread has ended.
     #[error("stopping")]
     Stopping,
 }

@@ -31,7 +31,6 @@ pub struct ChassisConfig {
     pub power_input: Option<PowerInputConfig>,
     /// The servers, in the controller's order.
     pub servers: Vec<ServerConfig>,
-    /// How BMCs are reached.
     pub redfish: RedfishConfig,
     /// What works, and should be told otherwise.
     pub warnings: Vec<String>,

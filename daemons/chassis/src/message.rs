@@ -5,6 +5,5 @@ use ballast_chassis_core::Input;
 /// What arrives at the control thread.
 pub(crate) enum Message {
     Input(Input),
-    /// The order to stop.
     Stop,
 }

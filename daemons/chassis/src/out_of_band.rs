@@ -164,7 +164,6 @@ impl OutOfBand {
         Ok(cap.limiter.put_back_for_good()?)
     }
 
-    /// Starts every thread.
     pub(super) fn start(self, messages: &Sender<Message>) -> anyhow::Result<Orders> {
         let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
         for cap in self.caps {

@@ -27,7 +27,6 @@ use ballast_runtime::{clock, lock};
 
 /// What reaches the polling thread.
 pub(super) enum PollEvent {
-    /// A supply has answered.
     Answer(Answer),
     /// A reading from outside was accepted.
     Outside,
@@ -57,7 +56,6 @@ struct Worker {
     read: Option<Supply>,
 }
 
-/// The polling thread.
 struct Poller {
     workers: Vec<Worker>,
     outside: Option<Arc<Mutex<PowerInput>>>,

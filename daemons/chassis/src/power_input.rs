@@ -33,7 +33,6 @@ const DRIFT: u64 = 5000;
 /// Between two writes of what must be remembered.
 const KEEP_EACH: Duration = Duration::from_secs(10);
 
-/// Why a reading was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum PowerRefusal {
     /// Not from the one source.
@@ -76,7 +75,6 @@ pub(super) struct PowerInput {
     keeping: Option<Keeping>,
 }
 
-/// Where it is remembered.
 struct Keeping {
     host_boot: BootId,
     writer: StateWriter<Remembered>,

@@ -8,17 +8,14 @@ use ballast_runtime::http::Refused;
 /// Above this a JSON number is no longer every whole number.
 const WHOLE_MAX: f64 = 9e15;
 
-/// A whole question.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
-    /// Of one VM.
     One(Request),
     /// Of several: `{"vms": […]}`.
     Batch(Vec<Request>),
 }
 
 impl Question {
-    /// Reads a request's body.
     pub(super) fn read(body: &[u8]) -> Result<Self, Refused> {
         fields::body(body, |body| match body.vms()? {
             None => read_vm(body).map(Self::One),

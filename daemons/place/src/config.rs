@@ -32,7 +32,6 @@ pub struct PlaceConfig {
     /// Where hosts, VMs and the journal of both are kept over a restart.
     pub state_dir: PathBuf,
     pub predict: PredictConfig,
-    /// How a host is chosen.
     pub policy: Policy,
     /// The file that says which hosts there are, and what it said; without one they are told by HTTP.
     pub inventory: Option<HostFile>,

@@ -63,7 +63,6 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A request was answered.
     pub(super) fn answered(&self, took: Duration) {
         add(&self.requests);
         self.latency.observe(took.as_secs_f64());
@@ -83,17 +82,14 @@ impl Counters {
         }
     }
 
-    /// A request was refused.
     pub(super) fn refused(&self) {
         add(&self.refused);
     }
 
-    /// VMs were placed.
     pub(super) fn placed(&self, vms: usize) {
         self.placed.fetch_add(vms as u64, Ordering::Relaxed);
     }
 
-    /// A VM was removed.
     pub(super) fn removed(&self) {
         add(&self.removed);
     }
@@ -113,7 +109,6 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A counter's value.
 pub(crate) fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

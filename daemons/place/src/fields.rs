@@ -43,7 +43,6 @@ impl Fields<'_> {
         format!("{}{key} = {shown}: {allowed}", self.at)
     }
 
-    /// A number.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, String> {
         let read = |value: &Value| value.as_f64().ok_or_else(|| self.wrong(key, "a number"));
         self.get(key).map(read).transpose()
@@ -69,7 +68,6 @@ impl Fields<'_> {
         self.get(key).map(read).transpose()
     }
 
-    /// Yes or no.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, String> {
         let read = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(key, "true or false"));
         self.get(key).map(read).transpose()

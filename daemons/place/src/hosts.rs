@@ -19,11 +19,9 @@ use super::store::Record;
 use crate::config::host_size;
 use ballast_runtime::http::{Refused, Right, only};
 
-/// The states by name.
 const STATES: [(&str, HostState); 3] =
     [("open", HostState::Open), ("cordoned", HostState::Cordoned), ("draining", HostState::Draining)];
 
-/// The paths.
 pub(super) fn routes() -> Router<Api> {
     let host = get(one).merge(only(Right::Operate, axum::routing::put(put).delete(delete)));
     Router::new().route("/v1/hosts", get(list)).route("/v1/hosts/{name}", host)

@@ -25,7 +25,6 @@ enum Work {
     Write(Option<Record>, oneshot::Sender<Result<(), String>>),
     /// Everything as it is at this point of the order.
     Renew(Snapshot),
-    /// End.
     Stop,
 }
 
@@ -88,7 +87,6 @@ impl DurableInventory {
         Ok((durable, thread))
     }
 
-    /// To look at it.
     pub(super) fn look(&self) -> MutexGuard<'_, Inventory> {
         lock(&self.inventory)
     }

@@ -29,7 +29,6 @@ const TOP_MAX: f64 = 1000.0;
 /// So many VMs are listed at once, at most.
 const LIST_MAX: usize = 1000;
 
-/// The paths.
 pub(super) fn routes() -> Router<Api> {
     let vm = get(one).merge(only(Right::Place, axum::routing::put(put).delete(delete)));
     Router::new()
@@ -50,7 +49,6 @@ struct Scores<'a> {
     class_by: By,
     p95_percent: f64,
     p95_by: By,
-    /// How many hosts fit.
     fitting: usize,
     /// How many hosts every constraint refuses; a host counts where it is refused first.
     refused: BTreeMap<&'static str, usize>,

@@ -34,9 +34,7 @@ struct Watched {
 /// What a look at the file has brought.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reload {
-    /// Nothing new.
     Same,
-    /// A new value.
     Taken,
     /// The file cannot be used: told once for each state of the file.
     Refused(String),
@@ -49,7 +47,6 @@ impl<T> ReloadedFile<T> {
         Self { path: path.to_owned(), read, value: RwLock::default(), watched }
     }
 
-    /// Where the file is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -11,7 +11,6 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) enum ReloadOrder {
     /// Read the file now, whether it has changed or not.
     Reload,
-    /// End.
     Stop,
 }
 

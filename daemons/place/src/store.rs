@@ -43,7 +43,6 @@ pub(super) enum Record {
     NoHost(String),
     /// VMs are there, and are so: all of a request in one record, so that they are there all or none.
     Vms(Vec<Placed>),
-    /// A VM is gone.
     NoVm(String),
 }
 
@@ -75,10 +74,8 @@ pub(super) struct Store {
     snapshot_bytes: u64,
 }
 
-/// What was found.
 #[derive(Debug)]
 pub(super) struct Recovered {
-    /// To go on with.
     pub(super) store: Store,
     pub(super) inventory: Snapshot,
     /// How much of the journal was cut off, in bytes.

@@ -14,7 +14,6 @@ use super::predictor::{self, Loaded};
 
 /// No VM lives longer: 100 years.
 const LIFETIME_MAX_S: f64 = 3.2e9;
-/// The classes by name.
 const CLASSES: [(&str, VmClass); 2] =
     [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
 
@@ -35,9 +34,7 @@ pub(super) struct VmRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum By {
-    /// Who asks.
     Request,
-    /// The model.
     Model,
     /// Nobody for sure: this is what is safe to assume.
     Default,
@@ -48,9 +45,7 @@ pub(super) enum By {
 pub(super) struct PredictedVm {
     /// The VM; its name is empty where it has none.
     pub(super) vm: NamedVm,
-    /// Who says its class.
     pub(super) class_by: By,
-    /// Who says its P95.
     pub(super) p95_by: By,
     /// What was predicted, where that was asked.
     pub(super) prediction: Option<Prediction>,

@@ -18,7 +18,6 @@ pub fn now() -> Instant {
     })
 }
 
-/// How long ago `then` was.
 pub fn since(then: Instant) -> Duration {
     let now = now();
     now - then.min(now)

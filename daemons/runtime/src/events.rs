@@ -24,7 +24,6 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Adds one.
     pub fn push(&self, event: Event) {
         match &event.kind {
             EventKind::Alarm { message } => tracing::warn!(alarm = message),

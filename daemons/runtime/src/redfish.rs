@@ -25,7 +25,6 @@ pub struct Bmcs {
     open: Vec<(BmcAddress, Arc<Bmc>)>,
 }
 
-/// One BMC.
 #[derive(Debug)]
 struct Bmc(Mutex<State>);
 

@@ -48,12 +48,10 @@ impl Gauge {
         what(&mut lock(&self.0))
     }
 
-    /// A read begins.
     pub fn read_begins(&self, now: Instant) {
         self.with(|state| state.reading_since = Some(now));
     }
 
-    /// A read has ended.
     pub fn answered(&self, outcome: Outcome<'_>, refresh: Option<Duration>) {
         self.with(|state| {
             state.reading_since = None;
@@ -95,7 +93,6 @@ impl Gauge {
         self.with(|state| state.overdue(now))
     }
 
-    /// The sensor at `now`.
     pub fn status(&self, now: Instant) -> SensorStatus {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         self.with(|state| SensorStatus {

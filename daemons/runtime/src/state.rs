@@ -114,12 +114,10 @@ impl DiskFaults {
         mutex(&self.now).keys().copied().collect()
     }
 
-    /// One step was not recorded.
     pub fn count_dropped_step(&self) {
         self.dropped_steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Steps that were not recorded.
     pub fn dropped_steps(&self) -> u64 {
         self.dropped_steps.load(Ordering::Relaxed)
     }

@@ -42,7 +42,6 @@ const PASS_DIGITS: usize = 32;
 /// Between two looks at the files.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Where the certificates are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
     /// This daemon's certificate, and what lies between it and the authority's: PEM.

@@ -19,19 +19,16 @@ pub struct CpusetOriginal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
-    /// Its file.
     Cgroup {
         /// The folder's inode: a group that was made anew by the same name has never been bound. `None` was
         /// written by a version that did not know it.
         inode: Option<u64>,
     },
-    /// Its unit.
     Systemd {
         unit: String,
         /// `AllowedCPUs`; empty when it had none of its own.
         allowed: String,
     },
-    /// Its domain.
     Libvirt {
         uri: String,
         /// Which one, in this boot.

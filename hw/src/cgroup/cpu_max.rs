@@ -14,7 +14,6 @@ const LEAST_QUOTA_US: u64 = 1000;
 /// And no longer period.
 const LONGEST_PERIOD_US: u64 = 1_000_000;
 
-/// The text of a `cpu.max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuMax {

@@ -52,7 +52,6 @@ pub struct UsageMeter {
 }
 
 impl UsageMeter {
-    /// Measures `group`.
     pub fn new(group: Cgroup) -> Self {
         Self { group, last: None }
     }

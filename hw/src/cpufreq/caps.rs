@@ -160,7 +160,6 @@ impl Cpufreq {
         cpus
     }
 
-    /// The driver.
     pub fn driver(&self) -> &Driver {
         &self.driver
     }

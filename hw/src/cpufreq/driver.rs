@@ -26,7 +26,6 @@ pub enum Driver {
     CppcCpufreq,
     /// Arm firmware, asked by messages that it may ignore.
     Scmi,
-    /// Any other.
     Unknown(String),
 }
 

@@ -97,7 +97,6 @@ pub struct RewriteDue(PolicyIndex);
 pub struct Lifted(PolicyIndex);
 
 impl Cpufreq {
-    /// Whether anything is capped.
     pub fn capped(&self) -> bool {
         self.clocks.iter().any(|clock| clock.goal.is_some())
     }
@@ -111,7 +110,6 @@ impl Cpufreq {
         ReadbackPlan { policies: self.to_be_capped().filter_map(capped).collect(), all }
     }
 
-    /// Judges what was read.
     pub fn apply_readback(&mut self, readback: Readback) -> Judged {
         let mut unsure = std::mem::take(&mut self.unsure);
 

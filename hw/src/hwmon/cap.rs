@@ -33,7 +33,6 @@ pub enum CapSpec {
 /// A `powerN_cap` as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HwmonCapState {
-    /// Its value, in microwatts.
     pub cap_uw: u64,
 }
 
@@ -89,7 +88,6 @@ impl CapFile {
 }
 
 impl HwmonCap {
-    /// The cap that `spec` means.
     pub fn new(root: &Root, spec: CapSpec) -> Self {
         Self { root: root.clone(), spec, last: None }
     }

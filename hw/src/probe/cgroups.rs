@@ -17,7 +17,6 @@ pub enum CgroupMode {
     Absent,
 }
 
-/// The cgroup hierarchy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cgroups {
     pub mode: CgroupMode,

@@ -42,7 +42,6 @@ impl Process {
         }
     }
 
-    /// Whether it has a capability.
     pub fn can(&self, capability: u32) -> bool {
         self.capabilities.is_some_and(|bits| bits >> capability & 1 == 1)
     }

@@ -28,7 +28,6 @@ pub struct RaplZone {
 #[derive(Clone, Debug, Serialize)]
 pub struct Constraint {
     pub name: String,
-    /// The limit, in microwatts.
     pub limit_uw: Option<u64>,
     /// The highest that makes sense, in microwatts; missing or 0 where the firmware does not say.
     pub max_uw: Option<u64>,

@@ -17,7 +17,6 @@ const EVERY: Duration = Duration::from_millis(5);
 /// How much longer than told a sensor may block before it is given up: ACPI's IPMI takes 5 s.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// What is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A zone of RAPL, by its folder.
@@ -32,7 +31,6 @@ impl Source {
         Self::Rapl(zone.folder.clone())
     }
 
-    /// A channel.
     pub fn meter(meter: &MeterFacts) -> Self {
         Self::Hwmon(meter.name.clone(), meter.label.clone())
     }

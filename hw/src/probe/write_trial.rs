@@ -22,7 +22,6 @@ const APPLIED: Duration = Duration::from_millis(50);
 /// And not asked for longer than this on a busy machine.
 const TRIES: u32 = 10;
 
-/// One thing that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
     /// `pstate`, `server_limit` or `cpu_max`: the function that needs it.

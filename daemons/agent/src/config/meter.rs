@@ -19,9 +19,7 @@ const WINDOWS: u32 = 500;
 /// The server's power meter.
 #[derive(Clone, Debug)]
 pub struct MeterConfig {
-    /// What kind it is.
     pub source: MeterSource,
-    /// How often it is read.
     pub sample: Duration,
     /// How far its readings lag behind the draw.
     pub lag: Duration,
@@ -42,7 +40,6 @@ pub struct FuseConfig {
     pub refresh: Duration,
 }
 
-/// What kind of meter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeterSource {
     /// A hwmon device, by driver name and label.

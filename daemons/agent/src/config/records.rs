@@ -27,7 +27,6 @@ pub enum AutoMode {
 pub struct RecordsConfig {
     /// What is done with labels.
     pub auto_class: AutoMode,
-    /// How much is kept.
     pub limits: Limits,
     /// Where the days are that people work on.
     pub timezone: TimeZone,

@@ -9,7 +9,6 @@ use ballast_types::{OnExtreme, VmClass, VmId};
 use ballast_runtime::config::allowed::{Allowed, ID, choice, whole};
 use ballast_runtime::config::reader::Section;
 
-/// The classes of VMs.
 pub(super) fn class() -> Allowed<VmClass> {
     choice([("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)])
 }
@@ -19,7 +18,6 @@ pub(super) fn cores() -> Allowed<u16> {
     whole("a whole number of cores", 1..=4096)
 }
 
-/// Reads `throttle_order`.
 pub(super) fn read_throttle_order(section: &mut Section<'_, '_>) -> u8 {
     let help = "The lowest goes to its floor before the next one is touched.";
     section.key("throttle_order", help).or(0, whole("a whole number", 0..=255))

@@ -24,7 +24,6 @@ use ballast_types::{Histogram, UsageBin, UsageRecord, VmId, VmStart};
 const MAGIC: &[u8; 8] = b"ballastU";
 /// The version of this layout.
 pub(super) const VERSION: u16 = 1;
-/// Length of the header.
 pub(super) const HEADER: usize = 20;
 /// Length of what is before a payload.
 const PREFIX: usize = 6;

@@ -10,7 +10,6 @@ use ballast_types::{UsageRecord, VmId, VmStart};
 use super::codec::{self, Frames, HEADER};
 use super::{days, file_name, named};
 
-/// How much is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// So many days beside the newest.
@@ -52,7 +51,6 @@ impl Store {
         Ok(store)
     }
 
-    /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -59,7 +59,6 @@ impl Drop for Usage {
     }
 }
 
-/// Starts recording.
 pub(super) fn start(
     config: &AgentConfig,
     vms: Arc<Mutex<Vms>>,

@@ -16,7 +16,6 @@ use crate::config::DiscoverConfig;
 use crate::message::Message;
 use ballast_runtime::{clock, lock};
 
-/// A VM that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DiscoveredVm {
     pub(super) id: VmId,
@@ -25,7 +24,6 @@ pub(super) struct DiscoveredVm {
     pub(super) by: String,
 }
 
-/// Where VMs are looked for.
 pub(super) struct Discovery {
     rules: Vec<DiscoverConfig>,
     /// How large a VM is, by group: as it was when it was first seen. Later what its files say is ours.

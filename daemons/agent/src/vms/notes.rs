@@ -36,7 +36,6 @@ impl Notes {
         (said.origins, said.alarms) = (origins, alarms);
     }
 
-    /// Tells of the VMs' use.
     pub(crate) fn usage(&self, tell: impl FnOnce(&mut Usage)) {
         tell(&mut lock(&self.0).usage);
     }
@@ -46,7 +45,6 @@ impl Notes {
         lock(&self.0).alarms.clone()
     }
 
-    /// Adds them to the status.
     pub(crate) fn add_to(&self, status: &mut AgentStatus) {
         let said = lock(&self.0);
         for vm in &mut status.vms {

@@ -19,7 +19,6 @@ use ballast_runtime::state;
 /// Why a change of the VM set was refused.
 #[derive(Debug, Error)]
 pub(crate) enum VmsError {
-    /// There is no such VM.
     #[error("there is no VM {0}")]
     Unknown(VmId),
     /// It asks for something that is not allowed.
@@ -111,12 +110,10 @@ impl Specs {
         Ok(specs)
     }
 
-    /// Every VM.
     pub(super) fn all(&self) -> &BTreeMap<VmId, VmSpec> {
         &self.all
     }
 
-    /// Where one VM runs.
     pub(super) fn cgroup(&self, vm: &VmId) -> Option<String> {
         self.all.get(vm)?.cgroup.clone()
     }
@@ -126,7 +123,6 @@ impl Specs {
         !self.explicit.contains_key(vm) && self.all.contains_key(vm)
     }
 
-    /// Where every VM comes from.
     pub(super) fn origins(&self) -> BTreeMap<VmId, String> {
         let origin = |id: &VmId| match self.discovered.iter().find(|it| it.id == *id) {
             _ if self.is_auto(id) => "auto".to_owned(),

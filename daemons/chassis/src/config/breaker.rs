@@ -66,7 +66,6 @@ impl Breaker {
     }
 }
 
-/// For an operator.
 impl std::fmt::Display for Breaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (highest, carried) = (self.highest, self.carried.as_millis());

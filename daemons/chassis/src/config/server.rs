@@ -7,13 +7,11 @@ use ballast_runtime::config::allowed::{Allowed, ID, choice, text, watts, whole};
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{BmcAddress, Listen};
 
-/// One server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pub id: ServerId,
     /// Where its agent serves.
     pub url: String,
-    /// What it draws idle.
     pub idle: Watts,
     /// How it is capped without its own software, if it can be.
     pub cap: Option<CapPath>,

@@ -8,7 +8,6 @@ use ballast_runtime::config::BmcAddress;
 use ballast_runtime::config::allowed::{Allowed, millis, text, watts};
 use ballast_runtime::config::reader::Section;
 
-/// One power supply.
 #[derive(Clone, Debug)]
 pub struct SupplyConfig {
     /// Who tells of it.

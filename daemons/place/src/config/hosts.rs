@@ -10,7 +10,6 @@ use serde::Deserialize;
 /// More hosts are a slip in a range.
 const HOSTS_MAX: usize = 100_000;
 
-/// A file of hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
     pub path: PathBuf,

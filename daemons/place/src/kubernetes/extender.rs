@@ -57,7 +57,6 @@ pub(crate) enum Nodes<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// Reads a question.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, Refused> {
         let refused = |why: String| Refused(StatusCode::BAD_REQUEST, why);
         Self::parse(body).map_err(refused)
@@ -132,7 +131,6 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Why a node fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Pods would have to leave first: `FailedNodes`.

@@ -55,17 +55,14 @@ pub(crate) struct Api {
 pub(crate) trait Sink<T> {
     /// What is kept of an object until the list is whole.
     type Observed;
-    /// Reads an object.
     fn read(&self, object: &T) -> Self::Observed;
     /// All objects there are.
     fn listed(&self, objects: Vec<Self::Observed>);
     /// What a watch says of one.
     fn is(&self, object: Self::Observed);
-    /// One has gone.
     fn gone(&self, object: Self::Observed);
     /// The server answers: nothing more is known.
     fn alive(&self);
-    /// A watch begins.
     fn watches(&self);
     /// What went wrong; it is tried again after so long.
     fn failed(&self, failure: &Failure, again: Duration);

@@ -61,7 +61,6 @@ pub(crate) enum Effect {
 /// Whether a node can have a pod, by what is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It can.
     Fits,
     /// The node is not known, or not what it has.
     Unknown,
@@ -139,7 +138,6 @@ pub(crate) enum Holds {
     Nothing,
     /// It has ended: nothing any more.
     Ended,
-    /// Its share.
     Share {
         node: String,
         /// How much; why not, where it cannot be read.
@@ -148,7 +146,6 @@ pub(crate) enum Holds {
 }
 
 impl Reading<'_> {
-    /// Reads a node.
     pub(crate) fn node(&self, node: &Node) -> ObservedNode {
         let ident = Ident::of(&node.metadata, node.metadata.name.clone());
         let read = allocatable(node).map(|allocatable| ReadNode {
@@ -198,7 +195,6 @@ impl Reading<'_> {
     }
 }
 
-/// A node that is there.
 #[derive(Clone, Debug)]
 struct NodeEntry {
     uid: String,
@@ -433,7 +429,6 @@ impl Mirror {
         Effect::Taken
     }
 
-    /// A pod has gone.
     pub(crate) fn pod_gone(&mut self, pod: &ObservedPod) -> Effect {
         let Ident { name, uid, .. } = &pod.ident;
         if let Some(why) = unnamed(&pod.ident) {

@@ -179,7 +179,6 @@ impl Kube {
         Some(format!("kubernetes: {what} are not known yet: {why}"))
     }
 
-    /// What status says.
     pub(crate) fn status(&self) -> KubernetesStatus {
         let (state, now, count) = (lock(&self.state), clock::now(), crate::counters::count);
         let ((total_nodes, cordoned_nodes), (bound_pods, lost_pods)) =

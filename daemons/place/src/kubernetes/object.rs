@@ -63,7 +63,6 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    /// Its text.
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         match self {
             Self::Text(text) => text.into(),
@@ -82,7 +81,6 @@ object! {
 }
 
 object! {
-    /// A container.
     Container {
         name: String,
         resources: Resources,
@@ -101,7 +99,6 @@ object! {
 }
 
 object! {
-    /// A toleration.
     Toleration {
         key: String,
         effect: String,
@@ -109,7 +106,6 @@ object! {
 }
 
 object! {
-    /// `spec` of a pod.
     PodSpec {
         /// Empty until it is bound; never changed after.
         node_name: String,
@@ -123,7 +119,6 @@ object! {
 }
 
 object! {
-    /// `status` of a pod.
     PodStatus {
         /// `Succeeded` and `Failed` are final.
         phase: String,
@@ -133,7 +128,6 @@ object! {
 }
 
 object! {
-    /// A pod.
     Pod {
         metadata: Meta,
         spec: PodSpec,
@@ -161,14 +155,12 @@ impl Pod {
 }
 
 object! {
-    /// `spec` of a node.
     NodeSpec {
         unschedulable: bool,
     }
 }
 
 object! {
-    /// `status` of a node.
     NodeStatus {
         /// What pods may have of it.
         allocatable: Quantities,
@@ -176,7 +168,6 @@ object! {
 }
 
 object! {
-    /// A node.
     Node {
         metadata: Meta,
         spec: NodeSpec,
@@ -270,7 +261,6 @@ pub(crate) trait Object: DeserializeOwned + Send + 'static {
     const PLURAL: &'static str;
     /// What is left out of lists and watches.
     const FIELD_SELECTOR: &'static str;
-    /// Its metadata.
     fn meta(&self) -> &Meta;
 }
 

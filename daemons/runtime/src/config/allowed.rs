@@ -49,7 +49,6 @@ fn quoted(text: impl Display) -> String {
 /// What the ids of servers, chassis and VMs are made of.
 pub const ID: &str = "an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading dot";
 
-/// Yes or no.
 pub fn flag() -> Allowed<bool> {
     let choices = vec!["true".to_owned(), "false".to_owned()];
     Allowed { choices, ..Allowed::new("true or false", |value| value.as_bool(), bool::to_string) }

@@ -17,7 +17,6 @@ pub struct TableReference {
     pub keys: Vec<KeyReference>,
 }
 
-/// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyReference {
     /// What the code says of the key where nothing is set, or else under the first choice that needs the key.

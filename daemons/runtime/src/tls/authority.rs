@@ -53,7 +53,6 @@ impl Pair {
     }
 }
 
-/// An authority that signs certificates.
 #[derive(Debug)]
 pub struct Authority(Issuer<'static, KeyPair>);
 

@@ -24,7 +24,6 @@ pub(super) struct Read {
     pub(super) roots: RootCertStore,
 }
 
-/// Reads all three.
 pub(super) fn read(config: &TlsConfig) -> Result<Read, String> {
     let certificates = |key: &str, path: &Path| {
         let wrong = |what: String| format!("tls.{key} = {path:?}: {what}");
