@@ -7,36 +7,32 @@ use core::fmt::Debug;
 use std::sync::Arc;
 
 use ballast_types::wire::ClassWatts;
-use ballast_types::{Instant, VmClass, Watts};
+use ballast_types::{VmClass, Watts};
 
 use self::pstates::Pstates;
 use self::quotas::Quotas;
 use crate::Params;
 use crate::bandwidth::View;
-use crate::fleet::Fleet;
-use crate::throttle::{Class, Throttle};
+use crate::throttle::Class;
 
 /// Dynamic watts, by what is throttled: cores, or units of floating VMs.
-trait Dynamic: Debug + Send + Sync {
-    /// See [`Estimate::core_w`].
-    fn core_w(&self, throttle: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64;
+pub(crate) trait Dynamic: Debug + Send + Sync {
+    /// Dynamic watts that a low-priority core, or unit of a floating VM, would draw at another level, by
+    /// the most that it was used in the last fast windows.
+    fn core_w(&self, view: &View<'_>, core: usize, level: usize) -> f64;
 
-    /// See [`Estimate::used_core_w`].
-    fn used_core_w(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        fleet: &Fleet,
-        core: usize,
-        highest: usize,
-        level: usize,
-    ) -> Option<f64>;
+    /// Dynamic watts that a low-priority core, or unit, would draw at another level, by its use as last read;
+    /// `None` if that is not known.
+    ///
+    /// A slower core is busier with the same work. What the work is, the use says only together with the
+    /// level that it was read at: the highest of late, so that what is left is not made too little.
+    fn used_core_w(&self, view: &View<'_>, core: usize, highest: usize, level: usize) -> Option<f64>;
 
     /// What the low-priority ones drew in the last fast window.
-    fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64;
+    fn drawn_low(&self, view: &View<'_>) -> f64;
 
     /// What all drew in the last fast window.
-    fn drawn_all(&self, throttle: &Throttle, fleet: &Fleet) -> f64;
+    fn drawn_all(&self, view: &View<'_>) -> f64;
 
     /// What a class still sheds at its floor; a low estimate. What cannot be set, or whose use is unknown,
     /// sheds nothing.
@@ -68,37 +64,9 @@ impl Estimate {
         Self { full: watts(params.model.full_w), idle: watts(params.model.idle_w), dynamic }
     }
 
-    /// Dynamic watts that a low-priority core, or unit of a floating VM, would draw at another level, by
-    /// the most that it was used in the last fast windows.
-    pub(crate) fn core_w(&self, throttle: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64 {
-        self.dynamic.core_w(throttle, fleet, core, level)
-    }
-
-    /// Dynamic watts that a low-priority core, or unit, would draw at another level, by its use as last read;
-    /// `None` if that is not known.
-    ///
-    /// A slower core is busier with the same work. What the work is, the use says only together with the
-    /// level that it was read at: the highest of late, so that what is left is not made too little.
-    pub(crate) fn used_core_w(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        fleet: &Fleet,
-        core: usize,
-        highest: usize,
-        level: usize,
-    ) -> Option<f64> {
-        self.dynamic.used_core_w(now, throttle, fleet, core, highest, level)
-    }
-
-    /// Dynamic watts of the low-priority cores with their use in the last fast window.
-    pub(crate) fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
-        self.dynamic.drawn_low(throttle, fleet)
-    }
-
-    /// Dynamic watts of all cores, likewise.
-    pub(crate) fn drawn_all(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
-        self.dynamic.drawn_all(throttle, fleet)
+    /// Dynamic watts, core by core or unit by unit.
+    pub(crate) fn dynamic(&self) -> &dyn Dynamic {
+        &*self.dynamic
     }
 
     /// What throttling can do, class by class.

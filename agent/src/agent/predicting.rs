@@ -71,8 +71,8 @@ impl Agent {
             return self.predictive.mixed(span);
         }
 
-        let low = self.estimate.drawn_low(&self.throttle, &self.fleet);
-        let all = self.estimate.drawn_all(&self.throttle, &self.fleet);
+        let low = self.estimate.dynamic().drawn_low(&self.view(now));
+        let all = self.estimate.dynamic().drawn_all(&self.view(now));
         if self.predictive.window(span, low, all)
             && let Some(cap) = self.acting_cap()
             && self.predicts(now)
@@ -90,8 +90,8 @@ impl Agent {
         }
         let Some(margin) = margin else { return };
         // Within the band, the mean is moved slowly to where it should be: from what the cores may draw now.
-        let level = |core| self.throttle.level(core);
-        let watts = |core| self.estimate.core_w(&self.throttle, &self.fleet, core, level(core));
+        let view = self.view(now);
+        let watts = |core| self.estimate.dynamic().core_w(&view, core, self.throttle.level(core));
         let low: f64 = self.throttle.throttled().map(watts).sum();
         if let Some(room) = self.predictive.centre(cap, margin, low) {
             self.fit(now, room, low);
@@ -109,9 +109,8 @@ impl Agent {
             return false;
         }
 
-        let height = self.throttle.highest_fit(room.watts, |core, level| {
-            self.estimate.core_w(&self.throttle, &self.fleet, core, level)
-        });
+        let (view, dynamic) = (self.view(now), self.estimate.dynamic());
+        let height = self.throttle.highest_fit(room.watts, |core, level| dynamic.core_w(&view, core, level));
         let height = height.max(self.lowest_height());
 
         // Downward the watts count, not the height: steps may have left the cores uneven.

@@ -59,12 +59,17 @@ impl Agent {
         }
     }
 
+    /// What the server's power is reckoned from.
+    pub(super) fn view(&self, now: Instant) -> View<'_> {
+        let Self { throttle, actuators, fleet, .. } = self;
+        View { now, throttle, actuators, fleet }
+    }
+
     /// The answer to an alert.
     pub(super) fn report(&self, now: Instant) -> Report {
         let (epoch_obeyed, seq_obeyed) = self.orders.newest();
         let draw = self.meter.draw(now);
-        let (throttle, actuators, fleet) = (&self.throttle, &self.actuators, &self.fleet);
-        let view = View { now, throttle, actuators, fleet };
+        let view = self.view(now);
         let classes = self.estimate.classes(&view);
         let is_low = |class: &&ClassWatts| class.class == VmClass::NonUserFacing;
         let sheddable_w = classes.iter().filter(is_low).map(|class| class.sheddable_w).sum();
@@ -80,12 +85,12 @@ impl Agent {
             cap_w: self.cap,
             sheddable_w,
             restorable_w: self.estimate.restorable(&view, draw),
-            low_cores: throttle.low().count() as u16,
+            low_cores: view.throttle.low().count() as u16,
             min_khz: self.mechanism.min_khz(self),
             min_share_percent: self.mechanism.min_share_percent(self),
-            server_limit: actuators.limit_on(),
+            server_limit: view.actuators.limit_on(),
             leaving: self.leaving != Leaving::No,
-            actuator_failures: actuators.failures().saturating_add(self.shed.failures()),
+            actuator_failures: view.actuators.failures().saturating_add(self.shed.failures()),
             dry_run: self.params.dry_run.is_some(),
             version: ballast_types::wire::VERSION,
             instance_obeyed: self.orders.instance(),

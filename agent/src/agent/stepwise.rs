@@ -117,7 +117,7 @@ impl Agent {
     fn used_core_w(&self, now: Instant, core: usize, level: usize) -> Option<f64> {
         let highest = self.past.highest(core).map_or(0, usize::from);
         let highest = highest.max(self.throttle.level(core));
-        self.estimate.used_core_w(now, &self.throttle, &self.fleet, core, highest, level)
+        self.estimate.dynamic().used_core_w(&self.view(now), core, highest, level)
     }
 
     pub(super) fn may_raise(&self, now: Instant, draw: Watts, target: Watts) -> bool {

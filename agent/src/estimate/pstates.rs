@@ -1,12 +1,11 @@
 //! Dynamic watts of cores that are slowed by their p-states: a p-state lowers a core's dynamic power as `f^a`.
 
-use ballast_types::{Instant, Ladder};
+use ballast_types::Ladder;
 
 use super::Dynamic;
 use crate::Params;
 use crate::bandwidth::View;
-use crate::fleet::Fleet;
-use crate::throttle::{Class, Throttle};
+use crate::throttle::Class;
 
 /// Dynamic watts of one fully busy core at every p-state, computed once.
 #[derive(Clone, Debug)]
@@ -47,8 +46,8 @@ impl Pstates {
         &self.tables[usize::from(self.table[core])]
     }
 
-    fn drawn(&self, throttle: &Throttle, fleet: &Fleet, cores: impl Iterator<Item = usize>) -> f64 {
-        cores.map(|core| fleet.fast_use(core) * self.of(core)[throttle.level(core)]).sum()
+    fn drawn(&self, view: &View<'_>, cores: impl Iterator<Item = usize>) -> f64 {
+        cores.map(|core| view.fleet.fast_use(core) * self.of(core)[view.throttle.level(core)]).sum()
     }
 
     /// What the p-states of these cores hold back.
@@ -67,29 +66,22 @@ impl Pstates {
 }
 
 impl Dynamic for Pstates {
-    fn core_w(&self, _: &Throttle, fleet: &Fleet, core: usize, level: usize) -> f64 {
-        fleet.peak_use(core) * self.of(core)[level]
+    fn core_w(&self, view: &View<'_>, core: usize, level: usize) -> f64 {
+        view.fleet.peak_use(core) * self.of(core)[level]
     }
 
-    fn used_core_w(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        fleet: &Fleet,
-        core: usize,
-        highest: usize,
-        level: usize,
-    ) -> Option<f64> {
+    fn used_core_w(&self, view: &View<'_>, core: usize, highest: usize, level: usize) -> Option<f64> {
+        let &View { now, throttle, fleet, .. } = view;
         let work = fleet.core_usage(now, core)? * throttle.share(core, highest);
         Some((work / throttle.share(core, level)).min(1.0) * self.of(core)[level])
     }
 
-    fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
-        self.drawn(throttle, fleet, throttle.throttled())
+    fn drawn_low(&self, view: &View<'_>) -> f64 {
+        self.drawn(view, view.throttle.throttled())
     }
 
-    fn drawn_all(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
-        self.drawn(throttle, fleet, 0..throttle.len())
+    fn drawn_all(&self, view: &View<'_>) -> f64 {
+        self.drawn(view, 0..view.throttle.len())
     }
 
     fn sheddable(&self, view: &View<'_>, class: &Class) -> f64 {
@@ -127,12 +119,15 @@ impl Dynamic for Pstates {
 #[cfg(test)]
 mod tests {
     use ballast_types::{
-        BootId, ChassisId, Core, CoreId, KiloHertz, OnExtreme, ServerId, Utilisation, VmClass, VmId, Watts,
+        BootId, ChassisId, Core, CoreId, Instant, KiloHertz, OnExtreme, ServerId, Utilisation, VmClass, VmId,
+        Watts,
     };
 
     use super::*;
     use crate::actuators::Actuators;
     use crate::estimate::Estimate;
+    use crate::fleet::Fleet;
+    use crate::throttle::Throttle;
     use crate::{ControlledVm, VmUsage};
 
     #[test]

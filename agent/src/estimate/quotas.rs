@@ -1,13 +1,10 @@
 //! Dynamic watts of floating VMs: a bandwidth limit stops a VM for part of the time and leaves the frequency
 //! alone, so it lowers power in proportion, and only once it bites.
 
-use ballast_types::Instant;
-
 use super::Dynamic;
 use crate::Params;
 use crate::bandwidth::{View, bandwidths};
-use crate::fleet::Fleet;
-use crate::throttle::{Class, Throttle};
+use crate::throttle::Class;
 
 /// The same for every core: a floating VM runs on any of them.
 #[derive(Clone, Debug)]
@@ -26,28 +23,22 @@ impl Quotas {
 }
 
 impl Dynamic for Quotas {
-    fn core_w(&self, throttle: &Throttle, fleet: &Fleet, unit: usize, level: usize) -> f64 {
+    fn core_w(&self, view: &View<'_>, unit: usize, level: usize) -> f64 {
+        let &View { throttle, fleet, .. } = view;
         self.per_core * fleet.fast_demand(unit, throttle).min(throttle.share(unit, level))
     }
 
-    fn used_core_w(
-        &self,
-        now: Instant,
-        throttle: &Throttle,
-        fleet: &Fleet,
-        unit: usize,
-        _: usize,
-        level: usize,
-    ) -> Option<f64> {
+    fn used_core_w(&self, view: &View<'_>, unit: usize, _: usize, level: usize) -> Option<f64> {
+        let &View { now, throttle, fleet, .. } = view;
         Some(self.per_core * fleet.demand(now, unit, throttle)?.min(throttle.share(unit, level)))
     }
 
-    fn drawn_low(&self, throttle: &Throttle, fleet: &Fleet) -> f64 {
-        throttle.throttled().map(|unit| self.per_core * fleet.fast_use(unit)).sum()
+    fn drawn_low(&self, view: &View<'_>) -> f64 {
+        view.throttle.throttled().map(|unit| self.per_core * view.fleet.fast_use(unit)).sum()
     }
 
-    fn drawn_all(&self, _: &Throttle, fleet: &Fleet) -> f64 {
-        self.per_core * fleet.fast_cores()
+    fn drawn_all(&self, view: &View<'_>) -> f64 {
+        self.per_core * view.fleet.fast_cores()
     }
 
     fn sheddable(&self, view: &View<'_>, class: &Class) -> f64 {
