@@ -105,14 +105,8 @@ mod tests {
 
     #[test]
     fn below_its_quota_a_vm_sheds_to_the_floor_and_restores_nothing() {
-        let it = |quota: f64, used, stopped, stuck| Bandwidth {
-            cores: 8.0,
-            quota,
-            floor: 4.0,
-            used,
-            stopped,
-            stuck,
-        };
+        let (cores, floor) = (8.0, 4.0);
+        let it = |quota, used, stopped, stuck| Bandwidth { cores, quota, floor, used, stopped, stuck };
 
         for (vm, sheds, restores) in [
             (it(8.0, Some(8.0), false, false), 4.0, 0.0), // free and busy

@@ -135,13 +135,8 @@ mod tests {
         nodes.map(|(id, node)| PhysicalCore { core: CoreId(id as u16), cpus: 2, node }).collect()
     }
     fn vm(id: &str, class: VmClass, cores: u16) -> (VmId, VmSpec) {
-        let spec = VmSpec {
-            class: Some(class),
-            throttle_order: 3,
-            cores,
-            cgroup: None,
-            on_extreme: OnExtreme::None,
-        };
+        let (class, on_extreme) = (Some(class), OnExtreme::None);
+        let spec = VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme };
         (VmId::new(id).unwrap(), spec)
     }
     fn ids(vm: &ControlledVm) -> Vec<u16> {

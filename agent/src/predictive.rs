@@ -193,12 +193,8 @@ impl Predictive {
         let length = to.since(from);
         let timely = !length.is_zero() && length <= self.period.saturating_mul(STALE);
         let newer = self.newest.is_none_or(|newest| to > newest);
-        (plausible(fast.rapl_w) && timely && newer).then(|| Span {
-            from,
-            to,
-            length,
-            rapl: fast.rapl_w.as_f64(),
-        })
+        let rapl = fast.rapl_w.as_f64();
+        (plausible(fast.rapl_w) && timely && newer).then_some(Span { from, to, length, rapl })
     }
 
     /// Takes a window in which cores were moved.

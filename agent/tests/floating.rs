@@ -24,24 +24,21 @@ fn found(vm: &str, cores: u16, millicores: u32) -> RecoveredQuota {
 #[test]
 fn classes_reach_their_floor_one_by_one_as_one_quota_a_vm() {
     let mut it = World::of(floating());
-    it.draw(150);
-    it.samples(200, 1);
+    it.draw(150).samples(200, 1);
     let log = it.tell(Some(180)).log();
     let dropped = "soon=2856m, Uncapped>Throttled: above the cap, floor 1.1 1";
     assert!(log.contains(dropped), "{log}");
     let report = it.report();
     assert_eq!((report.min_khz, report.min_share_percent, report.low_cores), (None, Some(71), 6));
     assert_eq!(it.samples(200, 2).log(), "late=1428m");
-    it.samples(200, 2);
-    it.tell(Some(180));
+    it.samples(200, 2).tell(Some(180));
     assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
 }
 
 #[test]
 fn quotas_rise_by_four_slots_a_step_in_reverse_order_and_are_lifted_whole() {
     let mut it = World::of(floating());
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
     assert!(it.tell(Some(180)).log().contains("late=1428m, soon=2856m"));
     assert_eq!(it.samples(150, 2).log(), "Throttled>Recovering: room under the cap, late=1570m");
     for expected in ["late=1714m", "late=1856m", "late=free", "soon=3140m", "soon=3428m"] {
@@ -56,8 +53,7 @@ fn quotas_rise_by_four_slots_a_step_in_reverse_order_and_are_lifted_whole() {
 #[test]
 fn vms_come_go_grow_and_change_class_under_a_cap() {
     let mut it = World::of(floating());
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency).log();
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency).log();
     let set = |list: &[(&str, VmClass, u16)]| {
         let cores = |n: &u16| (0..*n).collect::<Vec<_>>();
         let one = |(id, class, n): &(&str, VmClass, u16)| vm(id, *class, 0, &cores(n));
@@ -149,8 +145,7 @@ fn estimates_are_proportional_and_know_what_a_quota_holds_back() {
     it.input(Input::Usage(vec![usage("soon", 0.5, false), usage("late", 1.0, false)]));
     let report = it.report();
     assert_eq!((report.sheddable_w, report.restorable_w), (per_core(2.0 - 1.428), w(0)));
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
 
     // That use is from before the quota, which bites `late` alone.
     let report = it.report();
@@ -159,14 +154,12 @@ fn estimates_are_proportional_and_know_what_a_quota_holds_back() {
     // Below its quota on average, but stopped at times: it may want all its cores.
     it.input(Input::Usage(vec![usage("soon", 0.5, true), usage("late", 0.6, false)]));
     assert_eq!(it.report().restorable_w, per_core(4.0 - 2.0));
-    it.samples(150, 30);
-    it.tell_level(Some(180), Level::Emergency);
+    it.samples(150, 30).tell_level(Some(180), Level::Emergency);
     assert_eq!(it.report().restorable_w, per_core(6.0 - 2.856 - 1.428), "unknown use: all");
 
     // Under the server's own limit: the rise to what they would use, unaccounted cores like the others.
     let mut it = World::of(floating());
-    it.samples(200, 1);
-    it.tell_level(Some(120), Level::Emergency);
+    it.samples(200, 1).tell_level(Some(120), Level::Emergency);
     it.samples(200, 4);
     assert_eq!(it.state(), AgentState::Shedding);
     let all = [usage("uf", 0.5, false), usage("soon", 0.5, false), usage("late", 0.7, true)];

@@ -27,10 +27,8 @@ fn preferring(kill: &[&str]) -> Vec<ControlledVm> {
 fn floored(params: Params, vms: Vec<ControlledVm>) -> World {
     let mut it = World::with(params, RecoveredState::default());
     it.input(Input::Vms(vms));
-    it.draw(150);
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
-    it.tell(Some(180)).log();
+    it.draw(150).samples(200, 1);
+    it.tell_level(Some(180), Level::Emergency).tell(Some(180)).log();
     it
 }
 
@@ -81,8 +79,7 @@ fn a_word_from_the_chassis_sets_the_limit_no_sooner_than_the_kill() {
             it.samples(200, 1);
             assert_eq!(it.tell_level(Some(180), level).log(), "", "{level:?}");
         }
-        it.samples(200, 1);
-        let log = it.tell_level(Some(180), level).log();
+        let log = it.samples(200, 1).tell_level(Some(180), level).log();
         let limit = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
         assert!(log.starts_with("kill soon") && log.contains(limit), "{level:?}: {log}");
     }
@@ -144,16 +141,14 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
     it.seq += 1;
     it.input(Input::Alert(alert(it.seq, Some(w(180)), Some(it.now - 1900))));
-    it.samples(230, 2);
-    it.pass(5000);
+    it.samples(230, 2).pass(5000);
     assert_eq!(it.state(), AgentState::Blind);
     let log = it.samples(230, 20).log();
     assert!(log.contains("limit=") && !log.contains("kill"), "blind, then the lease over: {log}");
 
     // A cap below a watch: the chassis is calm.
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
-    it.tell_level(Some(180), Level::Watch);
-    it.samples(230, 20);
+    it.tell_level(Some(180), Level::Watch).samples(230, 20);
     assert!(!it.log().contains("kill"));
 
     let watching = Params { policy: Policy::None, ..may_kill() };
@@ -165,11 +160,9 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
 fn a_core_that_does_not_obey_is_not_at_its_floor() {
     let mut it = World::with(may_kill(), RecoveredState::default());
     it.input(Input::Vms(preferring(&["soon", "late"])));
-    it.draw(150);
-    it.samples(200, 1);
+    it.draw(150).samples(200, 1);
     it.result = Some(Err(ActuatorError::Permanent));
-    it.tell_level(Some(180), Level::Emergency);
-    it.samples(200, 20);
+    it.tell_level(Some(180), Level::Emergency).samples(200, 20);
     assert!(!it.log().contains("kill"));
     // Mended: now it is extreme.
     it.result = Some(Ok(()));
@@ -182,13 +175,10 @@ fn a_floating_vm_is_killed_only_when_every_quota_is_at_its_floor_and_set() {
         let mut it =
             World::with(Params { actuator: Actuator::CpuMax, ..may_kill() }, RecoveredState::default());
         it.input(Input::Vms(preferring(&["soon", "late"])));
-        it.draw(150);
-        it.samples(200, 1);
+        it.draw(150).samples(200, 1);
         it.result = set.then_some(Ok(()));
-        it.tell_level(Some(180), Level::Emergency);
-        it.tell(Some(180));
-        it.samples(200, 3);
-        it.tell_level(Some(180), Level::Emergency);
+        it.tell_level(Some(180), Level::Emergency).tell(Some(180));
+        it.samples(200, 3).tell_level(Some(180), Level::Emergency);
         let log = it.samples(200, 1).log();
         assert_eq!(log.contains("kill soon"), killed, "{log}");
         assert!(log.contains("limit=180.0 W"), "{log}");

@@ -25,13 +25,10 @@ fn under_its_cap_nothing_happens_until_a_sample_is_above() {
 #[test]
 fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
     let mut it = World::new();
-    it.draw(150);
-    it.samples(200, 1);
+    it.draw(150).samples(200, 1);
     let log = it.tell(Some(180)).log();
-    assert!(
-        log.contains(&format!("{SOON_FLOORED}, Uncapped>Throttled: above the cap, floor 1.1 4")),
-        "{log}"
-    );
+    let floored = format!("{SOON_FLOORED}, Uncapped>Throttled: above the cap, floor 1.1 4");
+    assert!(log.contains(&floored), "{log}");
 
     // The report is given after the actions, and shows them.
     assert_eq!(it.reports.last().unwrap().state, AgentState::Throttled);
@@ -52,10 +49,8 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
     // Floored, and a sample at 11 000 ms is the first that shows it.
     let floored = |draw| {
         let mut it = World::new();
-        it.samples(200, 1);
-        it.tell_level(Some(180), Level::Emergency);
-        it.tell(Some(180));
-        it.samples(draw, 4).log();
+        it.samples(200, 1).tell_level(Some(180), Level::Emergency);
+        it.tell(Some(180)).samples(draw, 4).log();
 
         it
     };
@@ -94,8 +89,7 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
     let mut it = floored(200);
     assert_eq!(it.tell_level(Some(180), Level::Emergency).log(), LIMITED);
     let mut it = World::new();
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency).log();
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency).log();
     assert_eq!(it.samples(200, 1).log(), "", "not settled");
     assert_eq!(it.samples(200, 1).log(), LIMITED);
 }
@@ -114,8 +108,7 @@ fn without_a_lease_the_last_resort_comes_after_its_time() {
 #[test]
 fn the_last_resort_goes_at_once_when_the_cap_rises_above_what_was_drawn() {
     let mut it = World::new();
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
     assert!(it.samples(200, 2).log().contains(LIMITED));
     assert_eq!(it.tell(Some(199)).log(), "limit=199.0 W");
     it.tell(Some(200));
@@ -154,8 +147,7 @@ fn a_cap_that_falls_within_an_event_is_answered_in_one_write() {
     let core = |mhz: f64| 198.0 / 12.0 * PowerModel::PAPER.scale(mhz / 1400.0);
     let recovered = |steps, share: Option<f64>| {
         let mut it = World::of(Params { steps, ..params() });
-        it.samples(200, 1);
-        it.tell(Some(190));
+        it.samples(200, 1).tell(Some(190));
         it.samples(150, 40);
 
         if let Some(share) = share {
@@ -208,8 +200,7 @@ fn a_large_server_recovers_as_fast_as_a_small_one() {
         let mut it = World::of(params);
         it.input(Input::Vms(vec![vm("batch", VmClass::NonUserFacing, 0, &all)]));
         used(&mut it, 1.0);
-        it.tell(Some(180));
-        it.samples(200, 1);
+        it.tell(Some(180)).samples(200, 1);
         assert_eq!(it.caps.len(), usize::from(cores));
         let floored = it.now;
 
@@ -231,11 +222,9 @@ fn a_large_server_recovers_as_fast_as_a_small_one() {
 fn a_sample_counts_as_settled_up_to_an_eighth_of_a_period_early() {
     for (early, moves) in [(25, true), (26, false)] {
         let mut it = World::new();
-        it.samples(200, 1);
-        it.tell_level(Some(180), Level::Emergency);
+        it.samples(200, 1).tell_level(Some(180), Level::Emergency);
         it.tell(Some(180)).log();
-        it.pass(400 - early);
-        it.draw(150);
+        it.pass(400 - early).draw(150);
         assert_eq!(!it.log().is_empty(), moves, "{early} ms early");
     }
 }
@@ -267,17 +256,14 @@ fn before_the_first_sample_a_calm_chassis_floors_nothing_and_an_alert_does() {
 #[test]
 fn without_a_current_sample_it_is_taken_to_be_far_above() {
     let mut it = World::new();
-    it.pass(500);
-    assert!(it.tell(Some(1000)).log().contains(SOON_FLOORED));
+    assert!(it.pass(500).tell(Some(1000)).log().contains(SOON_FLOORED));
 }
 
 #[test]
 fn recovery_is_one_step_per_settled_sample_in_reverse_order() {
     let mut it = World::new();
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency).log();
-    it.tell(Some(180));
-    it.samples(150, 2);
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency).log();
+    it.tell(Some(180)).samples(150, 2);
 
     // The class throttled last is released first.
     assert_eq!(it.log(), "Throttled>Recovering: room under the cap, 6=1100, 7=1100");
@@ -304,8 +290,7 @@ fn a_run_above_the_cap_makes_larger_steps_or_one_write() {
     for steps in [Steps::Paper, Steps::OneWrite] {
         let mut it = World::with(Params { steps, step_cores: 1, ..params() }, RecoveredState::default());
         it.input(Input::Vms(vms()));
-        it.draw(200);
-        it.tell(Some(180));
+        it.draw(200).tell(Some(180));
 
         // Up twice: 8 and 9 (class "late" was never lowered).
         it.samples(150, 4).log();
@@ -334,8 +319,7 @@ fn an_emergency_floors_every_class_and_allows_no_raise() {
     assert!(log.contains(&format!("{SOON_FLOORED}, 6=1000, 7=1000")), "{log}");
     it.samples(100, 5);
     assert_eq!((it.log(), it.state()), (String::new(), AgentState::Throttled));
-    it.tell(Some(180));
-    assert!(it.samples(100, 1).log().contains("6=1100"));
+    assert!(it.tell(Some(180)).samples(100, 1).log().contains("6=1100"));
     it.tell_level(Some(180), Level::Emergency);
     assert_eq!(it.log(), "6=1000, 7=1000, Recovering>Throttled: emergency, floor 1.3 2");
 }
@@ -343,13 +327,11 @@ fn an_emergency_floors_every_class_and_allows_no_raise() {
 #[test]
 fn the_last_resort_is_lifted_first_and_held_longer_when_the_draw_comes_back() {
     let mut it = World::new();
-    it.tell_level(Some(180), Level::Emergency);
-    it.samples(200, 4);
+    it.tell_level(Some(180), Level::Emergency).samples(200, 4);
     it.tell(Some(180)).log();
     assert_eq!((it.state(), it.limit), (AgentState::Shedding, Some(w(180))));
     assert_eq!(it.tell(Some(100)).log(), "limit=150.0 W", "not below what the hardware takes");
-    it.tell(Some(180));
-    assert_eq!(it.samples(150, 10).log(), "limit=180.0 W");
+    assert_eq!(it.tell(Some(180)).samples(150, 10).log(), "limit=180.0 W");
     it.samples(150, 1);
     assert_eq!(it.log(), "limit=free, Shedding>Throttled: under the target for the hold time");
     assert_eq!(it.samples(190, 1).log(), "", "not settled");
@@ -363,8 +345,7 @@ fn the_last_resort_is_lifted_first_and_held_longer_when_the_draw_comes_back() {
 #[test]
 fn silence_and_faults_make_it_blind() {
     let mut it = World::new();
-    it.tell(Some(180));
-    it.samples(150, 1).log();
+    it.tell(Some(180)).samples(150, 1).log();
     it.pass(599);
     assert_eq!(it.input(Input::Power(Reading::Fault(SensorFault::Implausible))).log(), "");
     let log = it.pass(1).log();
@@ -446,8 +427,7 @@ fn what_a_previous_instance_restricted_stays_until_a_sample() {
     assert_eq!(it.draw(150).log(), "Boot>Shedding: a power reading, limit=200.0 W");
     let mut it = World::with(Params { policy: Policy::None, ..params() }, both);
     assert_eq!(it.log(), "limit=free, 8=free, 9=free");
-    it.draw(1000);
-    it.tell_level(Some(100), Level::Emergency);
+    it.draw(1000).tell_level(Some(100), Level::Emergency);
     it.pass(2000);
 
     // Core 99 is not one of this server's.
@@ -457,8 +437,7 @@ fn what_a_previous_instance_restricted_stays_until_a_sample() {
 #[test]
 fn a_new_set_of_vms_moves_the_classes_under_a_cap() {
     let mut it = World::new();
-    it.samples(200, 1);
-    it.tell(Some(180)).log();
+    it.samples(200, 1).tell(Some(180)).log();
     it.input(Input::Vms(vec![
         vm("uf", VmClass::UserFacing, 0, &[8]),
         vm("soon", VmClass::NonUserFacing, 1, &[5, 9, 10]),
@@ -478,8 +457,7 @@ fn no_low_priority_core_leads_to_the_last_resort() {
     assert_eq!(it.tell(Some(180)).log(), LIMITED);
     // Without one to set it says so.
     let mut it = World::with(Params { server_limit_floor: None, ..params() }, RecoveredState::default());
-    it.draw(200);
-    it.tell(Some(180));
+    it.draw(200).tell(Some(180));
     it.samples(200, 20);
     assert!(it.limit.is_none());
     assert_eq!(it.agent.status(ms(it.now)).alarms.len(), 1);
@@ -489,8 +467,7 @@ fn no_low_priority_core_leads_to_the_last_resort() {
 fn full_server_moves_every_core_together() {
     let mut it = World::with(Params { policy: Policy::FullServer, ..params() }, RecoveredState::default());
     it.input(Input::Vms(vms()));
-    it.draw(200);
-    it.tell(Some(180));
+    it.draw(200).tell(Some(180));
     assert!(it.caps.len() == 12 && it.caps.values().all(|mhz| *mhz == 1000));
     it.samples(150, 2);
     assert!(it.caps.len() == 12 && it.caps.values().all(|mhz| *mhz == 1100));
@@ -504,8 +481,7 @@ fn failed_actions_are_tried_again_then_counted() {
     let mut it = World::new();
     it.result = Some(Err(ActuatorError::Transient));
     it.input(Input::Vms(vec![vm("a", VmClass::NonUserFacing, 0, &[5])]));
-    it.tell(Some(100));
-    let log = it.pass(99).log();
+    let log = it.tell(Some(100)).pass(99).log();
     assert_eq!(log.matches("5=1000").count(), 2, "{log}");
     assert_eq!(it.report().actuator_failures, 0);
     assert_eq!(it.pass(1).log(), "5=1000, core 5 could not be capped at 1000000 kHz, floor 1.1 1");
@@ -528,8 +504,7 @@ fn failed_actions_are_tried_again_then_counted() {
 #[test]
 fn what_was_given_up_is_mended_later() {
     let mut it = World::new();
-    it.samples(200, 1);
-    it.tell(Some(180));
+    it.samples(200, 1).tell(Some(180));
     it.result = Some(Err(ActuatorError::Permanent));
     it.tell(None).log();
     assert_eq!(it.agent.status(ms(it.now)).alarms.len(), 4);
@@ -561,30 +536,24 @@ fn enforced_follows_the_meter_and_a_new_epoch() {
     it.tell(Some(180));
 
     // The meter shows a mean over 200 ms that ended 200 ms ago.
-    it.pass(399);
-    it.draw(150);
+    it.pass(399).draw(150);
     assert_eq!(it.report().enforced_seq, None);
-    it.pass(1);
-    it.draw(150);
+    it.pass(1).draw(150);
     assert_eq!(it.report().enforced_seq, Some(Seq(1)));
     let next = wire::Alert { epoch: Epoch(2), ..alert(1, Some(w(180)), None) };
     it.input(Input::Alert(next.clone()));
     assert_eq!(it.report().enforced_seq, None);
     it.input(Input::Alert(next));
     let refusal = it.refusals.pop().unwrap();
-    assert_eq!(
-        (refusal.reason, refusal.newest_epoch, refusal.newest_seq),
-        (RefusalReason::Stale, Epoch(2), Seq(1))
-    );
-
+    let expected = (RefusalReason::Stale, Epoch(2), Seq(1));
+    assert_eq!((refusal.reason, refusal.newest_epoch, refusal.newest_seq), expected);
     assert_eq!(it.agent.status(ms(it.now)).refused_alerts, 1);
 }
 
 #[test]
 fn leaving_is_said_before_everything_is_lifted_and_obeys_nobody() {
     let mut it = World::new();
-    it.tell_level(Some(100), Level::Emergency);
-    it.samples(200, 4);
+    it.tell_level(Some(100), Level::Emergency).samples(200, 4);
     it.input(Input::Leave);
     it.samples(200, 1);
     assert!(it.limit.is_some() && it.caps.len() == 6, "nobody knows yet");
@@ -595,8 +564,7 @@ fn leaving_is_said_before_everything_is_lifted_and_obeys_nobody() {
     assert!(last.leaving && last.seq_obeyed == Seq(1));
     assert!(last.server_limit && last.min_khz.is_some(), "the report goes first");
     it.log();
-    it.tell_level(Some(90), Level::Emergency);
-    it.samples(200, 1);
+    it.tell_level(Some(90), Level::Emergency).samples(200, 1);
     assert_eq!(it.pass(2000).log(), "Uncapped>Blind: no power reading");
 
     // Nobody asks.
@@ -670,8 +638,7 @@ fn odd_parameters_do_no_harm() {
     odd.escalate_after = Duration::ZERO;
     let mut it = World::with(odd, RecoveredState::default());
     it.input(Input::Vms(vms()));
-    it.draw(200);
-    it.tell(Some(-5));
+    it.draw(200).tell(Some(-5));
     it.pass(10_000);
     assert_eq!((it.state(), it.limit), (AgentState::Blind, Some(w(150))));
 }
@@ -682,8 +649,7 @@ fn a_class_goes_no_lower_than_its_floor() {
     let floors = [(1, 79)].into();
     let mut it = World::of(Params { floors, ..params() });
     used(&mut it, 1.0);
-    it.samples(200, 1);
-    it.tell_level(Some(180), Level::Emergency);
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
     assert!((8..12).all(|core| it.caps[&core] == 1200), "{:?}", it.caps);
     assert!((6..8).all(|core| it.caps[&core] == 1000), "{:?}", it.caps);
     let report = it.report();
@@ -702,8 +668,7 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
         let user_facing_floor_percent = allowed.then_some(80);
         let mut it = World::of(Params { user_facing_floor_percent, ..params() });
         used(&mut it, 1.0);
-        it.samples(200, 1);
-        it.tell_level(Some(180), Level::Emergency);
+        it.samples(200, 1).tell_level(Some(180), Level::Emergency);
         it.tell(Some(180));
         assert_eq!(it.caps.len(), 6, "not with the others: {:?}", it.caps);
         let report = it.report();
@@ -725,16 +690,13 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
 
         // Only then the server's own limit.
         assert_eq!(it.limit, None);
-        it.samples(200, 2);
-        it.tell(Some(180));
+        it.samples(200, 2).tell(Some(180));
         assert_eq!(it.limit, Some(w(180)));
 
         // They are the first to be lifted.
         let mut it = World::of(Params { user_facing_floor_percent, ..params() });
-        it.samples(200, 1);
-        it.tell_level(Some(180), Level::Emergency);
-        it.tell(Some(180));
-        it.samples(200, 2);
+        it.samples(200, 1).tell_level(Some(180), Level::Emergency);
+        it.tell(Some(180)).samples(200, 2);
         assert_eq!(it.caps.len(), 9);
         it.samples(150, 4);
         assert!((1..4).all(|core| !it.caps.contains_key(&core)), "{:?}", it.caps);
@@ -746,8 +708,7 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
 fn a_jump_of_user_facing_load_within_an_event_is_limited_within_a_second() {
     let mut it = World::new();
     it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[1, 2, 3])]));
-    it.tell(Some(180));
-    it.samples(120, 10);
+    it.tell(Some(180)).samples(120, 10);
     let (jump, mut echo) = (it.now, it.now);
 
     for _ in 0..10 {

@@ -135,17 +135,12 @@ impl Params {
     ///
     /// `trip_time` is 5 s, `shared_floor` not told, and the lift rule [`LiftRule::Restorable`]; every other
     /// default stands at its field.
-    pub fn defaults(
-        chassis_id: ChassisId,
-        budget: Watts,
-        supply_rated: Vec<Watts>,
-        servers: Vec<Server>,
-    ) -> Self {
+    pub fn defaults(chassis_id: ChassisId, budget: Watts, rated: Vec<Watts>, servers: Vec<Server>) -> Self {
         let heartbeat = Duration::from_millis(500);
         Self {
             chassis_id,
             budget,
-            supply_rated,
+            supply_rated: rated,
             servers,
             shared_floor: None,
             shares: SharePolicy::CriticalFirst,

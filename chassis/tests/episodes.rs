@@ -254,8 +254,7 @@ fn an_episode_ends_when_nothing_would_come_back() {
 #[test]
 fn a_new_peak_during_the_release_is_a_new_episode() {
     let mut w = World::in_event(params(12), W(2000));
-    w.until(ChassisState::Normal);
-    w.run(ms(300));
+    w.until(ChassisState::Normal).run(ms(300));
     assert_eq!(w.status().servers.iter().filter(|s| s.granted_w.is_some()).count(), 8);
     let s = w.reads(W(2480)).run(ms(200)).status();
     assert_eq!((s.state, s.alerts), (ChassisState::Alerting, 2));
@@ -278,12 +277,10 @@ fn the_papers_rule_is_a_plain_timer() {
 #[test]
 fn missing_readings_neither_begin_nor_end_an_episode() {
     let mut w = World::after(params(12), ms(1000));
-    w.total = None;
-    assert_eq!(w.run(ms(400)).state(), ChassisState::Normal);
+    assert_eq!(w.reads(None).run(ms(400)).state(), ChassisState::Normal);
     w.total = Some(W(1800));
     w.begin_event(W(1000)).run(ms(20_000));
-    w.total = None;
-    assert_eq!(w.run(ms(120_000)).state(), ChassisState::Blind);
+    assert_eq!(w.reads(None).run(ms(120_000)).state(), ChassisState::Blind);
     // Every server reports, and all of it fits with a guard: an upper bound is no missing reading.
     assert!(w.status().servers.iter().all(|s| s.granted_w.is_none()));
     assert_eq!(w.reads(W(1000)).run(ms(2_000)).state(), ChassisState::Normal);
@@ -381,8 +378,7 @@ fn servers_without_an_agent_keep_their_share() {
     p.servers[1].mode = Mode::Maintenance;
     let mut w = World::new(p);
     w.total = Some(W(2352));
-    w.input(Input::Powered { server: name(2), on: false });
-    let s = w.run(ms(3000)).status();
+    let s = w.input(Input::Powered { server: name(2), on: false }).run(ms(3000)).status();
     assert_eq!(
         s.servers.iter().take(4).map(|s| s.slot).collect::<Vec<_>>(),
         [Slot::Unmanaged, Slot::Maintenance, Slot::Off, Slot::Managed]
@@ -474,8 +470,7 @@ fn where_every_server_reports_blindness_does_not_stop_the_release() {
     let mut w = nearly_over();
     w.until(ChassisState::Normal);
     // The stagger is 100 ms, blindness comes after 600 ms: stop the readings in the middle.
-    w.total = None;
-    assert_eq!(w.run(ms(700)).state(), ChassisState::Blind);
+    assert_eq!(w.reads(None).run(ms(700)).state(), ChassisState::Blind);
     w.run(ms(5_000));
     assert!(w.status().servers.iter().all(|s| s.granted_w.is_none()));
 }
@@ -488,8 +483,7 @@ fn capped(w: &World) -> usize {
 #[test]
 fn a_manager_that_never_had_a_reading_releases_by_the_reports() {
     let mut w = World::new(params(12));
-    w.total = None;
-    w.run(ms(5_000));
+    w.reads(None).run(ms(5_000));
     assert_eq!((w.state(), capped(&w)), (ChassisState::Blind, 12), "nobody had reported yet");
     w.run(ms(40_000));
     assert_eq!((w.state(), capped(&w)), (ChassisState::Blind, 0), "2040 W fit");
@@ -500,8 +494,7 @@ fn blind_a_server_that_nothing_but_its_cap_bounds_keeps_that_cap() {
     let mut w = World::new(params(12));
     w.each(|a| a.power = Some(W(100)));
     w.agent(5).power = None; // it has never said what it draws
-    w.total = None;
-    w.run(ms(5_000));
+    w.reads(None).run(ms(5_000));
     assert_eq!((w.state(), capped(&w)), (ChassisState::Blind, 12));
     w.run(ms(60_000));
     assert_eq!(capped(&w), 1, "the others' draws are known, and it is held");
@@ -518,8 +511,7 @@ fn blind_a_server_that_nothing_but_its_cap_bounds_keeps_that_cap() {
 fn blind_before_the_shared_watts_are_known_they_are_a_tenth_of_the_budget() {
     let mut w = World::new(params(12));
     w.run(ms(150)); // one reading
-    w.total = None;
-    assert_eq!(w.run(ms(3_000)).state(), ChassisState::Blind);
+    assert_eq!(w.reads(None).run(ms(3_000)).state(), ChassisState::Blind);
     assert!(w.status().servers.iter().all(|s| s.granted_w.is_none()), "2040 W fit");
 }
 

@@ -32,8 +32,7 @@ fn one_dead(n: usize, drew: i64) -> World {
     let mut w = World::new(params(n));
     w.agent(1).power = Some(W(drew));
     w.begin_event(W(197 * n as i64)).run(ms(400));
-    w.agent(1).answers = false;
-    w.until(ChassisState::OutOfBand);
+    w.silence(1).until(ChassisState::OutOfBand);
     w
 }
 
@@ -60,8 +59,7 @@ fn a_dead_servers_cap_is_given_back_when_what_it_drew_fits() {
         let lifted = |w: &World| w.lifts().iter().filter(|(_, s)| *s == name(1)).count();
         assert_eq!(lifted(&w), lifts, "{others} W");
         w.agent(1).power = Some(W(0));
-        w.input(Input::Powered { server: name(1), on: false });
-        w.run(Duration::from_secs(35));
+        w.input(Input::Powered { server: name(1), on: false }).run(Duration::from_secs(35));
         assert_eq!(lifted(&w), 1, "off and calm");
     }
 }
@@ -175,8 +173,7 @@ fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
 
     // One dies and is capped, for it is silent in an event: there is no excess.
     let mut w = lifted(300);
-    w.agent(0).answers = false;
-    w.until(ChassisState::OutOfBand);
+    w.silence(0).until(ChassisState::OutOfBand);
     assert!(too_early(&w).is_empty(), "{:?}", too_early(&w));
 
     // The one that was lifted last draws what it drew; the other draws more than there is.
@@ -247,8 +244,7 @@ fn without_a_path_there_is_an_alarm() {
     p.servers[2].out_of_band_floor = Some(W(300));
     let mut w = World::in_event(p, W(790));
     w.agent(1).answers = false;
-    w.agent(2).answers = false;
-    assert!(w.run(ms(4000)).has_alarm("s-01 is silent in a capping event"));
+    assert!(w.silence(2).run(ms(4000)).has_alarm("s-01 is silent in a capping event"));
     assert_eq!(w.caps(), [(name(2), W(300))], "never under its floor");
     assert!(w.has_alarm("s-02 has the lowest hardware cap"));
     let s = w.status();
@@ -268,8 +264,7 @@ fn a_failed_action_is_tried_again_with_an_alarm() {
     w.actuator = Some(Err("BMC busy".into()));
     assert!(w.reads(W(300)).until(ChassisState::OutOfBand).has_alarm("BMC busy"));
     w.total = Some(W(190)); // no lower cap is wanted
-    w.agent(0).answers = false;
-    w.run(ms(60_000));
+    w.silence(0).run(ms(60_000));
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
     let times: Vec<_> = w.log.iter().filter(is).map(|(t, _)| *t).collect();
     let gaps: Vec<_> = times.windows(2).map(|p| (p[1] - p[0]).as_secs()).collect();
@@ -284,8 +279,7 @@ fn an_action_without_an_answer_is_tried_again() {
     w.actuator = None;
     w.reads(W(300)).until(ChassisState::OutOfBand);
     w.total = Some(W(190));
-    w.agent(0).answers = false;
-    w.run(ms(10_100));
+    w.silence(0).run(ms(10_100));
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
     let times: Vec<_> = w.log.iter().filter(is).map(|(t, _)| *t).collect();
     let gaps: Vec<_> = times.windows(2).map(|p| (p[1] - p[0]).as_secs()).collect();
@@ -350,8 +344,7 @@ fn a_stop_lifts_what_is_safe_to_lift() {
 fn fenced() -> World {
     let mut w = World::after(params(4), ms(12_000));
     (0..2).for_each(|i| w.agent(i).obeys = Some((Epoch(2), Some(Instance(9)))));
-    w.until(ChassisState::Fenced);
-    w.run(ms(10_000)).clear();
+    w.until(ChassisState::Fenced).run(ms(10_000)).clear();
     w
 }
 

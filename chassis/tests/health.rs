@@ -11,8 +11,7 @@ use common::{W, World, ms, name, params};
 #[test]
 fn a_silent_server_in_a_calm_chassis_is_an_alarm_not_a_cap() {
     let mut w = World::after(params(4), ms(2000));
-    w.agent(1).answers = false;
-    assert!(!w.run(ms(1000)).has_alarm("silent"));
+    assert!(!w.silence(1).run(ms(1000)).has_alarm("silent"));
     let s = w.run(ms(1000)).status();
     assert_eq!((s.servers[1].slot, s.state), (Slot::Silent, ChassisState::Normal));
     assert!(w.has_alarm("s-01 is silent: no answer"));
@@ -82,8 +81,7 @@ fn fallbacks_follow_need_and_fit() {
     check(&w, false);
     w.run(ms(300));
     check(&w, false);
-    w.input(Input::Budget(None));
-    w.run(ms(60_000));
+    w.input(Input::Budget(None)).run(ms(60_000));
     check(&w, true);
 }
 
@@ -95,8 +93,7 @@ fn the_reserve_of_a_server_that_comes_back_is_freed_when_it_obeys() {
     w.beside = Some(W(0));
     w.agents.values_mut().for_each(|a| (a.power, a.capped) = (Some(W(210)), true));
     w.run(ms(5000));
-    w.agent(1).answers = false;
-    w.run(ms(2000));
+    w.silence(1).run(ms(2000));
     let s = w.input(Input::Budget(Some(W(600)))).status();
     let before = s.servers[1].reserved_w;
     let granted = w.alerts_to(1).last().unwrap().1.cap_w.unwrap();
@@ -117,8 +114,7 @@ fn numbers_of_a_previous_instance_free_nothing() {
     p.servers[1].out_of_band_floor = None;
     let mut w = World::new(p);
     w.reads(W(790)).run(ms(3000));
-    w.agent(1).answers = false;
-    w.run(ms(2000));
+    w.silence(1).run(ms(2000));
     w.input(Input::Budget(Some(W(600))));
     let others = |w: &World| w.granted() - w.status().servers[1].granted_w.unwrap();
     let before = others(&w);
@@ -157,8 +153,7 @@ fn refuse(w: &mut World, seq: Seq, reason: RefusalReason, epoch: u64, newest_seq
 fn a_server_that_will_not_obey_is_silent() {
     for reason in [RefusalReason::ForeignChassis, RefusalReason::EpochJump] {
         let mut w = World::after(params(4), ms(2000));
-        w.agent(0).answers = false;
-        w.run(ms(500));
+        w.silence(0).run(ms(500));
         let seq = newest(&w).seq;
         refuse(&mut w, seq, reason, 9, 9);
         assert_eq!(w.status().servers[0].slot, Slot::Silent);
@@ -201,8 +196,7 @@ fn old_and_foreign_answers_change_nothing() {
 #[test]
 fn an_answer_is_as_old_as_its_message() {
     let mut w = World::after(params(4), ms(2000));
-    w.agent(0).answers = false;
-    w.run(ms(500));
+    w.silence(0).run(ms(500));
     let (_, alert) = w.alerts_to(0).last().map(|&(t, a)| (t, a.clone())).unwrap();
     assert_eq!(w.run(ms(3000)).status().servers[0].slot, Slot::Silent);
     let report = common::report(&name(0), w.now, &alert, &w.agents[&name(0)]);
@@ -243,8 +237,7 @@ fn what_a_silent_server_draws_is_not_taken_for_shared_watts() {
     w.beside = Some(W(50));
     w.each(|a| a.power = Some(W(100)));
     w.agent(0).restorable = W(500);
-    w.agent(3).answers = false;
-    w.run(ms(70_000));
+    w.silence(3).run(ms(70_000));
     let granted: Watts = (0..3).filter_map(|i| w.alerts_to(i).last()?.1.cap_w).sum();
     let sharable = w.chassis.sharable();
     assert!(granted > W(400) && granted + W(100) <= sharable, "{granted} of {sharable}");
@@ -265,8 +258,7 @@ fn the_highest_draw_seen_survives_a_restart_and_is_seldom_written() {
 
     // It never answers this manager: an even share would be 150 W or so.
     let mut w = World::with(params(4), ledger);
-    w.agent(0).answers = false;
-    assert_eq!(w.run(ms(65_000)).status().servers[0].reserved_w, W(180));
+    assert_eq!(w.silence(0).run(ms(65_000)).status().servers[0].reserved_w, W(180));
 }
 
 #[test]
@@ -291,8 +283,7 @@ fn a_server_that_an_earlier_manager_ruled_counts_with_all_that_is_read_beside_th
 fn a_start_with_a_silent_server_lowers_no_fallback_below_a_draw() {
     let mut w = World::new(params(4));
     w.beside = Some(W(40));
-    w.agent(0).answers = false;
-    w.run(ms(20_000));
+    w.silence(0).run(ms(20_000));
     for i in 1..4 {
         let lowest = w.alerts_to(i).iter().map(|(_, alert)| alert.fallback_w).min().unwrap();
         assert!(lowest > W(150), "{lowest}");

@@ -163,8 +163,7 @@ fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
     // A manager whose messages do not advance is no more: they are set aside.
     let mut w = settled();
     for i in [0, 2] {
-        w.agent(i).answers = false;
-        w.run(ms(600));
+        w.silence(i).run(ms(600));
         for _ in 0..3 {
             let seq = w.alerts_to(i).last().unwrap().1.seq;
             refuse(&mut w, i, seq, 9, 77);
@@ -180,8 +179,7 @@ fn a_fenced_manager_rules_again_when_half_of_its_agents_miss_the_ruler() {
     for (answer, lost, rules) in [(4, 4, true), (2, 2, true), (1, 1, false), (4, 3, false)] {
         let mut w = settled();
         obey(&mut w, &[0, 1, 2, 3], 2, Some(77));
-        w.until(ChassisState::Fenced);
-        w.run(ms(300_000));
+        w.until(ChassisState::Fenced).run(ms(300_000));
         assert_eq!(w.state(), ChassisState::Fenced, "as long as its messages advance");
 
         (0..lost).for_each(|i| w.agent(i).ruler_gone = true);
@@ -215,8 +213,7 @@ fn an_agent_that_no_longer_says_so_does_not_count() {
     let mut w = settled();
     obey(&mut w, &[0], 9, None);
     w.run(ms(600));
-    w.agent(0).answers = false;
-    w.run(ms(5000));
+    w.silence(0).run(ms(5000));
     obey(&mut w, &[1], 9, None);
     assert_eq!(w.run(ms(5000)).state(), ChassisState::Normal, "the first one died");
     w.agent(0).answers = true;

@@ -64,13 +64,8 @@ impl From<HwError> for ballast_types::CapError {
 impl HwError {
     /// The kernel refused, or the file is not there.
     pub(crate) fn io(path: &Path, operation: Operation, allowed: &str, source: io::Error) -> Self {
-        Self {
-            path: path.to_owned(),
-            operation,
-            value: None,
-            allowed: allowed.to_owned(),
-            source: Some(source),
-        }
+        let (path, allowed) = (path.to_owned(), allowed.to_owned());
+        Self { path, operation, value: None, allowed, source: Some(source) }
     }
 
     /// The value is not one of those allowed.

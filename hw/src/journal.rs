@@ -197,22 +197,15 @@ mod tests {
         BootId::new(&format!("boot-{n}")).unwrap()
     }
     fn originals() -> Originals {
+        let (limit_uw, window_us) = (165_000_000, Some(999_424));
+        let package = RaplCapOriginal { limit_uw, window_us, short_uw: None, enabled: true };
         Originals {
             cpufreq: Some(CpufreqOriginals {
                 driver: "intel_pstate".into(),
                 max_khz: [(CoreId(0), KiloHertz::from_mhz(2400)), (CoreId(9), KiloHertz::from_mhz(2000))]
                     .into(),
             }),
-            powercap: [(
-                "package-0".into(),
-                RaplCapOriginal {
-                    limit_uw: 165_000_000,
-                    window_us: Some(999_424),
-                    short_uw: None,
-                    enabled: true,
-                },
-            )]
-            .into(),
+            powercap: [("package-0".into(), package)].into(),
             cpusets: [(
                 "machine.slice/b.scope".into(),
                 CpusetOriginal {

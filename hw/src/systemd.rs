@@ -111,11 +111,7 @@ impl Systemd {
         Self::with_deadline(root, DEADLINE, shutdown_deadline)
     }
 
-    fn with_deadline(
-        root: &Root,
-        deadline: Duration,
-        shutdown_deadline: ShutdownDeadline,
-    ) -> Result<Self, HwError> {
+    fn with_deadline(root: &Root, deadline: Duration, shutdown: ShutdownDeadline) -> Result<Self, HwError> {
         let (requests, inbox) = mpsc::channel();
         let socket = root.path("run/dbus/system_bus_socket");
         let failed = |e| HwError::io(&socket, Operation::Read, "one more thread", e);
@@ -124,7 +120,7 @@ impl Systemd {
             .name("systemd".into())
             .spawn(move || serve(&inbox, &bus, deadline))
             .map_err(failed)?;
-        Ok(Self { requests, deadline, shutdown_deadline })
+        Ok(Self { requests, deadline, shutdown_deadline: shutdown })
     }
 
     /// What a unit is like.

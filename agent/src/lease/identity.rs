@@ -44,14 +44,8 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn new(chassis_id: ChassisId, epoch: Epoch, instance: Option<Instance>) -> Self {
-        Self {
-            chassis_id,
-            epoch,
-            instance,
-            newest: None,
-            heard: VecDeque::with_capacity(HEARD),
-            refused: None,
-        }
+        let heard = VecDeque::with_capacity(HEARD);
+        Self { chassis_id, epoch, instance, newest: None, heard, refused: None }
     }
 
     /// Takes a message that is to be obeyed; whether its numbers count from the start.

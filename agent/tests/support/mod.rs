@@ -20,12 +20,8 @@ pub(crate) fn params() -> Params {
     let mhz = KiloHertz::from_mhz;
     let ladder = Ladder::stepped(mhz(1000), mhz(1400), mhz(100)).unwrap();
     let cores = (0..CORES).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
-    Params::defaults(
-        ServerId::new("s").unwrap(),
-        BootId::new("boot").unwrap(),
-        ChassisId::new("c").unwrap(),
-        cores,
-    )
+    let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
+    Params::defaults(server, BootId::new("boot").unwrap(), chassis, cores)
 }
 
 pub(crate) fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> ControlledVm {
@@ -114,48 +110,37 @@ impl World {
         self
     }
     fn drain(&mut self) {
+        let done = self.result == Some(Ok(()));
         while let Some(output) = self.agent.poll_output() {
             let id = match output {
                 Output::SetPstate { id, core, khz } => {
                     self.log.push(format!("{core}={}", khz.get() / 1000));
-                    if self.result == Some(Ok(())) {
-                        self.caps.insert(core.0, khz.get() / 1000);
-                    }
+                    _ = done.then(|| self.caps.insert(core.0, khz.get() / 1000));
                     id
                 }
                 Output::Lift { id, core } => {
                     self.log.push(format!("{core}=free"));
-                    if self.result == Some(Ok(())) {
-                        self.caps.remove(&core.0);
-                    }
+                    _ = done.then(|| self.caps.remove(&core.0));
                     id
                 }
                 Output::SetQuota { id, vm, millicores } => {
                     self.log.push(format!("{vm}={millicores}m"));
-                    if self.result == Some(Ok(())) {
-                        self.quotas.insert(vm.to_string(), millicores);
-                    }
+                    _ = done.then(|| self.quotas.insert(vm.to_string(), millicores));
                     id
                 }
                 Output::LiftQuota { id, vm } => {
                     self.log.push(format!("{vm}=free"));
-                    if self.result == Some(Ok(())) {
-                        self.quotas.remove(vm.as_str());
-                    }
+                    _ = done.then(|| self.quotas.remove(vm.as_str()));
                     id
                 }
                 Output::SetServerLimit { id, watts } => {
                     self.log.push(format!("limit={watts}"));
-                    if self.result == Some(Ok(())) {
-                        self.limit = Some(watts);
-                    }
+                    self.limit = if done { Some(watts) } else { self.limit };
                     id
                 }
                 Output::LiftServerLimit { id } => {
                     self.log.push("limit=free".to_owned());
-                    if self.result == Some(Ok(())) {
-                        self.limit = None;
-                    }
+                    self.limit = if done { None } else { self.limit };
                     id
                 }
                 Output::KillVm { id, vm } => {

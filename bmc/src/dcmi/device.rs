@@ -151,18 +151,13 @@ impl Answer {
 }
 
 fn send(file: &File, id: c_long, command: Command, body: &[u8]) -> nix::Result<()> {
-    let mut body = body.to_vec();
+    let (mut body, data_len) = (body.to_vec(), body.len() as c_ushort);
     let mut address = SystemAddress { addr_type: SYSTEM_INTERFACE, channel: BMC_CHANNEL, lun: 0 };
     let mut request = Request {
         addr: &raw mut address,
         addr_len: size_of::<SystemAddress>() as c_uint,
         msgid: id,
-        msg: Message {
-            netfn: NETFN,
-            cmd: command as u8,
-            data_len: body.len() as c_ushort,
-            data: body.as_mut_ptr(),
-        },
+        msg: Message { netfn: NETFN, cmd: command as u8, data_len, data: body.as_mut_ptr() },
     };
     // SAFETY: `request` and the two buffers it points to live until the call returns, with the lengths
     // given; the kernel copies them and keeps no pointer.

@@ -51,15 +51,7 @@ pub(super) struct Identity {
 
 impl Identity {
     pub(super) fn new(epoch: Epoch, started: Instant) -> Self {
-        Self {
-            epoch,
-            started,
-            ruler: None,
-            fenced_at: None,
-            ask_at: started,
-            refused: None,
-            risen: Vec::new(),
-        }
+        Self { epoch, started, ruler: None, fenced_at: None, ask_at: started, refused: None, risen: vec![] }
     }
 
     /// Whether the next epoch may be taken over this manager.

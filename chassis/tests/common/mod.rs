@@ -157,8 +157,14 @@ impl World {
     }
 
     /// The supplies read this from now on.
-    pub(crate) fn reads(&mut self, total: Watts) -> &mut Self {
-        self.total = Some(total);
+    pub(crate) fn reads(&mut self, total: impl Into<Option<Watts>>) -> &mut Self {
+        self.total = total.into();
+        self
+    }
+
+    /// Agent `i` answers no more.
+    pub(crate) fn silence(&mut self, i: usize) -> &mut Self {
+        self.agent(i).answers = false;
         self
     }
 

@@ -182,10 +182,7 @@ mod tests {
         assert_eq!(answer(&inbox), (2, Ok(())));
         worker.order(ActionId(3), vm("a"), None).unwrap();
         assert_eq!(answer(&inbox), (3, Ok(())));
-        assert_eq!(
-            (quota(&folder, "a").as_str(), quota(&folder, "b").as_str()),
-            ("max 100000", "20000 20000")
-        );
+        assert_eq!(["a", "b"].map(|vm| quota(&folder, vm)), ["max 100000", "20000 20000"]);
         assert!(worker.put_back().is_empty());
         assert_eq!(quota(&folder, "b"), "max 100000");
     }

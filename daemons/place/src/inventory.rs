@@ -4,6 +4,7 @@
 //! is on disk. What comes meanwhile is written together. So an answer that was given stands after a crash; a
 //! change that nobody was answered for is there whole or not at all.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -43,10 +44,7 @@ pub(super) struct DurableInventory {
 impl DurableInventory {
     /// What is in a folder, placed by `policy`; and the thread that writes. Fails when the folder cannot be
     /// used, or what is in it is damaged.
-    pub(super) fn open(
-        folder: &std::path::Path,
-        policy: Policy,
-    ) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
+    pub(super) fn open(folder: &Path, policy: Policy) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let recovered = store::open(folder)?;
         let mut inventory = Inventory::new(policy);
         let told = inventory.replace(ballast_runtime::now(), &recovered.inventory);

@@ -165,10 +165,8 @@ async fn what_somebody_else_has_done_is_taken_note_of() {
     let (_, scores) = call(&api, "POST", "/v1/score", &vm("d")).await;
     assert_eq!((&scores["fitting"], &scores["refused"]["open"]), (&json!(3), &json!(1)));
     let (status, why) = call(&api, "DELETE", "/v1/hosts/s2", &Value::Null).await;
-    assert_eq!(
-        (status, &why["error"]),
-        (409, &json!("host \"s2\" has 1 VMs: none may be there when it goes"))
-    );
+    let full = json!("host \"s2\" has 1 VMs: none may be there when it goes");
+    assert_eq!((status, &why["error"]), (409, &full));
 
     assert_eq!(call(&api, "DELETE", "/v1/hosts/s2?vms=forget", &Value::Null).await.0, 204);
     assert_eq!(call(&api, "GET", "/v1/vms/a", &Value::Null).await.0, 404);
@@ -188,23 +186,14 @@ async fn bad_requests_are_refused_by_name_and_counted() {
     let mut refused = 0;
 
     let but = |name: &str, more: Value| with(vm(name), &more);
+    let other_there = but("there", json!({"cores": 2}));
     let two = |other: Value| json!({"vms": [vm("a"), other]});
     for (call_of, body, status, says) in [
-        (
-            "POST /v1/score",
-            but("a", json!({"cores": 9})),
-            400,
-            "VM \"a\" asks for 9 cores, 16 GB: the largest",
-        ),
+        ("POST /v1/score", but("a", json!({"cores": 9})), 400, "VM \"a\" asks for 9 cores, 16 GB: the"),
         ("POST /v1/place", but("a", json!({"memory_gb": 33})), 400, "VM \"a\" asks for 4 cores, 33 GB"),
         ("POST /v1/place", two(vm("a")), 400, "VM \"a\" is listed twice"),
         ("POST /v1/place", two(but("b", json!({"cores": 9}))), 400, "VM \"b\" asks for 9"),
-        (
-            "POST /v1/place",
-            but("there", json!({"cores": 2})),
-            409,
-            "VM \"there\" is already placed, on host \"s1\"",
-        ),
+        ("POST /v1/place", other_there, 409, "VM \"there\" is already placed, on host \"s1\""),
         ("POST /v1/score", vm("there"), 409, "VM \"there\" is already placed"),
         ("POST /v1/place", but("a", json!({"vm_id": null})), 400, "vm_id is missing"),
         ("POST /v1/place", two(but("b", json!({"vm_id": null}))), 400, "vms[1].vm_id is missing"),

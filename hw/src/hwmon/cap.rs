@@ -280,11 +280,8 @@ mod tests {
             ("sys/class/hwmon/hwmon1", &[]),
         ] {
             let tree = tree();
-            tree.folder(
-                dir,
-                &[("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")],
-            );
-
+            let files = [("name", "power_meter"), ("power1_average", "1"), ("power1_cap", "500000000")];
+            tree.folder(dir, &files);
             tree.folder(dir, more);
             let spec = MatchSpec { name: "power_meter".into(), label: None };
             let mut cap = HwmonCap::new(tree.root(), CapSpec::Device(spec));

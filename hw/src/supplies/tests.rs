@@ -36,14 +36,11 @@ fn the_state_follows_from_what_pmbus_shows() {
     let w = |n| Some(Watts::from_whole(n));
     type Case<'a> = (&'a [(&'a str, &'a str)], SupplyState, Option<Watts>);
     let (pin, pout, vin) = ("power1_input", "power2_input", "in1_input");
+    let (alarm, alarm2) = ("in1_lcrit_alarm", "in2_lcrit_alarm");
     let cases: &[Case<'_>] = &[
         (&[(pin, "1500000000"), (pout, "1400000000"), (vin, "230000")], Active, w(1500)),
         // A latched alarm on a supply that carries load.
-        (
-            &[(pin, "1500000000"), (pout, "1400000000"), (vin, "230000"), ("in1_lcrit_alarm", "1")],
-            Active,
-            w(1500),
-        ),
+        (&[(pin, "1500000000"), (pout, "1400000000"), (vin, "230000"), (alarm, "1")], Active, w(1500)),
         // Carries load but shows no input: missing, not low.
         (&[(pin, "0"), (pout, "1400000000"), (vin, "230000")], Active, None),
         (&[(pin, "-5"), (pout, "1400000000"), (vin, "230000")], Active, None),
@@ -51,12 +48,8 @@ fn the_state_follows_from_what_pmbus_shows() {
         (&[(pin, "8000000"), (pout, "0"), (vin, "230000")], Standby, w(8)),
         (&[(pin, "0"), (pout, "0"), (vin, "230000")], Standby, w(0)),
         (&[(pin, "0"), (pout, "0"), (vin, "0")], Failed, w(0)),
-        (
-            &[(pin, "0"), (pout, "0"), (vin, "230000"), ("in2_input", "0"), ("in2_lcrit_alarm", "1")],
-            Failed,
-            w(0),
-        ),
-        (&[(pin, "0"), (pout, "0"), (vin, "90000"), ("in1_lcrit_alarm", "1")], Failed, w(0)),
+        (&[(pin, "0"), (pout, "0"), (vin, "230000"), ("in2_input", "0"), (alarm2, "1")], Failed, w(0)),
+        (&[(pin, "0"), (pout, "0"), (vin, "90000"), (alarm, "1")], Failed, w(0)),
         // Few sensors.
         (&[(pin, "1500000000")], Active, w(1500)),
         (&[(pin, "0")], Unknown, w(0)),

@@ -72,15 +72,9 @@ impl MeterSource {
     fn read(section: &mut Section<'_, '_>) -> (Kind, Self) {
         let help = "A hwmon device; RAPL's packages and memory; the server's own BMC by `/dev/ipmi0`; or \
                     that BMC over the network. BMCs are slow: with `fuse_rapl`.";
-        let kind = section.key("source", help).or(
-            Kind::Rapl,
-            choice([
-                ("hwmon", Kind::Hwmon),
-                ("rapl", Kind::Rapl),
-                ("dcmi", Kind::Dcmi),
-                ("redfish", Kind::Redfish),
-            ]),
-        );
+        let kinds = [Kind::Hwmon, Kind::Rapl, Kind::Dcmi, Kind::Redfish];
+        let words = ["hwmon", "rapl", "dcmi", "redfish"].into_iter().zip(kinds);
+        let kind = section.key("source", help).or(Kind::Rapl, choice(words));
         let source = match kind {
             Kind::Hwmon => Self::Hwmon {
                 name: section

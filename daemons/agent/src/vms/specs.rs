@@ -82,11 +82,8 @@ impl Specs {
             }
         }
 
-        let place = |domain: &Domain| PhysicalCore {
-            core: domain.id,
-            cpus: domain.cpus.len() as u16,
-            node: domain.node,
-        };
+        let cpus = |domain: &Domain| domain.cpus.len() as u16;
+        let place = |it: &Domain| PhysicalCore { core: it.id, cpus: cpus(it), node: it.node };
 
         let mut specs = Self {
             all: explicit.clone(),

@@ -87,14 +87,9 @@ impl ServerConfig {
         }
         section.finish();
 
-        let out_of_band_floor = cap.is_some().then_some(cap_floor);
-        let core = id.clone().map(|id| Server {
-            mode,
-            weight,
-            min_w,
-            max_w: max,
-            ..Server::new(id, out_of_band_floor)
-        });
+        let floor = cap.is_some().then_some(cap_floor);
+        let core = |id| Server { mode, weight, min_w, max_w: max, ..Server::new(id, floor) };
+        let core = id.clone().map(core);
         Some((Self { id: id?, url: url?, idle: idle?, cap, cap_floor }, core?))
     }
 }

@@ -154,31 +154,20 @@ mod tests {
         let resized = json!({"containerStatuses": [
             {"name": "a", "resources": {"requests": {"cpu": "2", "memory": "32Mi"}}},
             {"name": "b", "allocatedResources": {"cpu": "1", "memory": "256Mi"}}]});
+        let numbers = json!({"requests": {"cpu": 0.5, "memory": 1048576}});
         let later = init(&["i 2 1Mi", "s+ 500m 100Mi", "j 1500m 250Mi"]);
 
         for (what, spec, status, milli_cpu, mi) in [
             ("nothing", json!({"containers": [{"name": "a"}]}), json!({}), 0, 0),
             ("containers add up", two(), json!({}), 1250, 192),
-            (
-                "an init container that asks for more",
-                init(&["i 2 10Mi", "j 10m 300Mi"]),
-                json!({}),
-                2000,
-                300,
-            ),
+            ("an init container asks for more", init(&["i 2 10Mi", "j 10m 300Mi"]), json!({}), 2000, 300),
             ("a sidecar runs with containers and later init containers", later, json!({}), 2000, 350),
             ("sidecars beside containers", init(&["s+ 1 1Mi", "t+ 1 1Mi"]), json!({}), 3250, 194),
             ("overhead on top", overhead, json!({}), 2250, 312),
             ("the pod's own request stands for its containers'", own, json!({}), 4000, 192),
             ("a limit where there is no request", one(limits), json!({}), 2000, 512),
             ("a resize that is not done yet", two(), resized, 3000, 320),
-            (
-                "numbers stand for themselves",
-                one(json!({"requests": {"cpu": 0.5, "memory": 1048576}})),
-                json!({}),
-                500,
-                1,
-            ),
+            ("numbers stand for themselves", one(numbers), json!({}), 500, 1),
         ] {
             let sum = requests(&pod(spec, status)).unwrap();
             assert_eq!(sum, Amount { milli_cpu, bytes: mi * MI }, "{what}");

@@ -53,13 +53,8 @@ pub(crate) fn hints(
         p95 = p95.or_else(|| Utilisation::from_ratio(f64::from(said.p95_percent) / 100.0));
     }
 
-    let hints = Hints {
-        class: class.unwrap_or(VmClass::UserFacing),
-        p95: p95.unwrap_or(Utilisation::FULL),
-        lifetime,
-    };
-
-    (hints, refused)
+    let class = class.unwrap_or(VmClass::UserFacing);
+    (Hints { class, p95: p95.unwrap_or(Utilisation::FULL), lifetime }, refused)
 }
 
 /// A hint: the label's name without the prefix, how its value is read, what is allowed, the careful answer.

@@ -189,16 +189,8 @@ pub struct Section<'p, 't> {
 
 impl<'p, 't> Section<'p, 't> {
     fn root(problems: &'p Problems<'t>, table: &'p Spanned<DeTable<'t>>) -> Self {
-        let (prefix, heading) = (String::new(), String::new());
-        Self {
-            problems,
-            table: Some(table.get_ref()),
-            prefix,
-            heading,
-            span: 0..0,
-            known: vec![],
-            refused: vec![],
-        }
+        let (table, prefix, heading) = (Some(table.get_ref()), String::new(), String::new());
+        Self { problems, table, prefix, heading, span: 0..0, known: vec![], refused: vec![] }
     }
 
     fn get(&mut self, key: &'static str) -> Option<&'p Spanned<DeValue<'t>>> {

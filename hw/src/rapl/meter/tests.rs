@@ -3,6 +3,7 @@ use crate::testing::Tree;
 
 const PKG: &str = "sys/class/powercap/intel-rapl:0";
 const DRAM: &str = "sys/class/powercap/intel-rapl:0:0";
+const PSYS: &str = "sys/class/powercap/intel-rapl:1";
 
 fn tree() -> Tree {
     let tree = Tree::new();
@@ -10,7 +11,7 @@ fn tree() -> Tree {
         (PKG, "package-0"),
         (DRAM, "dram"),
         ("sys/class/powercap/intel-rapl:0:1", "core"),
-        ("sys/class/powercap/intel-rapl:1", "psys"),
+        (PSYS, "psys"),
         ("sys/class/powercap/intel-rapl-mmio:0", "package-0"),
     ] {
         tree.folder(
@@ -27,36 +28,39 @@ fn energy(tree: &Tree, dir: &str, uj: u64) {
     tree.write(&format!("{dir}/energy_uj"), &format!("{uj}\n"));
 }
 
-#[test]
-fn power_is_package_and_memory_energy_over_time() {
+/// A look at the counters: when, what package and memory show then, and what comes of it.
+type Look = (u64, u64, u64, Energy);
+
+/// Looks at the counters of a meter that has started at this number of the package's.
+fn looks(what: &str, start: u64, all: &[Look]) {
     let tree = tree();
+    energy(&tree, PKG, start);
     let mut meter = meter(&tree);
-    assert_eq!(meter.sample(Instant::ZERO).unwrap(), Energy::Started);
-    energy(&tree, PKG, 41_000_000);
-    energy(&tree, DRAM, 5_000_000);
-    energy(&tree, "sys/class/powercap/intel-rapl:1", 99_000_000);
-    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Power(Watts::from_whole(220)));
+    assert_eq!(meter.sample(Instant::ZERO).unwrap(), Energy::Started, "{what}");
+    for (ms, package, memory, expected) in all {
+        energy(&tree, PKG, *package);
+        energy(&tree, DRAM, *memory);
+        energy(&tree, PSYS, 99_000_000 + ms);
+        let found = meter.sample(Instant::from_millis(*ms)).unwrap();
+        assert_eq!(found, *expected, "{what}: {ms} ms");
+    }
 }
 
 #[test]
-fn a_counter_may_wrap_once() {
-    let tree = tree();
-    energy(&tree, PKG, 262_143_328_850 - 9_999_999);
-    let mut meter = meter(&tree);
-    meter.sample(Instant::ZERO).unwrap();
-    energy(&tree, PKG, 10_000_000);
-    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Power(Watts::from_whole(100)));
-}
+fn what_counters_say() {
+    use Energy::Stale;
+    let power = |watts| Energy::Power(Watts::from_whole(watts));
+    let (m, range) = (1_000_000, 262_143_328_850);
 
-#[test]
-fn a_counter_that_stands_still_is_stale_and_never_zero_watts() {
-    let tree = tree();
-    let mut meter = meter(&tree);
-    meter.sample(Instant::ZERO).unwrap();
-    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Stale);
+    looks("package and memory over time", m, &[(200, 41 * m, 5 * m, power(220))]);
+    looks("a counter may wrap once", range - 9_999_999, &[(200, 10 * m, m, power(100))]);
+
     // The next real difference is spread over the whole time.
-    energy(&tree, PKG, 41_000_000);
-    assert_eq!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Power(Watts::from_whole(100)));
+    looks("stale, and never zero watts", m, &[(200, m, m, Stale), (400, 41 * m, m, power(100))]);
+
+    // A memory counter that never moved counts nothing, and one that stops is stale.
+    let stops = [(200, 21 * m, m, power(100)), (400, 41 * m, 2 * m, power(105)), (600, 61 * m, 2 * m, Stale)];
+    looks("memory", m, &stops);
 }
 
 #[test]
@@ -65,10 +69,8 @@ fn implausible_differences_and_long_gaps_are_refused() {
     let mut meter = meter(&tree);
     meter.sample(Instant::ZERO).unwrap();
     energy(&tree, PKG, 201_000_000);
-    assert_eq!(
-        meter.sample(Instant::from_millis(200)).unwrap(),
-        Energy::Implausible(Watts::from_whole(1000))
-    );
+    let implausible = Energy::Implausible(Watts::from_whole(1000));
+    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), implausible);
     // A reset looks like a wrap, and is implausible too.
     energy(&tree, PKG, 5);
     assert!(matches!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Implausible(_)));
@@ -150,21 +152,6 @@ fn a_package_that_comes_later_is_counted() {
     energy(&tree, zone, 70_000_000);
     let watts = Watts::from_whole(120);
     assert_eq!(meter.sample(Instant::from_millis(32_000)).unwrap(), Energy::Power(watts));
-}
-
-#[test]
-fn a_memory_counter_that_never_moved_counts_nothing_and_one_that_stops_is_stale() {
-    let tree = tree();
-    let mut meter = meter(&tree);
-    meter.sample(Instant::ZERO).unwrap();
-    energy(&tree, PKG, 21_000_000);
-    let watts = Watts::from_whole(100);
-    assert_eq!(meter.sample(Instant::from_millis(200)).unwrap(), Energy::Power(watts));
-    energy(&tree, PKG, 41_000_000);
-    energy(&tree, DRAM, 2_000_000);
-    assert!(matches!(meter.sample(Instant::from_millis(400)).unwrap(), Energy::Power(_)));
-    energy(&tree, PKG, 61_000_000);
-    assert_eq!(meter.sample(Instant::from_millis(600)).unwrap(), Energy::Stale);
 }
 
 #[test]

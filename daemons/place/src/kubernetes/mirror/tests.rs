@@ -275,19 +275,11 @@ fn pods_end_lose_their_node_or_are_replaced() {
     }
 
     let mut mirror = fresh();
-    assert_eq!(
-        mirror.pod_gone(&pod("v", "2", "node-a", "Running")),
-        Effect::Late,
-        "another of its name had gone"
-    );
-
+    let gone = mirror.pod_gone(&pod("v", "2", "node-a", "Running"));
+    assert_eq!(gone, Effect::Late, "another of its name had gone");
     assert_eq!(mirror.pod_is(pod("u", "2", "node-a", "Succeeded")), Effect::Taken);
-    assert_eq!(
-        mirror.pod_is(pod("u", "1", "node-a", "Running")),
-        Effect::Late,
-        "what has ended does not run again"
-    );
-
+    let again = mirror.pod_is(pod("u", "1", "node-a", "Running"));
+    assert_eq!(again, Effect::Late, "what has ended does not run again");
     assert_eq!(mirror.pods(), (0, 0));
     let mut refused = pod("w", "1", "node-a", "Running");
     refused.holds = Holds::Share { node: "node-a".into(), read: Err("cpu: no".into()) };
