@@ -32,13 +32,10 @@ const REMEMBERED: usize = 16;
 /// What has come of trying to kill a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// So many tries have failed; the next one is not before this.
-    Again {
-        tries: u8,
-        at: Instant,
-    },
+    // So many tries have failed; the next one is not before this.
+    Again { tries: u8, at: Instant },
     Killed,
-    /// Could not be killed.
+    // Could not be killed.
     GaveUp,
 }
 

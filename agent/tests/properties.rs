@@ -14,28 +14,14 @@ use support::*;
 /// One random step: time passes, then something comes in.
 #[derive(Clone, Debug)]
 enum Step {
-    Alert {
-        epoch: u64,
-        seq: u64,
-        level: Level,
-        cap: Option<i64>,
-        echo_age: Option<u64>,
-        valid: u64,
-    },
-    Draw {
-        watts: i64,
-        age: u64,
-    },
+    Alert { epoch: u64, seq: u64, level: Level, cap: Option<i64>, echo_age: Option<u64>, valid: u64 },
+    Draw { watts: i64, age: u64 },
     Fault,
     Vms(Vec<(u8, VmClass, u16, u16)>),
     Usage(f64),
-    /// A fast window of this length that ended now.
-    Fast {
-        length: u64,
-        rapl: i64,
-        share: f64,
-    },
-    /// An answer to the n-th newest action.
+    // A fast window of this length that ended now.
+    Fast { length: u64, rapl: i64, share: f64 },
+    // An answer to the n-th newest action.
     Answer(usize, Result<(), ActuatorError>),
     Silence,
 }

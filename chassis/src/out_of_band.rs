@@ -43,14 +43,10 @@ pub(crate) struct Attempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Off,
-    /// Ordered.
+    // Ordered.
     Setting(Watts, Attempt),
-    /// On; `sure` unless it was only found in the ledger.
-    On {
-        watts: Watts,
-        sure: bool,
-        since: Instant,
-    },
+    // On; `sure` unless it was only found in the ledger.
+    On { watts: Watts, sure: bool, since: Instant },
     Lifting(Watts, Attempt),
 }
 

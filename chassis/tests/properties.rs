@@ -21,35 +21,16 @@ const ORPHAN_HOLD: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 enum Op {
     Wait(u64),
-    Poll {
-        supplies: Vec<Supply>,
-        age_ms: u64,
-    },
-    /// A report to one of the newest messages; `which` counts back from the newest.
-    Report {
-        which: usize,
-        report: Box<Shape>,
-    },
-    Refuse {
-        which: usize,
-        refusal: Refusal,
-    },
-    Nothing {
-        which: usize,
-    },
-    /// A report that was delivered before, once more.
-    Again {
-        which: usize,
-    },
-    Applied {
-        which: usize,
-        ok: bool,
-    },
+    Poll { supplies: Vec<Supply>, age_ms: u64 },
+    // A report to one of the newest messages; `which` counts back from the newest.
+    Report { which: usize, report: Box<Shape> },
+    Refuse { which: usize, refusal: Refusal },
+    Nothing { which: usize },
+    // A report that was delivered before, once more.
+    Again { which: usize },
+    Applied { which: usize, ok: bool },
     Budget(Option<Watts>),
-    Powered {
-        server: usize,
-        on: bool,
-    },
+    Powered { server: usize, on: bool },
     Leave,
 }
 

@@ -36,126 +36,59 @@ pub(super) fn is_path(text: &str) -> bool {
         && !text.split('/').any(leads_up)
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct ServiceRoot {
-    pub(super) chassis: Option<Link>,
-    pub(super) systems: Option<Link>,
+macro_rules! resources {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$attribute:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, Deserialize)]
+        #[serde(rename_all = "PascalCase", default)]
+        pub(super) struct $name {
+            $($(#[$attribute])* pub(super) $field: $type,)*
+        }
+    )*};
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Collection {
-    #[serde(default)]
-    pub(super) members: Vec<Link>,
-}
+resources! {
+    ServiceRoot { chassis: Option<Link>, systems: Option<Link>, }
+    Collection { members: Vec<Link>, }
+    Chassis {
+        power: Option<Link>,
+        environment_metrics: Option<Link>,
+        power_subsystem: Option<Link>,
+        links: Option<ChassisLinks>,
+    }
+    ChassisLinks { computer_systems: Vec<Link>, }
+    System { power_state: Option<String>, }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Chassis {
-    pub(super) power: Option<Link>,
-    pub(super) environment_metrics: Option<Link>,
-    pub(super) power_subsystem: Option<Link>,
-    pub(super) links: Option<ChassisLinks>,
-}
+    /// The older generation: everything in one resource.
+    Power {
+        #[serde(rename = "@odata.etag")]
+        etag: Option<String>,
+        power_control: Vec<PowerControl>,
+        power_supplies: Vec<LegacySupply>,
+    }
+    PowerControl { power_consumed_watts: Option<f64>, power_limit: Option<PowerLimit>, }
+    PowerLimit { limit_in_watts: Option<f64>, limit_exception: Option<String>, }
+    LegacySupply { member_id: Option<String>, power_input_watts: Option<f64>, status: Option<Status>, }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct ChassisLinks {
-    #[serde(default)]
-    pub(super) computer_systems: Vec<Link>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct System {
-    pub(super) power_state: Option<String>,
-}
-
-/// The older generation: everything in one resource.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Power {
-    #[serde(rename = "@odata.etag")]
-    pub(super) etag: Option<String>,
-    #[serde(default)]
-    pub(super) power_control: Vec<PowerControl>,
-    #[serde(default)]
-    pub(super) power_supplies: Vec<LegacySupply>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct PowerControl {
-    pub(super) power_consumed_watts: Option<f64>,
-    pub(super) power_limit: Option<PowerLimit>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct PowerLimit {
-    pub(super) limit_in_watts: Option<f64>,
-    pub(super) limit_exception: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct LegacySupply {
-    pub(super) member_id: Option<String>,
-    pub(super) power_input_watts: Option<f64>,
-    pub(super) status: Option<Status>,
-}
-
-/// The newer generation: the chassis's draw and limit.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct EnvironmentMetrics {
-    #[serde(rename = "@odata.etag")]
-    pub(super) etag: Option<String>,
-    pub(super) power_watts: Option<Reading>,
-    pub(super) power_limit_watts: Option<Control>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Reading {
-    pub(super) reading: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Control {
-    pub(super) set_point: Option<f64>,
-    pub(super) set_point_units: Option<String>,
-    pub(super) control_mode: Option<String>,
-    pub(super) allowable_min: Option<f64>,
-    pub(super) allowable_max: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct PowerSubsystem {
-    pub(super) power_supplies: Option<Link>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct PowerSupply {
-    pub(super) status: Option<Status>,
-    pub(super) metrics: Option<Link>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct SupplyMetrics {
-    pub(super) input_power_watts: Option<Reading>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(super) struct Status {
-    pub(super) state: Option<String>,
-    pub(super) health: Option<String>,
+    /// The newer generation: the chassis's draw and limit.
+    EnvironmentMetrics {
+        #[serde(rename = "@odata.etag")]
+        etag: Option<String>,
+        power_watts: Option<Reading>,
+        power_limit_watts: Option<Control>,
+    }
+    Reading { reading: Option<f64>, }
+    Control {
+        set_point: Option<f64>,
+        set_point_units: Option<String>,
+        control_mode: Option<String>,
+        allowable_min: Option<f64>,
+        allowable_max: Option<f64>,
+    }
+    PowerSubsystem { power_supplies: Option<Link>, }
+    PowerSupply { status: Option<Status>, metrics: Option<Link>, }
+    SupplyMetrics { input_power_watts: Option<Reading>, }
+    Status { state: Option<String>, health: Option<String>, }
 }
 
 /// What a BMC says of a refused request: the first extended message, or the error's own.

@@ -14,18 +14,18 @@ fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -
 }
 
 /// Structs of optional fields.
-macro_rules! object {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
+macro_rules! objects {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $name {
             $($(#[$field_doc])* #[serde(default, deserialize_with = "nullable")] pub(crate) $field: $type,)*
         }
-    };
+    )*};
 }
 
-object! {
+objects! {
     /// `metadata` of an object.
     Meta {
         /// Unique in its namespace at any one time.
@@ -37,9 +37,7 @@ object! {
         labels: BTreeMap<String, String>,
         owner_references: Vec<Owner>,
     }
-}
 
-object! {
     /// Who made an object.
     Owner {
         kind: String,
@@ -71,41 +69,30 @@ impl Quantity {
     }
 }
 
-object! {
+objects! {
     /// `resources` of a container, or of a pod.
     Resources {
         requests: Quantities,
         /// What is requested where only a limit is told.
         limits: Quantities,
     }
-}
 
-object! {
     Container {
         name: String,
         resources: Resources,
         /// `Always` makes an init container a sidecar.
         restart_policy: String,
     }
-}
 
-object! {
     /// What a container has now: other than its spec while it is resized in place.
     ContainerStatus {
         name: String,
         resources: Resources,
         allocated_resources: Quantities,
     }
-}
 
-object! {
-    Toleration {
-        key: String,
-        effect: String,
-    }
-}
+    Toleration { key: String, effect: String, }
 
-object! {
     PodSpec {
         /// Empty until it is bound; never changed after.
         node_name: String,
@@ -116,23 +103,15 @@ object! {
         resources: Resources,
         tolerations: Vec<Toleration>,
     }
-}
 
-object! {
     PodStatus {
         /// `Succeeded` and `Failed` are final.
         phase: String,
         container_statuses: Vec<ContainerStatus>,
         init_container_statuses: Vec<ContainerStatus>,
     }
-}
 
-object! {
-    Pod {
-        metadata: Meta,
-        spec: PodSpec,
-        status: PodStatus,
-    }
+    Pod { metadata: Meta, spec: PodSpec, status: PodStatus, }
 }
 
 impl Pod {
@@ -154,28 +133,16 @@ impl Pod {
     }
 }
 
-object! {
-    NodeSpec {
-        unschedulable: bool,
-    }
-}
+objects! {
+    NodeSpec { unschedulable: bool, }
 
-object! {
     NodeStatus {
         /// What pods may have of it.
         allocatable: Quantities,
     }
-}
 
-object! {
-    Node {
-        metadata: Meta,
-        spec: NodeSpec,
-        status: NodeStatus,
-    }
-}
+    Node { metadata: Meta, spec: NodeSpec, status: NodeStatus, }
 
-object! {
     /// `metadata` of a list.
     ListMeta {
         /// Where a watch goes on from here.
@@ -183,6 +150,9 @@ object! {
         /// What brings the next page; empty on the last.
         r#continue: String,
     }
+
+    /// The API server's `Status`: what went wrong.
+    Status { message: String, reason: String, code: u16, }
 }
 
 /// One page of a list.
@@ -196,15 +166,6 @@ pub(crate) struct List<T: DeserializeOwned> {
 
 fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
-}
-
-object! {
-    /// The API server's `Status`: what went wrong.
-    Status {
-        message: String,
-        reason: String,
-        code: u16,
-    }
 }
 
 /// What a line of a watch says.
