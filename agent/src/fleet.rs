@@ -155,7 +155,6 @@ impl Fleet {
         self.units.len()
     }
 
-    /// The units of a floating VM.
     pub(crate) fn units(&self, vm: &VmId) -> &[u16] {
         self.members.iter().find(|member| member.vm.id == *vm).map_or(&[], |m| &m.cores)
     }

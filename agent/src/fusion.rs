@@ -78,7 +78,6 @@ impl Fusion {
         self.windows.push_back(Window { from, to, watts });
     }
 
-    /// Takes a reading of the meter.
     pub(crate) fn meter(&mut self, sample: Sample) {
         let to = sample.taken_at.saturating_sub(self.lag);
         let from = to.saturating_sub(self.refresh);

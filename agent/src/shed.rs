@@ -86,7 +86,6 @@ impl Shed {
         }
     }
 
-    /// Whether an action is a kill.
     pub(crate) fn is_kill(id: ActionId) -> bool {
         id.0 % ID_STRIDE == KILLS
     }
@@ -169,7 +168,6 @@ impl Shed {
         self.run >= RUN && now.since(since) >= after && self.request.is_none()
     }
 
-    /// When the last one was killed.
     pub(crate) fn killed_at(&self) -> Option<Instant> {
         self.killed_at
     }

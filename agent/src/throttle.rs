@@ -149,7 +149,6 @@ impl Throttle {
     pub(crate) fn nothing_left(&self) -> bool {
         self.throttled().all(|core| self.at_floor(core))
     }
-    /// Whether a user-facing core is restricted.
     pub(crate) fn user_facing_restricted(&self) -> bool {
         let user_facing = self.classes.iter().filter(|class| class.user_facing);
         user_facing.flat_map(|class| &class.cores).any(|core| self.restricted(usize::from(*core)))

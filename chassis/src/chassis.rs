@@ -295,7 +295,6 @@ impl Chassis {
         reported.map(|a| (a.server.id.clone(), a.highest)).collect()
     }
 
-    /// The number of the next action.
     fn next_action(&mut self) -> ActionId {
         self.last_action = self.last_action.next();
         self.last_action

@@ -107,7 +107,6 @@ impl Detector {
         }
     }
 
-    /// Takes a reading of the draw.
     pub(crate) fn take(&mut self, now: Instant, scale: Scale) {
         self.high.take(scale.above_threshold());
         self.excess.take(scale.above_limit());

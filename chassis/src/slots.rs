@@ -115,7 +115,6 @@ pub(crate) struct Agent {
     pub(crate) target: Watts,
     /// What it may draw when nobody tells it anything.
     pub(crate) fallback: Watts,
-    /// What it needs, from its reports.
     pub(crate) needs: Needs,
     /// What it may hold, by the messages it was sent.
     pub(crate) holds: Holds,

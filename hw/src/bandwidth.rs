@@ -37,7 +37,6 @@ use crate::{Cgroup, Root};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaOriginal {
     pub vm: VmId,
-    /// How many cores that VM has.
     pub cores: u16,
     /// What to write back.
     pub cpu_max: CpuMax,

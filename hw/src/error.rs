@@ -32,7 +32,6 @@ pub struct HwError {
     /// The value read or to be written, if there is one; cut to 80 characters.
     pub value: Option<String>,
     pub allowed: String,
-    /// The kernel's error, if it gave one.
     #[source]
     pub source: Option<io::Error>,
 }

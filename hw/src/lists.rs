@@ -13,7 +13,6 @@ const MAX_CPU: u32 = 8191;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuList(BTreeSet<u32>);
 
-/// Why a text is no CPU list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a CPU list: numbers and rising ranges up to {MAX_CPU}, such as 0-3,8")]
 pub struct CpuListError {

@@ -42,7 +42,6 @@ const INFINITY: u64 = u64::MAX;
 /// The period of `cpu.max` that systemd takes when it is not told one.
 const DEFAULT_PERIOD_US: u64 = 100_000;
 
-/// What a unit is like now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitState {
     /// Its cgroup, relative to the root; empty while it does not run.

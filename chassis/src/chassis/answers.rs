@@ -129,7 +129,6 @@ impl Chassis {
         }
     }
 
-    /// Moves a server to another slot.
     fn change_slot(&mut self, now: Instant, i: usize, to: Slot, cause: &'static str) {
         let agent = &mut self.agents[i];
         let (from, server) = (agent.slot, agent.server.id.clone());

@@ -37,7 +37,6 @@ struct Given {
     unrestricted: Option<Watts>,
 }
 
-/// What is kept of hardware caps.
 #[derive(Clone, Debug)]
 pub(super) struct Hardware {
     /// Caps in the ledger on servers that are not configured: nobody can lift them from here.

@@ -20,7 +20,6 @@ const WRONG_PPM: u32 = 100_000;
 const AGENTS_NOISE: Watts = Watts::from_whole(5);
 
 impl Chassis {
-    /// Takes a poll of the power supplies.
     pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
         let limit = self.limit();
         let outcome = self.supplies.take(now, poll);

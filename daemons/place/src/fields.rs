@@ -97,7 +97,6 @@ impl Fields<'_> {
         }
     }
 
-    /// A value that must be there.
     pub(super) fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T, String> {
         value.ok_or_else(|| format!("{}{key} is missing", self.at))
     }

@@ -20,7 +20,6 @@ const CLASSES: [(&str, VmClass); 2] =
 /// What is asked for a VM.
 #[derive(Clone, Debug)]
 pub(super) struct VmRequest {
-    /// Its name, where one was told.
     pub(super) name: Option<String>,
     /// Without what was not told of it.
     spec: VmSpec,
@@ -47,7 +46,6 @@ pub(super) struct PredictedVm {
     pub(super) vm: NamedVm,
     pub(super) class_by: By,
     pub(super) p95_by: By,
-    /// What was predicted, where that was asked.
     pub(super) prediction: Option<Prediction>,
 }
 

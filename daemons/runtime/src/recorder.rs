@@ -167,7 +167,6 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
         }
     }
 
-    /// Begins a file with its header.
     fn begin(&mut self) -> io::Result<()> {
         serde_json::to_writer(&mut self.pending, &self.header)?;
         self.pending.push(b'\n');

@@ -207,7 +207,6 @@ impl Tls {
         config
     }
 
-    /// The certificate's state, for status and metrics.
     pub fn status(&self) -> TlsStatus {
         let Loaded { role, not_after, .. } = &*self.loaded();
         let watched = self.watched();

@@ -164,7 +164,6 @@ impl Cpufreq {
         &self.driver
     }
 
-    /// What was found of every policy.
     pub fn policies(&self) -> impl Iterator<Item = &PolicyFacts> {
         self.all().map(|policy| &policy.facts)
     }

@@ -18,7 +18,6 @@ use crate::root::{optional, read_text, read_value};
 /// Step of a driver without a table.
 const STEP: KiloHertz = KiloHertz::from_mhz(100);
 
-/// Where a policy's reference frequency comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceSource {
     /// `base_frequency` (Intel with HWP).

@@ -18,7 +18,6 @@ use crate::{CpuList, Root};
 /// Errors of a file whose CPUs, or whose driver, went away: a policy without an online CPU answers EBUSY.
 pub(super) const GONE: [Errno; 4] = [Errno::EBUSY, Errno::ENODEV, Errno::ENXIO, Errno::ENOENT];
 
-/// What was found of one cpufreq policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFacts {
     /// Its number, that of its lowest CPU.
@@ -265,12 +264,10 @@ impl Policy {
     }
 }
 
-/// How the policy in `dir` is driven.
 pub(super) fn driven(dir: &Path) -> Result<Driven, HwError> {
     Ok((driver(dir)?, range(dir)?, read_khz(&dir.join("scaling_max_freq"))?))
 }
 
-/// The driver of the policy in `dir`.
 pub(super) fn driver(dir: &Path) -> Result<Driver, HwError> {
     let name = read_text(&dir.join("scaling_driver"))?;
     Ok(name.trim().parse().unwrap_or_else(|never| match never {}))

@@ -293,7 +293,6 @@ impl Cpufreq {
     }
 }
 
-/// Whether one of these CPUs is online.
 fn online(topology: &Topology, cpus: &CpuList) -> bool {
     let any = |domain: &Domain| domain.cpus.iter().any(|cpu| cpus.contains(cpu));
     topology.domains().iter().any(any)

@@ -9,7 +9,6 @@ use crate::root::{read_text, read_value};
 /// Constraints that a zone may have.
 const CONSTRAINTS: u32 = 8;
 
-/// One zone of RAPL's powercap tree.
 #[derive(Clone, Debug, Serialize)]
 pub struct RaplZone {
     /// Its folder: `intel-rapl:0:1`. Numbers are no names: they change.

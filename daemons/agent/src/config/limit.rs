@@ -10,7 +10,6 @@ use ballast_runtime::config::reader::Section;
 /// `[server_limit]`.
 #[derive(Clone, Debug)]
 pub struct ServerLimitConfig {
-    /// What the server's own limit is.
     pub by: LimitBy,
     /// The lowest limit of the server's own hardware; `None` when it is not to be used.
     pub floor: Option<Watts>,
@@ -18,7 +17,6 @@ pub struct ServerLimitConfig {
     pub hold: Duration,
 }
 
-/// What the server's own limit is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitBy {
     /// RAPL's package limits.

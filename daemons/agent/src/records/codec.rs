@@ -46,7 +46,6 @@ pub enum Damage {
     Day,
 }
 
-/// The header of a day's file.
 pub(super) fn header(day: u32) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(MAGIC);
@@ -57,7 +56,6 @@ pub(super) fn header(day: u32) -> [u8; HEADER] {
     header
 }
 
-/// Checks the header of a day's file.
 pub(super) fn check_header(header: &[u8; HEADER], day: u32) -> Result<(), Damage> {
     let version = u16::from_le_bytes([header[8], header[9]]);
     if header[..8] != *MAGIC || header[16..] != crc32(&header[..16]).to_le_bytes() {

@@ -65,7 +65,6 @@ impl Store {
         &self.aside
     }
 
-    /// How many bytes all days have.
     pub fn bytes(&self) -> io::Result<u64> {
         Ok(days(&self.folder)?.iter().map(|(_, _, size)| size).sum())
     }

@@ -11,7 +11,6 @@ use ballast_types::{Instant, VmId};
 struct Meter {
     /// The inode of its group: what another one counts is not what this one did.
     inode: u64,
-    /// How many CPUs it may use.
     cpus: usize,
     slow: UsageMeter,
     fast: UsageMeter,

@@ -84,7 +84,6 @@ pub struct PowerInputConfig {
     pub source: String,
     /// What the feed it measures can carry; more is implausible.
     pub max: Watts,
-    /// How long a reading is good.
     pub good_for: Duration,
 }
 

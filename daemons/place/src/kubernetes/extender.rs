@@ -47,7 +47,6 @@ pub(crate) struct Args<'a> {
     keys: Keys,
 }
 
-/// The nodes that are asked about.
 #[derive(Debug)]
 pub(crate) enum Nodes<'a> {
     /// By name: `nodeCacheCapable: true`.

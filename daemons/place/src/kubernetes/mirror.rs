@@ -108,7 +108,6 @@ impl Ident {
     }
 }
 
-/// A node, as far as it matters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObservedNode {
     ident: Ident,
@@ -131,7 +130,6 @@ pub(crate) struct ObservedPod {
     pub(crate) holds: Holds,
 }
 
-/// What a pod holds of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Holds {
     /// It waits for a node.
@@ -293,7 +291,6 @@ impl Mirror {
         too_little(free, request, "free").map_or(Verdict::Fits, Verdict::Full)
     }
 
-    /// All nodes, as a list has them.
     pub(crate) fn list_nodes(&mut self, nodes: Vec<ObservedNode>) -> Vec<Effect> {
         self.nodes.clear();
         // A list is newer than all that was told before it: nothing of that can come late.
@@ -305,7 +302,6 @@ impl Mirror {
         told
     }
 
-    /// All pods, as a list has them.
     pub(crate) fn list_pods(&mut self, pods: Vec<ObservedPod>) -> Vec<Effect> {
         self.pods.clear();
         self.loads.clear();
@@ -317,7 +313,6 @@ impl Mirror {
         told
     }
 
-    /// A node as it is now.
     pub(crate) fn node_is(&mut self, node: ObservedNode) -> Effect {
         let ObservedNode { ident, read } = node;
         let before = self.nodes.get(&*ident.name).map(|n| (&*n.uid, &*n.version));

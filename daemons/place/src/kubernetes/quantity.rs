@@ -12,7 +12,6 @@ const MOST: u64 = i64::MAX as u64;
 /// So many digits before the point are more than [`MOST`].
 const DIGITS_MOST: i64 = 19;
 
-/// Why a text is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NoQuantity(String);
 

@@ -119,7 +119,6 @@ fn state(mirror: &mut Mirror) -> String {
     show(&mirror.changes()[0])
 }
 
-/// An inventory that was told these changes.
 fn obey(inventory: &mut Inventory, changes: &[Change]) {
     for change in changes {
         crate::kubernetes::apply(inventory, Instant::ZERO, change).unwrap();
