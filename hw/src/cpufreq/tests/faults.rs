@@ -55,6 +55,16 @@ fn back(tree: &Tree, policy: u16) {
         tree.heal(&of(policy, file));
     }
 }
+/// These CPUs are left online, and these policies are away.
+fn leave(tree: &Tree, cpus: &str, away: &[u16]) {
+    online(tree, cpus);
+    away.iter().for_each(|policy| offline(tree, *policy, EBUSY));
+}
+/// Every CPU is online again, with these policies.
+fn come_back(tree: &Tree, policies: &[u16]) {
+    online(tree, "0-1,4-5");
+    policies.iter().for_each(|policy| back(tree, *policy));
+}
 
 fn machine() -> Tree {
     let tree = Tree::new();
@@ -298,9 +308,7 @@ fn after_sleep_every_cap_is_taken_off_and_written_again() {
 #[test]
 fn a_core_that_goes_is_no_failure_and_comes_back_capped() {
     let mut bench = Bench::capped();
-    online(&bench.tree, "1,5");
-    offline(&bench.tree, 0, EBUSY);
-    offline(&bench.tree, 4, EBUSY);
+    leave(&bench.tree, "1,5", &[0, 4]);
     let changed = bench.turn().expect("a look finds the policies away");
     assert_eq!(changed, Scanned { cpus: true, ..Scanned::default() });
     assert!(bench.cpufreq.domains()[0].cpus.is_empty());
@@ -308,8 +316,7 @@ fn a_core_that_goes_is_no_failure_and_comes_back_capped() {
     assert_eq!(bench.turn(), None, "and then it is known");
     bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
 
-    online(&bench.tree, "0-1,4-5");
-    back(&bench.tree, 0);
+    come_back(&bench.tree, &[0]);
     let changed = bench.scan();
     assert!(changed.cpus && changed.unsettled, "policy 4 is not back yet: {changed:?}");
     back(&bench.tree, 4);
@@ -324,14 +331,12 @@ fn a_core_that_goes_is_no_failure_and_comes_back_capped() {
 #[test]
 fn what_is_released_while_it_is_away_is_released_when_it_is_back() {
     let mut bench = Bench::capped();
-    online(&bench.tree, "0-1,5");
-    offline(&bench.tree, 4, EBUSY);
+    leave(&bench.tree, "0-1,5", &[4]);
     bench.cpufreq.release(CoreId(0)).unwrap();
     assert_eq!(bench.shows(), FREE);
     let left = bench.cpufreq.release_all();
     assert!(left.len() == 1 && left[0].contains("policy4") && left[0].contains("offline"), "{left:?}");
-    online(&bench.tree, "0-1,4-5");
-    back(&bench.tree, 4);
+    come_back(&bench.tree, &[4]);
     bench.scan();
     assert_eq!(bench.tree.read(&max(4)).trim(), FREE);
     assert!(bench.cpufreq.release_all().is_empty());
@@ -358,16 +363,14 @@ fn a_release_that_is_refused_is_tried_again() {
 #[test]
 fn a_sibling_that_comes_later_is_capped_with_its_core() {
     let tree = machine();
-    online(&tree, "0-1,5");
-    offline(&tree, 4, EBUSY);
+    leave(&tree, "0-1,5", &[4]);
     siblings(&tree, 0, "0");
     tree.remove(&format!("{CPU}/cpu4/topology"));
     let mut bench = Bench::of(tree);
     assert_eq!(bench.cpufreq.domains()[0].cpus.to_string(), "0");
     bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
 
-    online(&bench.tree, "0-1,4-5");
-    back(&bench.tree, 4);
+    come_back(&bench.tree, &[4]);
     siblings(&bench.tree, 0, "0,4");
     let changed = bench.scan();
     assert_eq!(changed, Scanned { cpus: true, originals: true, unsettled: false });
@@ -384,15 +387,13 @@ fn a_sibling_that_comes_later_is_capped_with_its_core() {
 fn what_came_is_not_capped_before_it_is_journalled() {
     let came = |capped: bool| {
         let tree = machine();
-        online(&tree, "0-1,5");
-        offline(&tree, 4, EBUSY);
+        leave(&tree, "0-1,5", &[4]);
         let mut bench = Bench::of(tree);
 
         if capped {
             bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
         }
-        online(&bench.tree, "0-1,4-5");
-        back(&bench.tree, 4);
+        come_back(&bench.tree, &[4]);
         let changed = bench.take_in();
         assert!(changed.new_originals.is_some());
         bench.release_unwanted(changed);
@@ -473,11 +474,9 @@ fn whatever_is_asked_for_between_two_writes_is_what_comes_of_it() {
 
     // What came back and is to be let go is wanted again.
     let mut bench = Bench::capped();
-    online(&bench.tree, "0-1,5");
-    offline(&bench.tree, 4, EBUSY);
+    leave(&bench.tree, "0-1,5", &[4]);
     bench.cpufreq.release(CoreId(0)).unwrap();
-    online(&bench.tree, "0-1,4-5");
-    back(&bench.tree, 4);
+    come_back(&bench.tree, &[4]);
     let changed = bench.take_in();
     assert_eq!(changed.unwanted.len(), 1);
     bench.cpufreq.set(CoreId(0), mhz(1200)).unwrap();
@@ -552,16 +551,14 @@ fn a_core_that_comes_later_is_capped_as_any_other() {
 #[test]
 fn a_thread_that_comes_later_is_its_siblings_and_no_core_of_its_own() {
     let tree = machine();
-    online(&tree, "1,4-5");
-    offline(&tree, 0, EBUSY);
+    leave(&tree, "1,4-5", &[0]);
     siblings(&tree, 4, "4");
     tree.remove(&format!("{CPU}/cpu0/topology"));
     tree.write(&format!("{CPU}/present"), "0-1,4-5");
     let mut bench = Bench::of(tree);
     bench.cpufreq = bench.cpufreq.with_offline().unwrap();
     bench.cpufreq.set(CoreId(4), mhz(1200)).unwrap();
-    online(&bench.tree, "0-1,4-5");
-    back(&bench.tree, 0);
+    come_back(&bench.tree, &[0]);
     siblings(&bench.tree, 0, "0,4");
     siblings(&bench.tree, 4, "0,4");
     bench.scan();
@@ -610,11 +607,7 @@ fn a_cap_of_a_previous_instance_on_an_offline_core_is_not_forgotten() {
     assert_eq!(bench.cpufreq.adopt(&saved).unwrap(), []);
     assert_eq!(bench.cpufreq.originals(), saved);
     assert_eq!(bench.cpufreq.release_all().len(), 2, "the journal must stay");
-    online(&bench.tree, "0-1,4-5");
-
-    for policy in [1, 5] {
-        back(&bench.tree, policy);
-    }
+    come_back(&bench.tree, &[1, 5]);
     bench.scan();
     assert_eq!(bench.tree.read(&max(1)).trim(), FREE);
     assert_eq!(bench.tree.read(&max(5)).trim(), FREE);
@@ -632,9 +625,7 @@ fn a_core_that_goes_while_it_is_adopted_is_no_failure() {
     online(&bench.tree, "1,5");
     bench.cpufreq.adopt(&saved).unwrap();
     bench.cpufreq.release(CoreId(0)).unwrap();
-    online(&bench.tree, "0-1,4-5");
-    back(&bench.tree, 0);
-    back(&bench.tree, 4);
+    come_back(&bench.tree, &[0, 4]);
     bench.scan();
     assert_eq!((bench.shows(), bench.tree.read(&max(4)).trim()), (FREE.into(), FREE));
 }
