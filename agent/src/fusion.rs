@@ -58,15 +58,9 @@ pub(crate) struct Fusion {
 
 impl Fusion {
     pub(crate) fn new(lag: Duration, refresh: Duration) -> Self {
-        Self {
-            lag,
-            refresh,
-            windows: VecDeque::with_capacity(KEPT),
-            regression: Regression::new(LEVEL_OVER, SLOPE_OVER, PRIOR),
-            error: 0.0,
-            missed: 0.0,
-            newest: 0.0,
-        }
+        let windows = VecDeque::with_capacity(KEPT);
+        let regression = Regression::new(LEVEL_OVER, SLOPE_OVER, PRIOR);
+        Self { lag, refresh, windows, regression, error: 0.0, missed: 0.0, newest: 0.0 }
     }
 
     /// Takes a window of RAPL.

@@ -303,13 +303,8 @@ mod tests {
     }
     fn orders(fallback: Option<Watts>) -> Orders {
         let (chassis, boot) = (ChassisId::new("c").unwrap(), BootId::new("boot").unwrap());
-        let memory = Memory {
-            chassis_id: Some(chassis.clone()),
-            epoch: Epoch(5),
-            fallback_w: fallback,
-            lease_ms: Some(2000),
-            instance: None,
-        };
+        let (chassis_id, lease_ms) = (Some(chassis.clone()), Some(2000));
+        let memory = Memory { chassis_id, epoch: Epoch(5), fallback_w: fallback, lease_ms, instance: None };
         Orders::new(chassis, boot, memory, ms(500))
     }
     fn alert(seq: u64, cap_w: Option<Watts>, echo: Option<u64>) -> Alert {

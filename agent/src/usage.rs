@@ -201,17 +201,9 @@ mod tests {
         Duration::from_secs(T0) + Duration::from_millis(ms)
     }
     fn reading(ms: u64, used_us: impl Into<Option<u64>>) -> UsageReading {
-        let at = Instant::from_millis(ms);
-        UsageReading {
-            vm: VmId::new("v").unwrap(),
-            start: VmStart(1),
-            cores: 2,
-            from: at,
-            to: at,
-            used_us: used_us.into(),
-            throttled: false,
-            memory: None,
-        }
+        let (at, vm, used_us) = (Instant::from_millis(ms), VmId::new("v").unwrap(), used_us.into());
+        let (from, to, start) = (at, at, VmStart(1));
+        UsageReading { vm, start, cores: 2, from, to, used_us, throttled: false, memory: None }
     }
     /// Reads at these milliseconds, with these counters; what has been counted then.
     fn after(reads: &[(u64, Option<u64>)]) -> (u64, u64) {

@@ -280,13 +280,9 @@ impl Chassis {
                 out_of_band.push((agent.server.id.clone(), watts));
             }
         }
-        Ledger {
-            epoch: self.identity.epoch(),
-            budget_w: self.budget,
-            out_of_band,
-            shared_w: self.shared.to_remember(self.limit()),
-            highest_w,
-        }
+
+        let (epoch, shared_w) = (self.identity.epoch(), self.shared.to_remember(self.limit()));
+        Ledger { epoch, budget_w: self.budget, out_of_band, shared_w, highest_w }
     }
 
     /// The highest draw of every server that ever reported one.

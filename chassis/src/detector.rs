@@ -98,13 +98,8 @@ pub(crate) struct Detector {
 
 impl Detector {
     pub(crate) fn new(curve: TripCurve) -> Self {
-        Self {
-            trip: TripFraction::new(curve),
-            high: Cusum::default(),
-            excess: Cusum::default(),
-            far: false,
-            newest: None,
-        }
+        let trip = TripFraction::new(curve);
+        Self { trip, high: Cusum::default(), excess: Cusum::default(), far: false, newest: None }
     }
 
     pub(crate) fn take(&mut self, now: Instant, scale: Scale) {

@@ -121,15 +121,8 @@ mod tests {
     }
 
     fn deviation(below: i64, lacking: bool) -> Deviation {
-        Deviation {
-            below: W(below),
-            limit: W(1000),
-            lacking,
-            overdrawn: false,
-            excess: false,
-            gain_ppm: 100_000,
-            max_ppm: 30_000,
-        }
+        let (below, limit, gain_ppm, max_ppm) = (W(below), W(1000), 100_000, 30_000);
+        Deviation { below, limit, lacking, overdrawn: false, excess: false, gain_ppm, max_ppm }
     }
 
     #[test]

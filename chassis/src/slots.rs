@@ -311,16 +311,9 @@ impl Agent {
             let (base, guarded, demand, peak) = (even, even, even, even);
             return Claim { min, base, guarded, demand, peak, weight, cores };
         };
-        let demand = guarded(need.demand);
-        Claim {
-            min: min.min(need.base),
-            base: need.base,
-            guarded: guarded(need.base),
-            demand,
-            peak: need.peak.max(demand),
-            weight,
-            cores,
-        }
+        let (base, demand) = (need.base, guarded(need.demand));
+        let (min, guarded, peak) = (min.min(base), guarded(base), need.peak.max(demand));
+        Claim { min, base, guarded, demand, peak, weight, cores }
     }
 
     /// Whether it wants so little that a cap holds nothing back.

@@ -197,33 +197,22 @@ mod tests {
         BootId::new(&format!("boot-{n}")).unwrap()
     }
     fn originals() -> Originals {
+        let max_khz = [(0, 2400), (9, 2000)].map(|(core, mhz)| (CoreId(core), KiloHertz::from_mhz(mhz)));
+        let cpufreq = CpufreqOriginals { driver: "intel_pstate".into(), max_khz: max_khz.into() };
         let (limit_uw, window_us) = (165_000_000, Some(999_424));
         let package = RaplCapOriginal { limit_uw, window_us, short_uw: None, enabled: true };
+
+        let (path, unit) = ("machine.slice/b.scope".to_owned(), "b.scope".to_owned());
+        let via = Via::Systemd { unit: unit.clone(), allowed: String::new() };
+        let cpuset = CpusetOriginal { cpus: "0-7".into(), via };
+        let (vm, cpu_max) = (VmId::new("b").unwrap(), "max 100000".parse().unwrap());
+        let quota = QuotaOriginal { vm, cores: 4, cpu_max, unit: Some(unit) };
+
         Originals {
-            cpufreq: Some(CpufreqOriginals {
-                driver: "intel_pstate".into(),
-                max_khz: [(CoreId(0), KiloHertz::from_mhz(2400)), (CoreId(9), KiloHertz::from_mhz(2000))]
-                    .into(),
-            }),
+            cpufreq: Some(cpufreq),
             powercap: [("package-0".into(), package)].into(),
-            cpusets: [(
-                "machine.slice/b.scope".into(),
-                CpusetOriginal {
-                    cpus: "0-7".into(),
-                    via: Via::Systemd { unit: "b.scope".into(), allowed: String::new() },
-                },
-            )]
-            .into(),
-            quotas: [(
-                "machine.slice/b.scope".into(),
-                QuotaOriginal {
-                    vm: VmId::new("b").unwrap(),
-                    cores: 4,
-                    cpu_max: "max 100000".parse().unwrap(),
-                    unit: Some("b.scope".into()),
-                },
-            )]
-            .into(),
+            cpusets: [(path.clone(), cpuset)].into(),
+            quotas: [(path, quota)].into(),
         }
     }
 

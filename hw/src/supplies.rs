@@ -41,13 +41,8 @@ impl fmt::Debug for SupplyMeter {
 impl SupplyMeter {
     /// The supply that `sensor` tells of; `name` is what operators call it.
     pub fn new(name: &str, sensor: impl SupplySensor + 'static) -> Self {
-        Self {
-            name: name.to_owned(),
-            sensor: Box::new(sensor),
-            freshness: Freshness::default(),
-            state: None,
-            problem: String::new(),
-        }
+        let (name, sensor, freshness) = (name.to_owned(), Box::new(sensor), Freshness::default());
+        Self { name, sensor, freshness, state: None, problem: String::new() }
     }
 
     /// Reads the supply, and says whether its value or its state has moved. `now` must be taken just before.

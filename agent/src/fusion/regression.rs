@@ -8,7 +8,7 @@ const SLOPES: (f64, f64) = (0.5, 2.0);
 /// The level follows within `level_over` points and the slope within `slope_over`: what shifts both sides
 /// (fans, a warmer package) moves often, what scales them seldom. While `x` hardly moves nothing is learnt of
 /// the slope: `prior` is the variance of `x`, in its unit squared, that weighs as much as the belief in 1.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Regression {
     level_over: f64,
     slope_over: f64,
@@ -22,16 +22,7 @@ pub(crate) struct Regression {
 
 impl Regression {
     pub(crate) fn new(level_over: f64, slope_over: f64, prior: f64) -> Self {
-        Self {
-            level_over,
-            slope_over,
-            prior,
-            points: 0,
-            level: (0.0, 0.0),
-            mean: (0.0, 0.0),
-            variance: 0.0,
-            covariance: 0.0,
-        }
+        Self { level_over, slope_over, prior, ..Self::default() }
     }
 
     pub(crate) fn points(&self) -> u32 {

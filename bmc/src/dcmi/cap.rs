@@ -100,13 +100,9 @@ mod tests {
 
     impl Fake {
         fn new(limit: DcmiCapState) -> Self {
-            Self(Arc::new(Mutex::new(Model {
-                limit,
-                refuse: vec![],
-                forgetful: false,
-                values_when_inactive: true,
-                least_w: 1,
-            })))
+            let (forgetful, values_when_inactive) = (false, true);
+            let model = Model { limit, refuse: vec![], forgetful, values_when_inactive, least_w: 1 };
+            Self(Arc::new(Mutex::new(model)))
         }
         fn model(&self) -> MutexGuard<'_, Model> {
             self.0.lock().unwrap()

@@ -118,13 +118,8 @@ mod tests {
     }
 
     fn spec(path: &str) -> VmSpec {
-        VmSpec {
-            class: Some(VmClass::NonUserFacing),
-            throttle_order: 0,
-            cores: 2,
-            cgroup: Some(path.to_owned()),
-            on_extreme: OnExtreme::Kill,
-        }
+        let (class, cgroup) = (Some(VmClass::NonUserFacing), Some(path.to_owned()));
+        VmSpec { class, throttle_order: 0, cores: 2, cgroup, on_extreme: OnExtreme::Kill }
     }
 
     /// A folder that looks like a VM's cgroup.

@@ -214,14 +214,8 @@ impl ServerCap {
         limiter: impl Watched + 'static,
         powered: impl FnMut() -> Option<bool> + Send + 'static,
     ) -> Self {
-        Self {
-            server,
-            limiter: Box::new(limiter),
-            powered: Box::new(powered),
-            ordered: Ordered::Nothing,
-            unknown: false,
-            adopts: Arc::default(),
-        }
+        let (limiter, powered) = (Box::new(limiter), Box::new(powered));
+        Self { server, limiter, powered, ordered: Ordered::Nothing, unknown: false, adopts: Arc::default() }
     }
 
     fn work(mut self, inbox: &Receiver<Order>, messages: &Sender<Message>) {

@@ -300,14 +300,9 @@ mod tests {
         PowerInput::new(PowerInputConfig { source, max, good_for })
     }
     fn reading(boot: &str, seq: u64, source_ms: u64, watts: i64) -> PowerReading {
-        PowerReading {
-            source: "shelf-1".into(),
-            source_boot_id: BootId::new(boot).unwrap(),
-            source_ms,
-            age_ms: 0,
-            watts: Watts::from_whole(watts),
-            seq,
-        }
+        let (source, source_boot_id) = ("shelf-1".into(), BootId::new(boot).unwrap());
+        let watts = Watts::from_whole(watts);
+        PowerReading { source, source_boot_id, source_ms, age_ms: 0, watts, seq }
     }
 
     #[test]

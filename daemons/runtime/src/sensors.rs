@@ -11,7 +11,7 @@ use ballast_types::wire::SensorStatus;
 #[derive(Clone, Debug)]
 pub struct Gauge(Arc<Mutex<State>>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     name: String,
     /// A read that takes longer counts as missing until it ends.
@@ -32,16 +32,7 @@ pub type Outcome<'a> = Result<Instant, &'a dyn std::fmt::Display>;
 impl Gauge {
     /// A sensor that has not been read yet.
     pub fn new(name: String, deadline: Duration) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            name,
-            deadline,
-            reading_since: None,
-            taken_at: None,
-            refresh: None,
-            faults: 0,
-            problem: None,
-            advice: None,
-        })))
+        Self(Arc::new(Mutex::new(State { name, deadline, ..State::default() })))
     }
 
     fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {

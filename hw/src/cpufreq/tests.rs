@@ -9,6 +9,8 @@ use super::*;
 use crate::testing::Tree;
 
 const P0: &str = "sys/devices/system/cpu/cpufreq/policy0";
+const BASE: &str = "base_frequency";
+const TABLE: &str = "scaling_available_frequencies";
 const MAX: &str = "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq";
 
 fn mhz(n: u32) -> KiloHertz {
@@ -35,21 +37,9 @@ fn the_ladder_follows_what_the_driver_offers() {
         (&[("base_frequency", "9900000")], &[], 1800, 18, 3500),
         (&[("amd_pstate_lowest_nonlinear_freq", "1700000")], &[], 1700, 8, 2400),
         // EPYC under acpi-cpufreq: three p-states.
-        (
-            &[("scaling_available_frequencies", "2400000 1900000 1500000 "), ("cpuinfo_min_freq", "1500000")],
-            &["base_frequency"],
-            1500,
-            3,
-            2400,
-        ),
+        (&[(TABLE, "2400000 1900000 1500000 "), ("cpuinfo_min_freq", "1500000")], &[BASE], 1500, 3, 2400),
         // Turbo as one entry 1 MHz above.
-        (
-            &[("scaling_available_frequencies", "2401000 2400000 1800000 1200000 1000000")],
-            &["base_frequency"],
-            1200,
-            3,
-            2400,
-        ),
+        (&[(TABLE, "2401000 2400000 1800000 1200000 1000000")], &[BASE], 1200, 3, 2400),
     ];
 
     for (files, removed, floor, len, top) in cases {
@@ -92,13 +82,7 @@ fn every_file_missing_or_garbage_is_an_error_that_names_it() {
         assert!(e.to_string().contains(file), "{e}");
     }
 
-    for file in [
-        "cpuinfo_min_freq",
-        "cpuinfo_max_freq",
-        "scaling_max_freq",
-        "base_frequency",
-        "scaling_available_frequencies",
-    ] {
+    for file in ["cpuinfo_min_freq", "cpuinfo_max_freq", "scaling_max_freq", BASE, TABLE] {
         for bad in ["<unknown>", "-5", "0", "1e6", "99999999999", "2.4"] {
             let tree = tree();
             tree.write(&format!("{P0}/{file}"), bad);

@@ -156,15 +156,9 @@ mod tests {
             seen.take(start + at, Duration::from_millis(took), value);
         }
 
-        let expected = Refresh {
-            reads: 108,
-            failures: 12,
-            changes: 12,
-            refresh_ms: Some(50.0),
-            slowest_read_ms: 30.0,
-            blocked: false,
-        };
-
+        let (reads, failures, changes) = (108, 12, 12);
+        let (refresh_ms, slowest_read_ms) = (Some(50.0), 30.0);
+        let expected = Refresh { reads, failures, changes, refresh_ms, slowest_read_ms, blocked: false };
         assert_eq!(seen.done(), expected);
         let mut still = Observation::default();
         still.take(start, Duration::ZERO, Some(7));

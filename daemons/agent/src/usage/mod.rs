@@ -78,16 +78,8 @@ pub(super) fn start(
     })?;
 
     let (stop, stopped) = mpsc::channel();
-    let mut sampler = Sampler {
-        vms,
-        snapshot,
-        batches,
-        notes,
-        measured: vec![],
-        restricted: BTreeMap::new(),
-        looks: 0,
-        recorder: UsageRecorder::default(),
-    };
+    let (measured, restricted, recorder) = (vec![], BTreeMap::new(), UsageRecorder::default());
+    let mut sampler = Sampler { vms, snapshot, batches, notes, measured, restricted, looks: 0, recorder };
 
     let sampling = thread::Builder::new().name("usage".into()).spawn(move || {
         sampler.run(&stopped);
@@ -160,16 +152,8 @@ impl Sampler {
             if it.classless {
                 classless.push((it.vm.clone(), start));
             }
-            readings.push(UsageReading {
-                vm: it.vm.clone(),
-                start,
-                cores: it.cores,
-                from,
-                to,
-                used_us: used,
-                throttled: throttled.contains(&it.vm),
-                memory,
-            });
+            let (vm, cores, throttled) = (it.vm.clone(), it.cores, throttled.contains(&it.vm));
+            readings.push(UsageReading { vm, start, cores, from, to, used_us: used, throttled, memory });
         }
 
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

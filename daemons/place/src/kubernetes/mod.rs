@@ -146,13 +146,8 @@ impl Kube {
     }
 
     fn new(config: &KubernetesConfig, policy: Policy, predictor: Predictor, events: Events) -> Self {
-        let state = State {
-            mirror: Mirror::default(),
-            inventory: Inventory::new(policy),
-            nodes: Feed::default(),
-            pods: Feed::default(),
-        };
-
+        let (mirror, inventory) = (Mirror::default(), Inventory::new(policy));
+        let state = State { mirror, inventory, nodes: Feed::default(), pods: Feed::default() };
         Self {
             config: config.clone(),
             policy,

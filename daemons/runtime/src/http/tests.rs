@@ -68,6 +68,13 @@ impl Site {
     }
 }
 
+/// An agent's listener, and the site whose certificates it knows.
+async fn agent_at_a_site() -> (Site, TestServer) {
+    let site = Site::new();
+    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    (site, server)
+}
+
 /// A client that calls its bodies JSON.
 fn json_client(client: reqwest::ClientBuilder) -> reqwest::Client {
     let json = HeaderValue::from_static("application/json");
@@ -131,8 +138,7 @@ impl TestServer {
 
 #[tokio::test]
 async fn every_role_may_do_its_own_thing_and_read() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
 
     //                                        alert budget power status
     for (uri, expected) in [
@@ -158,8 +164,7 @@ async fn every_role_may_do_its_own_thing_and_read() {
 
 #[tokio::test]
 async fn a_certificate_with_two_roles_or_none_has_no_right_but_to_read() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     for roles in [&[][..], &["ballast://chassis/c1", "ballast://operator/ann"]] {
         let pair = site.issue(roles);
         let mut stream = shake_hands(&server, &site, Some(&pair)).await.unwrap();
@@ -246,8 +251,7 @@ async fn a_client_speaks_only_with_whom_it_means() {
 
 #[tokio::test]
 async fn alerts_pass_beside_128_stuck_clients() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     let chassis = site.client("ballast://chassis/c1");
     assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
     let mut stuck = vec![];
@@ -296,8 +300,7 @@ const HALF_A_BODY: &str = "POST /v1/budget HTTP/1.1\r\nHost: localhost\r\nConten
 
 #[tokio::test]
 async fn who_does_not_go_on_is_put_out() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     let begun = Instant::now();
     let mut half_open = server.unknown(1).await.unwrap();
     let pair = site.issue(&["ballast://operator/ann"]);
@@ -330,8 +333,7 @@ async fn who_does_not_go_on_is_put_out() {
 
 #[tokio::test]
 async fn who_asks_too_often_is_told_and_alerts_never_are() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     let (other, chassis) = (site.client("ballast://operator/bob"), site.client("ballast://chassis/c1"));
     assert_eq!(server.post(&other, "/v1/budget").await, 200);
     assert_eq!(server.post(&chassis, "/v1/alert").await, 200);
@@ -372,8 +374,7 @@ async fn limited_of_600(server: &TestServer, site: &Site, uri: &str, line: &str)
 
 #[tokio::test]
 async fn a_long_body_is_refused_and_never_read() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     let chassis = site.client("ballast://chassis/c1");
     for (bytes, expected) in [(64 << 10, 200), ((64 << 10) + 1, 413)] {
         let sent = chassis.post(server.url("/v1/alert")).body(vec![b' '; bytes]).send().await;
@@ -464,8 +465,7 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
 
 #[tokio::test]
 async fn who_was_here_before_comes_back_through_a_flood_from_its_own_address() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     let chassis = site.tls("ballast://chassis/c1");
     let reservation_of = async |client: &reqwest::Client, path: &str| {
         let answer = client.post(server.url(path)).send().await.unwrap();
@@ -641,8 +641,7 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
 
 #[tokio::test]
 async fn by_tls_a_daemon_has_the_names_in_its_certificate_and_any_address() {
-    let site = Site::new();
-    let server = TestServer::open(Some(&site.tls(AGENT))).await;
+    let (site, server) = agent_at_a_site().await;
     let pair = site.issue(&["ballast://chassis/c1"]);
 
     for (host, expected) in [
