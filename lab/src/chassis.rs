@@ -7,8 +7,9 @@ use ballast_types::{PowerModel, VmClass, Watts};
 use serde::{Deserialize, Serialize};
 
 use super::load::{self, Kind, Work};
+use super::medians::{Limit, Medians};
 use super::trial::{self, Judged, LONGEST, Measured};
-use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
+use super::{Arrivals, Contender, OptionError, Shape, watts, within};
 use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{PlantSpec, SensorSpec};
 use ballast_sim::scenario::{Controller, Scenario};
@@ -121,8 +122,7 @@ pub struct Run {
     measured: Measured,
 }
 
-/// One contender under one placement. Values are medians over the seeds; `_norm` is against `none` of the
-/// same placement and seed; power is true power.
+/// One contender under one placement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ChassisResult {
     pub placement: &'static str,
@@ -130,45 +130,8 @@ pub struct ChassisResult {
     pub policy: &'static str,
     /// How the budget was split; `null` where nobody splits it.
     pub shares: Option<&'static str>,
-    /// P95 latency over the requests of all user-facing VMs.
-    pub user_facing_p95_norm: f64,
-    /// The lowest of the seeds.
-    pub user_facing_p95_norm_min: f64,
-    /// The highest of the seeds.
-    pub user_facing_p95_norm_max: f64,
-    /// Mean run time of the batch VMs, from when they begin in full.
-    pub batch_runtime_norm: f64,
-    /// The lowest of the seeds.
-    pub batch_runtime_norm_min: f64,
-    /// The highest of the seeds.
-    pub batch_runtime_norm_max: f64,
-    /// Lost batch run time less the oracle's, as a share of the run time without a budget.
-    pub excess: f64,
-    /// The highest draw of any 100 ms, in watts.
-    pub max_power_w: f64,
-    /// The mean draw, in watts; the first 20 s, with batch VMs still calm, are part of it.
-    pub mean_power_w: f64,
-    /// The longest stretch above the budget, by means over 100 ms, in seconds.
-    pub over_budget_s_max: f64,
-    /// The lowest of the seeds.
-    pub over_budget_s_max_min: f64,
-    /// The highest of the seeds.
-    pub over_budget_s_max_max: f64,
-    /// The share of the time above the budget, by means over 100 ms.
-    pub over_budget_fraction: f64,
-    /// The lowest of the seeds.
-    pub over_budget_fraction_min: f64,
-    /// The highest of the seeds.
-    pub over_budget_fraction_max: f64,
-    /// The same by the plant's own steps of 10 ms.
-    pub over_budget_fraction_10ms: f64,
-    /// Core-seconds that user-facing cores were held down, by any cause.
-    pub user_facing_throttled_core_s: f64,
-    /// P-state changes of a batch core in a minute, as a mean over them.
-    pub pstate_changes_per_core_min: f64,
-    /// Seconds in which some server's own hardware limit was on beside its agent.
-    pub server_limit_s: f64,
-    pub seeds: usize,
+    #[serde(flatten)]
+    pub(crate) figures: Medians,
 }
 
 /// Every row of `contenders` under `placement`, in order.
@@ -315,33 +278,11 @@ fn row(asked: Requested, seeds: &[u64], runs: &[Run]) -> ChassisResult {
     });
 
     let seeds: Vec<Judged> = seeds.collect();
-    let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
-    let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
-    let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
 
     ChassisResult {
         placement: asked.placement.name(),
         policy: asked.contender.name(),
         shares: asked.shares.map(Shares::name),
-        user_facing_p95_norm: p95.median,
-        user_facing_p95_norm_min: p95.min,
-        user_facing_p95_norm_max: p95.max,
-        batch_runtime_norm: runtime.median,
-        batch_runtime_norm_min: runtime.min,
-        batch_runtime_norm_max: runtime.max,
-        excess: over(|j| j.excess).median,
-        max_power_w: over(|j| j.max_w).median,
-        mean_power_w: over(|j| j.mean_w).median,
-        over_budget_s_max: longest.median,
-        over_budget_s_max_min: longest.min,
-        over_budget_s_max_max: longest.max,
-        over_budget_fraction: share.median,
-        over_budget_fraction_min: share.min,
-        over_budget_fraction_max: share.max,
-        over_budget_fraction_10ms: over(|j| j.over_fraction_10ms).median,
-        user_facing_throttled_core_s: over(|j| j.user_facing_throttled).median,
-        pstate_changes_per_core_min: over(|j| j.pstate_changes).median,
-        server_limit_s: over(|j| j.server_limit_s).median,
-        seeds: seeds.len(),
+        figures: Medians::of(Limit::Budget, &seeds),
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod chassis;
 mod load;
+mod medians;
 pub mod oversubscription;
 pub mod plot;
 pub mod report;

@@ -151,11 +151,15 @@ impl Report {
     }
 
     fn goals_table(&self) -> TextTable {
-        let mut table = TextTable::new(3, &["figure to reach", "measured", ""]);
-        for goal in &self.goals {
-            table.row(vec![goal.goal.clone(), goal.measured.clone(), goal.verdict().to_owned()]);
-        }
-        table
+        TextTable::of(
+            3,
+            &self.goals,
+            &[
+                ("figure to reach", &|goal| goal.goal.clone()),
+                ("measured", &|goal| goal.measured.clone()),
+                ("", &|goal| goal.verdict().to_owned()),
+            ],
+        )
     }
 }
 

@@ -7,8 +7,9 @@ use ballast_types::{PowerModel, VmClass, Watts};
 use serde::Serialize;
 
 use super::load::{self, CORES, Kind, Work};
+use super::medians::{Limit, Medians};
 use super::trial::{self, Judged, LONGEST, Measured, Windows};
-use super::{Arrivals, Contender, OptionError, Shape, Spread, watts, within};
+use super::{Arrivals, Contender, OptionError, Shape, watts, within};
 use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
 use ballast_sim::scenario::{Controller, Scenario};
@@ -91,51 +92,14 @@ pub struct Run {
     pub(super) measured: Measured,
 }
 
-/// One contender under one cap. Values are medians over the seeds; `_norm` is against `none` of the same
-/// seed; power is true power.
+/// One contender under one cap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ServerResult {
     pub cap_w: f64,
     /// Who kept the draw down.
     pub policy: &'static str,
-    /// P95 latency of the user-facing VM.
-    pub user_facing_p95_norm: f64,
-    /// The lowest of the seeds.
-    pub user_facing_p95_norm_min: f64,
-    /// The highest of the seeds.
-    pub user_facing_p95_norm_max: f64,
-    /// Run time of the batch VM.
-    pub batch_runtime_norm: f64,
-    /// The lowest of the seeds.
-    pub batch_runtime_norm_min: f64,
-    /// The highest of the seeds.
-    pub batch_runtime_norm_max: f64,
-    /// Lost batch run time less the oracle's, as a share of the run time without a cap.
-    pub excess: f64,
-    /// The highest draw of any 100 ms, in watts.
-    pub max_power_w: f64,
-    pub mean_power_w: f64,
-    /// The longest stretch above the cap, by means over 100 ms, in seconds.
-    pub over_cap_s_max: f64,
-    /// The lowest of the seeds.
-    pub over_cap_s_max_min: f64,
-    /// The highest of the seeds.
-    pub over_cap_s_max_max: f64,
-    /// The share of the time above the cap, by means over 100 ms.
-    pub over_cap_fraction: f64,
-    /// The lowest of the seeds.
-    pub over_cap_fraction_min: f64,
-    /// The highest of the seeds.
-    pub over_cap_fraction_max: f64,
-    /// The same by the plant's own steps of 10 ms.
-    pub over_cap_fraction_10ms: f64,
-    /// Core-seconds that user-facing cores were held down, by any cause.
-    pub user_facing_throttled_core_s: f64,
-    /// P-state changes of a batch core in a minute, as a mean over them.
-    pub pstate_changes_per_core_min: f64,
-    /// Seconds in which the server's own hardware limit was on beside the agent.
-    pub server_limit_s: f64,
-    pub seeds: usize,
+    #[serde(flatten)]
+    pub(crate) figures: Medians,
 }
 
 /// The draw and the frequencies of one run over time: Figure 4.
@@ -335,32 +299,7 @@ pub(super) fn row(asked: Requested<'_>, runs: &[&Run]) -> ServerResult {
     });
 
     let seeds: Vec<Judged> = seeds.collect();
-    let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
-    let (p95, runtime) = (over(|j| j.p95_norm), over(|j| j.batch_norm));
-    let (longest, share) = (over(|j| j.over_s_max), over(|j| j.over_fraction));
+    let (cap_w, policy) = (asked.cap_w, asked.contender.name());
 
-    ServerResult {
-        cap_w: asked.cap_w,
-        policy: asked.contender.name(),
-        user_facing_p95_norm: p95.median,
-        user_facing_p95_norm_min: p95.min,
-        user_facing_p95_norm_max: p95.max,
-        batch_runtime_norm: runtime.median,
-        batch_runtime_norm_min: runtime.min,
-        batch_runtime_norm_max: runtime.max,
-        excess: over(|j| j.excess).median,
-        max_power_w: over(|j| j.max_w).median,
-        mean_power_w: over(|j| j.mean_w).median,
-        over_cap_s_max: longest.median,
-        over_cap_s_max_min: longest.min,
-        over_cap_s_max_max: longest.max,
-        over_cap_fraction: share.median,
-        over_cap_fraction_min: share.min,
-        over_cap_fraction_max: share.max,
-        over_cap_fraction_10ms: over(|j| j.over_fraction_10ms).median,
-        user_facing_throttled_core_s: over(|j| j.user_facing_throttled).median,
-        pstate_changes_per_core_min: over(|j| j.pstate_changes).median,
-        server_limit_s: over(|j| j.server_limit_s).median,
-        seeds: seeds.len(),
-    }
+    ServerResult { cap_w, policy, figures: Medians::of(Limit::Cap, &seeds) }
 }

@@ -138,7 +138,7 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<StabilityResult> {
             let mine = |run: &&Run| run.meter.is_none_or(|own| own == meter);
             let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
             let seeds = &options.server.seeds;
-            let row = server::row(server::Requested { n: 0, cap_w, contender, seeds }, &runs);
+            let row = server::row(server::Requested { n: 0, cap_w, contender, seeds }, &runs).figures;
             let (lag_s, refresh_s, noise) = meter;
             rows.push(StabilityResult {
                 policy: contender.name(),
@@ -146,9 +146,9 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<StabilityResult> {
                 refresh_s,
                 noise,
                 pstate_changes_per_core_min: row.pstate_changes_per_core_min,
-                over_cap_fraction: row.over_cap_fraction,
-                over_cap_s_max: row.over_cap_s_max,
-                batch_runtime_norm: row.batch_runtime_norm,
+                over_cap_fraction: row.over_fraction.median,
+                over_cap_s_max: row.over_s_max.median,
+                batch_runtime_norm: row.batch_runtime_norm.median,
                 seeds: row.seeds,
             });
         }

@@ -158,17 +158,18 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<TradeoffResult> {
             let row = server::row(
                 server::Requested { n: 0, cap_w: case.cap_w, contender: setting.0, seeds },
                 &runs,
-            );
+            )
+            .figures;
 
             rows.push(TradeoffResult {
                 case,
                 policy: setting.0.name(),
                 margin: setting.1,
-                over_cap_fraction: row.over_cap_fraction,
-                over_cap_s_max: row.over_cap_s_max,
+                over_cap_fraction: row.over_fraction.median,
+                over_cap_s_max: row.over_s_max.median,
                 excess: row.excess,
-                batch_runtime_norm: row.batch_runtime_norm,
-                user_facing_p95_norm: row.user_facing_p95_norm,
+                batch_runtime_norm: row.batch_runtime_norm.median,
+                user_facing_p95_norm: row.user_facing_p95_norm.median,
                 seeds: row.seeds,
             });
         }

@@ -5,21 +5,14 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Area, Drawn, legend};
-
-/// A median over seeds and its range.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Point {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
+use crate::Spread;
 
 /// One policy: a dot in every group where it was measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
     pub(crate) colour: RGBColor,
-    pub(crate) points: Vec<Option<Point>>,
+    pub(crate) points: Vec<Option<Spread>>,
 }
 
 /// A number that the paper states of one series in one group.
@@ -78,7 +71,7 @@ impl Groups {
                 PathElement::new(ends, style.stroke_width(2))
             }))?;
 
-            let dot = |(x, p): &(f64, Point)| Circle::new((*x, p.median.min(CUT)), 5, style.filled());
+            let dot = |(x, p): &(f64, Spread)| Circle::new((*x, p.median.min(CUT)), 5, style.filled());
             chart
                 .draw_series(measured.iter().map(dot))?
                 .label(&series.name)
@@ -142,7 +135,7 @@ mod tests {
     use crate::plot::{BLUE, svg};
 
     fn groups() -> Groups {
-        let point = |median| Some(Point { median, min: median - 0.02, max: median + 0.03 });
+        let point = |median| Some(Spread { median, min: median - 0.02, max: median + 0.03 });
         Groups {
             caption: "P95",
             y_desc: "normalised",

@@ -4,10 +4,10 @@ mod goals;
 
 use super::table::TextTable;
 use super::{Part, Report, maybe, number, paper, percent, range};
-use crate::Contender;
 use crate::chassis::{ChassisResult, Options};
 use crate::plot::figure::{Figure, colour};
-use crate::plot::groups::{Groups, Mark, Point, Series};
+use crate::plot::groups::{Groups, Mark, Series};
+use crate::{Contender, Spread};
 
 /// Height of one panel, in pixels.
 const PANEL: u32 = 380;
@@ -39,69 +39,37 @@ pub fn report(
 }
 
 fn table(rows: &[ChassisResult], paper: bool) -> TextTable {
-    let head = [
-        "placement",
-        "policy",
-        "shares",
-        "P95",
-        "range",
-        "paper",
-        "run time",
-        "range",
-        "excess",
-        "mean W",
-        "max W",
-        "above s",
-        "worst seed",
-        "above %",
-        "10 ms %",
-        "UF core-s",
-        "changes",
-        "limit s",
-    ];
-
-    let mut table = TextTable::new(3, &head);
-    for r in rows {
-        let stated = paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
-        table.row(vec![
-            r.placement.to_owned(),
-            r.policy.to_owned(),
-            r.shares.unwrap_or("–").to_owned(),
-            number(r.user_facing_p95_norm, 3),
-            range(r.user_facing_p95_norm_min, r.user_facing_p95_norm_max, 3),
-            maybe(stated, 2),
-            number(r.batch_runtime_norm, 3),
-            range(r.batch_runtime_norm_min, r.batch_runtime_norm_max, 3),
-            number(r.excess, 3),
-            number(r.mean_power_w, 0),
-            number(r.max_power_w, 0),
-            number(r.over_budget_s_max, 1),
-            number(r.over_budget_s_max_max, 1),
-            percent(r.over_budget_fraction, 2),
-            percent(r.over_budget_fraction_10ms, 2),
-            number(r.user_facing_throttled_core_s, 0),
-            number(r.pstate_changes_per_core_min, 1),
-            number(r.server_limit_s, 1),
-        ]);
-    }
-
-    table
+    let stated = |r: &ChassisResult| paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
+    TextTable::of(
+        3,
+        rows,
+        &[
+            ("placement", &|r| r.placement.to_owned()),
+            ("policy", &|r| r.policy.to_owned()),
+            ("shares", &|r| r.shares.unwrap_or("–").to_owned()),
+            ("P95", &|r| number(r.figures.user_facing_p95_norm.median, 3)),
+            ("range", &|r| range(r.figures.user_facing_p95_norm.min, r.figures.user_facing_p95_norm.max, 3)),
+            ("paper", &|r| maybe(stated(r), 2)),
+            ("run time", &|r| number(r.figures.batch_runtime_norm.median, 3)),
+            ("range", &|r| range(r.figures.batch_runtime_norm.min, r.figures.batch_runtime_norm.max, 3)),
+            ("excess", &|r| number(r.figures.excess, 3)),
+            ("mean W", &|r| number(r.figures.mean_power_w, 0)),
+            ("max W", &|r| number(r.figures.max_power_w, 0)),
+            ("above s", &|r| number(r.figures.over_s_max.median, 1)),
+            ("worst seed", &|r| number(r.figures.over_s_max.max, 1)),
+            ("above %", &|r| percent(r.figures.over_fraction.median, 2)),
+            ("10 ms %", &|r| percent(r.figures.over_fraction_10ms, 2)),
+            ("UF core-s", &|r| number(r.figures.user_facing_throttled_core_s, 0)),
+            ("changes", &|r| number(r.figures.pstate_changes_per_core_min, 1)),
+            ("limit s", &|r| number(r.figures.server_limit_s, 1)),
+        ],
+    )
 }
 
 /// P95 latency and run time by placement and shares, and policy.
 fn figure6(rows: &[ChassisResult], paper: bool) -> Figure {
-    let p95 = |r: &ChassisResult| Point {
-        median: r.user_facing_p95_norm,
-        min: r.user_facing_p95_norm_min,
-        max: r.user_facing_p95_norm_max,
-    };
-
-    let runtime = |r: &ChassisResult| Point {
-        median: r.batch_runtime_norm,
-        min: r.batch_runtime_norm_min,
-        max: r.batch_runtime_norm_max,
-    };
-
+    let p95 = |r: &ChassisResult| r.figures.user_facing_p95_norm;
+    let runtime = |r: &ChassisResult| r.figures.batch_runtime_norm;
     let stated = |r: &ChassisResult| paper::chassis_p95(r.placement, r.policy, r.shares).filter(|_| paper);
     let upper = groups("P95 latency of the user-facing VMs", rows, p95, stated);
     let lower = groups("Mean run time of the batch VMs", rows, runtime, |_| None);
@@ -124,7 +92,7 @@ fn figure6(rows: &[ChassisResult], paper: bool) -> Figure {
 fn groups(
     caption: &'static str,
     rows: &[ChassisResult],
-    value: impl Fn(&ChassisResult) -> Point,
+    value: impl Fn(&ChassisResult) -> Spread,
     stated: impl Fn(&ChassisResult) -> Option<f64>,
 ) -> Groups {
     let name = |r: &ChassisResult| format!("{}, {}", r.placement, r.shares.unwrap_or("no shares"));
@@ -181,6 +149,7 @@ fn words(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::medians::{Limit, Medians};
 
     /// A row of made-up numbers.
     pub(super) fn row(
@@ -190,31 +159,7 @@ mod tests {
         p95: f64,
         runtime: f64,
     ) -> ChassisResult {
-        ChassisResult {
-            placement,
-            policy,
-            shares,
-            user_facing_p95_norm: p95,
-            user_facing_p95_norm_min: p95 - 0.01,
-            user_facing_p95_norm_max: p95 + 0.01,
-            batch_runtime_norm: runtime,
-            batch_runtime_norm_min: runtime,
-            batch_runtime_norm_max: runtime,
-            excess: 0.1,
-            max_power_w: 2460.0,
-            mean_power_w: 2400.0,
-            over_budget_s_max: 0.4,
-            over_budget_s_max_min: 0.4,
-            over_budget_s_max_max: 0.6,
-            over_budget_fraction: 0.001,
-            over_budget_fraction_min: 0.001,
-            over_budget_fraction_max: 0.002,
-            over_budget_fraction_10ms: 0.003,
-            user_facing_throttled_core_s: 0.0,
-            pstate_changes_per_core_min: 10.0,
-            server_limit_s: 0.0,
-            seeds: 2,
-        }
+        ChassisResult { placement, policy, shares, figures: Medians::sample(Limit::Budget, p95, runtime) }
     }
 
     #[test]

@@ -33,24 +33,24 @@ pub fn report(
     fitted_elsewhere: bool,
     options: Value,
 ) -> anyhow::Result<Report> {
-    let mut table = TextTable::new(
-        1,
-        &["method", "recall target %", "recall %", "precision %", "threshold", "paper: precision %"],
-    );
+    let paper = |r: &&MethodRow| {
+        let (_, precision) = PAPER.iter().find(|(method, _)| *method == r.method)?;
+        let target = TARGETS.iter().position(|t| *t == r.recall_target)?;
+        Some(number(precision[target], 0))
+    };
 
-    for row in rows {
-        let paper = PAPER.iter().find(|(method, _)| *method == row.method);
-        let target = TARGETS.iter().position(|t| *t == row.recall_target);
-        let paper = paper.zip(target).map(|((_, precision), n)| number(precision[n], 0));
-        table.row(vec![
-            row.method.to_owned(),
-            number(100.0 * row.recall_target, 0),
-            number(100.0 * row.recall, 1),
-            number(100.0 * row.precision, 1),
-            number(row.threshold, 4),
-            paper.unwrap_or_default(),
-        ]);
-    }
+    let table = TextTable::of(
+        1,
+        rows,
+        &[
+            ("method", &|r| r.method.to_owned()),
+            ("recall target %", &|r| number(100.0 * r.recall_target, 0)),
+            ("recall %", &|r| number(100.0 * r.recall, 1)),
+            ("precision %", &|r| number(100.0 * r.precision, 1)),
+            ("threshold", &|r| number(r.threshold, 4)),
+            ("paper: precision %", &|r| paper(r).unwrap_or_default()),
+        ],
+    );
 
     let best = rows.iter().find(|r| r.method == "ensemble" && r.recall_target == TARGETS[0]);
     let measured = best.map(|r| {

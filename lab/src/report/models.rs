@@ -145,22 +145,22 @@ fn importance(rows: &[ArmRow]) -> TextTable {
 }
 
 fn calibration(rows: &[ArmRow]) -> TextTable {
-    let head = ["predictions", "confidence", "VMs", "mean confidence", "right"];
-    let mut table = TextTable::new(2, &head);
-    for row in learnt(rows) {
-        for (tenth, bin) in row.arm_of.scores.reliability.iter().enumerate() {
-            if bin.rows > 0 {
-                table.row(vec![
-                    name(row),
-                    format!("{:.1}–{:.1}", tenth as f64 / 10.0, (tenth + 1) as f64 / 10.0),
-                    bin.rows.to_string(),
-                    number(bin.confidence, 3),
-                    number(bin.right, 3),
-                ]);
-            }
-        }
-    }
-    table
+    let bins = learnt(rows).flat_map(|row| {
+        let bins = row.arm_of.scores.reliability.iter().enumerate();
+        bins.filter(|(_, bin)| bin.rows > 0).map(move |(tenth, bin)| (row, tenth as f64 / 10.0, bin))
+    });
+
+    TextTable::of(
+        2,
+        bins,
+        &[
+            ("predictions", &|(row, ..)| name(row)),
+            ("confidence", &|(_, from, _)| format!("{from:.1}–{:.1}", from + 0.1)),
+            ("VMs", &|(.., bin)| bin.rows.to_string()),
+            ("mean confidence", &|(.., bin)| number(bin.confidence, 3)),
+            ("right", &|(.., bin)| number(bin.right, 3)),
+        ],
+    )
 }
 
 /// How often answers are right, by their confidence.

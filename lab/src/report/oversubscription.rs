@@ -162,35 +162,24 @@ fn about(fleet: &Fleet) -> String {
 
 /// What the planner is told of the chassis.
 fn estimates(fleet: &Fleet) -> TextTable {
-    let head = [
-        "VMs",
-        "left out",
-        "user-facing VMs",
-        "busier by",
-        "alloc",
-        "beta",
-        "P95 UF %",
-        "P95 others %",
-        "mean draw %",
-        "later %",
-    ];
-
-    let (mut table, about) = (TextTable::new(0, &head), &fleet.about);
+    let about = &fleet.about;
     let vms = about.vms.unwrap_or_default();
-    table.row(vec![
-        vms.taken.to_string(),
-        vms.left_out.to_string(),
-        vms.user_facing.to_string(),
-        number(about.factor, 2),
-        number(about.model.alloc, 3),
-        number(about.model.beta, 3),
-        percent(about.model.util_user_facing, 1),
-        percent(about.model.util_non_user_facing, 1),
-        percent(about.mean_share, 1),
-        about.held_out_mean_share.map_or_else(String::new, |share| percent(share, 1)),
-    ]);
-
-    table
+    TextTable::of(
+        0,
+        [()],
+        &[
+            ("VMs", &|()| vms.taken.to_string()),
+            ("left out", &|()| vms.left_out.to_string()),
+            ("user-facing VMs", &|()| vms.user_facing.to_string()),
+            ("busier by", &|()| number(about.factor, 2)),
+            ("alloc", &|()| number(about.model.alloc, 3)),
+            ("beta", &|()| number(about.model.beta, 3)),
+            ("P95 UF %", &|()| percent(about.model.util_user_facing, 1)),
+            ("P95 others %", &|()| percent(about.model.util_non_user_facing, 1)),
+            ("mean draw %", &|()| percent(about.mean_share, 1)),
+            ("later %", &|()| about.held_out_mean_share.map_or_else(String::new, |share| percent(share, 1))),
+        ],
+    )
 }
 
 fn plans(fleet: &Fleet) -> TextTable {

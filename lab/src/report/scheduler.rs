@@ -68,40 +68,24 @@ pub fn report(
 }
 
 fn table(rows: &[SchedulerResult]) -> TextTable {
-    let head = [
-        "arm",
-        "alpha",
-        "failures %",
-        "empty %",
-        "chassis std",
-        "range",
-        "server std",
-        "range",
-        "capped / week",
-        "UF core-h",
-        "1 % budget W",
-        "shed W p10",
-    ];
-
-    let mut table = TextTable::new(1, &head);
-    for r in rows {
-        table.row(vec![
-            r.arm.name().to_owned(),
-            maybe(r.alpha, 1),
-            percent(r.failure_rate, 2),
-            percent(r.empty_server_ratio, 1),
-            number(r.chassis_score_std, 4),
-            between(r.chassis_score_std_range),
-            number(r.server_score_std, 4),
-            between(r.server_score_std_range),
-            number(r.capping_events_per_week, 1),
-            number(r.user_facing_throttled_core_h, 0),
-            number(r.budget_1pct_w, 0),
-            number(r.sheddable_w_p10, 0),
-        ]);
-    }
-
-    table
+    TextTable::of(
+        1,
+        rows,
+        &[
+            ("arm", &|r| r.arm.name().to_owned()),
+            ("alpha", &|r| maybe(r.alpha, 1)),
+            ("failures %", &|r| percent(r.failure_rate, 2)),
+            ("empty %", &|r| percent(r.empty_server_ratio, 1)),
+            ("chassis std", &|r| number(r.chassis_score_std, 4)),
+            ("range", &|r| between(r.chassis_score_std_range)),
+            ("server std", &|r| number(r.server_score_std, 4)),
+            ("range", &|r| between(r.server_score_std_range)),
+            ("capped / week", &|r| number(r.capping_events_per_week, 1)),
+            ("UF core-h", &|r| number(r.user_facing_throttled_core_h, 0)),
+            ("1 % budget W", &|r| number(r.budget_1pct_w, 0)),
+            ("shed W p10", &|r| number(r.sheddable_w_p10, 0)),
+        ],
+    )
 }
 
 /// The row of an arm with this weight.

@@ -114,51 +114,32 @@ fn rows(sets: Vec<LoadRows>) -> anyhow::Result<Value> {
 }
 
 fn table(rows: &[ServerResult], paper: bool) -> TextTable {
-    let head = [
-        "cap W",
-        "policy",
-        "P95",
-        "range",
-        "paper",
-        "run time",
-        "range",
-        "paper",
-        "excess",
-        "mean W",
-        "max W",
-        "above s",
-        "above %",
-        "10 ms %",
-        "UF core-s",
-        "changes",
-        "limit s",
-    ];
-
-    let mut table = TextTable::new(2, &head);
-    for r in rows {
-        let stated = |of: fn(f64, &str) -> Option<f64>| maybe(of(r.cap_w, r.policy).filter(|_| paper), 2);
-        table.row(vec![
-            number(r.cap_w, 0),
-            r.policy.to_owned(),
-            number(r.user_facing_p95_norm, 3),
-            range(r.user_facing_p95_norm_min, r.user_facing_p95_norm_max, 3),
-            stated(paper::server_p95),
-            number(r.batch_runtime_norm, 3),
-            range(r.batch_runtime_norm_min, r.batch_runtime_norm_max, 3),
-            stated(paper::server_runtime),
-            number(r.excess, 3),
-            number(r.mean_power_w, 1),
-            number(r.max_power_w, 1),
-            number(r.over_cap_s_max, 1),
-            percent(r.over_cap_fraction, 2),
-            percent(r.over_cap_fraction_10ms, 2),
-            number(r.user_facing_throttled_core_s, 0),
-            number(r.pstate_changes_per_core_min, 1),
-            number(r.server_limit_s, 1),
-        ]);
-    }
-
-    table
+    let stated = |r: &ServerResult, of: fn(f64, &str) -> Option<f64>| {
+        maybe(of(r.cap_w, r.policy).filter(|_| paper), 2)
+    };
+    TextTable::of(
+        2,
+        rows,
+        &[
+            ("cap W", &|r| number(r.cap_w, 0)),
+            ("policy", &|r| r.policy.to_owned()),
+            ("P95", &|r| number(r.figures.user_facing_p95_norm.median, 3)),
+            ("range", &|r| range(r.figures.user_facing_p95_norm.min, r.figures.user_facing_p95_norm.max, 3)),
+            ("paper", &|r| stated(r, paper::server_p95)),
+            ("run time", &|r| number(r.figures.batch_runtime_norm.median, 3)),
+            ("range", &|r| range(r.figures.batch_runtime_norm.min, r.figures.batch_runtime_norm.max, 3)),
+            ("paper", &|r| stated(r, paper::server_runtime)),
+            ("excess", &|r| number(r.figures.excess, 3)),
+            ("mean W", &|r| number(r.figures.mean_power_w, 1)),
+            ("max W", &|r| number(r.figures.max_power_w, 1)),
+            ("above s", &|r| number(r.figures.over_s_max.median, 1)),
+            ("above %", &|r| percent(r.figures.over_fraction.median, 2)),
+            ("10 ms %", &|r| percent(r.figures.over_fraction_10ms, 2)),
+            ("UF core-s", &|r| number(r.figures.user_facing_throttled_core_s, 0)),
+            ("changes", &|r| number(r.figures.pstate_changes_per_core_min, 1)),
+            ("limit s", &|r| number(r.figures.server_limit_s, 1)),
+        ],
+    )
 }
 
 /// What was run, for the document.
@@ -180,33 +161,11 @@ fn words(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::medians::{Limit, Medians};
 
     /// A row of made-up numbers.
     pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> ServerResult {
-        ServerResult {
-            cap_w,
-            policy,
-            user_facing_p95_norm: p95,
-            user_facing_p95_norm_min: p95 - 0.01,
-            user_facing_p95_norm_max: p95 + 0.01,
-            batch_runtime_norm: runtime,
-            batch_runtime_norm_min: runtime - 0.02,
-            batch_runtime_norm_max: runtime + 0.02,
-            excess: runtime - 1.1,
-            max_power_w: cap_w + 1.0,
-            mean_power_w: cap_w - 5.0,
-            over_cap_s_max: 0.3,
-            over_cap_s_max_min: 0.1,
-            over_cap_s_max_max: 0.5,
-            over_cap_fraction: 0.02,
-            over_cap_fraction_min: 0.01,
-            over_cap_fraction_max: 0.03,
-            over_cap_fraction_10ms: 0.04,
-            user_facing_throttled_core_s: 0.0,
-            pstate_changes_per_core_min: 20.0,
-            server_limit_s: 0.0,
-            seeds: 2,
-        }
+        ServerResult { cap_w, policy, figures: Medians::sample(Limit::Cap, p95, runtime) }
     }
 
     #[test]

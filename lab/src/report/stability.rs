@@ -37,21 +37,20 @@ pub fn report(
 }
 
 fn table(rows: &[StabilityResult]) -> TextTable {
-    let head = ["policy", "lag s", "refresh s", "noise %", "changes", "above %", "above s", "run time"];
-    let mut table = TextTable::new(1, &head);
-    for r in rows {
-        table.row(vec![
-            r.policy.to_owned(),
-            number(r.lag_s, 1),
-            number(r.refresh_s, 1),
-            percent(r.noise, 1),
-            number(r.pstate_changes_per_core_min, 1),
-            percent(r.over_cap_fraction, 2),
-            number(r.over_cap_s_max, 1),
-            number(r.batch_runtime_norm, 3),
-        ]);
-    }
-    table
+    TextTable::of(
+        1,
+        rows,
+        &[
+            ("policy", &|r| r.policy.to_owned()),
+            ("lag s", &|r| number(r.lag_s, 1)),
+            ("refresh s", &|r| number(r.refresh_s, 1)),
+            ("noise %", &|r| percent(r.noise, 1)),
+            ("changes", &|r| number(r.pstate_changes_per_core_min, 1)),
+            ("above %", &|r| percent(r.over_cap_fraction, 2)),
+            ("above s", &|r| number(r.over_cap_s_max, 1)),
+            ("run time", &|r| number(r.batch_runtime_norm, 3)),
+        ],
+    )
 }
 
 fn goals(rows: &[StabilityResult], policies: &[Contender]) -> Vec<Goal> {

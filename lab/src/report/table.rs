@@ -21,6 +21,20 @@ impl TextTable {
         Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new(), words }
     }
 
+    /// A table with a row for each of `rows`: each column has its head, and what the row has in it.
+    pub fn of<R>(
+        words: usize,
+        rows: impl IntoIterator<Item = R>,
+        columns: &[(&str, &dyn Fn(&R) -> String)],
+    ) -> Self {
+        let head: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+        let mut table = Self::new(words, &head);
+        for row in rows {
+            table.row(columns.iter().map(|(_, cell)| cell(&row)).collect());
+        }
+        table
+    }
+
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.head.len());
         self.rows.push(cells);

@@ -8,8 +8,8 @@ use ballast_sim::replay::{Meaning, Sizes};
 
 use self::group::{group, median};
 use super::table::TextTable;
-use super::{Part, Report, maybe, percent};
-use crate::traces::{Options, TraceResult};
+use super::{Part, Report, maybe};
+use crate::traces::{Options, TracePolicy, TraceResult};
 
 /// The report on these rows of the data sets `names`; `command` makes it again.
 pub fn report(
@@ -59,45 +59,30 @@ fn heading(rows: &[&TraceResult]) -> String {
 }
 
 fn table(rows: &[&TraceResult], options: &Options) -> TextTable {
-    let head = [
-        "budget %",
-        "policy",
-        "shares",
-        "UF core-s",
-        "batch work %",
-        "above %",
-        "trip fraction",
-        "budget used %",
-        "hardware s",
-        "changes",
-        "max W",
-        "mean W",
-    ];
+    let of_budget =
+        |budget: &f64| options.policies.iter().map(move |policy| (*budget, *policy)).collect::<Vec<_>>();
+    let of = |&(budget, policy): &(f64, TracePolicy), figure: fn(&TraceResult) -> Option<f64>, places| {
+        maybe(median(group(rows, budget, policy).into_iter().filter_map(figure)), places)
+    };
 
-    let mut table = TextTable::new(3, &head);
-    for budget_percent in &options.budgets_percent {
-        for policy in &options.policies {
-            let mine = group(rows, *budget_percent, *policy);
-            let of = |figure: fn(&TraceResult) -> Option<f64>| median(mine.iter().filter_map(|r| figure(r)));
-            let hundred = |ratio: Option<f64>| ratio.map(|ratio| 100.0 * ratio);
-            table.row(vec![
-                budget_percent.to_string(),
-                policy.name().to_owned(),
-                policy.shares().map_or("–", |shares| shares.name()).to_owned(),
-                maybe(of(|r| Some(r.user_facing_throttled_core_s)), 0),
-                maybe(hundred(of(|r| r.batch_work_ratio)), 2),
-                of(|r| Some(r.over_budget_share)).map_or_else(String::new, |s| percent(s, 3)),
-                maybe(of(|r| Some(r.trip_fraction_max)), 3),
-                maybe(hundred(of(|r| r.budget_used_ratio)), 2),
-                maybe(of(|r| Some(r.hardware_s)), 1),
-                maybe(of(|r| Some(r.pstate_changes_per_core_min)), 2),
-                maybe(of(|r| Some(r.max_power_w)), 0),
-                maybe(of(|r| Some(r.mean_power_w)), 0),
-            ]);
-        }
-    }
-
-    table
+    TextTable::of(
+        3,
+        options.budgets_percent.iter().flat_map(of_budget),
+        &[
+            ("budget %", &|(budget, _)| budget.to_string()),
+            ("policy", &|(_, policy)| policy.name().to_owned()),
+            ("shares", &|(_, policy)| policy.shares().map_or("–", |shares| shares.name()).to_owned()),
+            ("UF core-s", &|case| of(case, |r| Some(r.user_facing_throttled_core_s), 0)),
+            ("batch work %", &|case| of(case, |r| Some(100.0 * r.batch_work_ratio?), 2)),
+            ("above %", &|case| of(case, |r| Some(100.0 * r.over_budget_share), 3)),
+            ("trip fraction", &|case| of(case, |r| Some(r.trip_fraction_max), 3)),
+            ("budget used %", &|case| of(case, |r| Some(100.0 * r.budget_used_ratio?), 2)),
+            ("hardware s", &|case| of(case, |r| Some(r.hardware_s), 1)),
+            ("changes", &|case| of(case, |r| Some(r.pstate_changes_per_core_min), 2)),
+            ("max W", &|case| of(case, |r| Some(r.max_power_w), 0)),
+            ("mean W", &|case| of(case, |r| Some(r.mean_power_w), 0)),
+        ],
+    )
 }
 
 fn words(options: &Options) -> String {
@@ -137,7 +122,6 @@ fn words(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traces::TracePolicy;
 
     pub(super) fn row(policy: TracePolicy, seed: u64, budget_percent: f64, user_facing: f64) -> TraceResult {
         TraceResult {

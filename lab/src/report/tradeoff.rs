@@ -44,47 +44,28 @@ pub fn report(
 }
 
 fn table(rows: &[TradeoffResult]) -> TextTable {
-    let mut table = TextTable::new(
+    let margin = |r: &TradeoffResult| {
+        let above = if r.policy == Contender::Stepwise.name() { "" } else { " above" };
+        format!("{} %{above}", percent(r.margin, 1))
+    };
+
+    TextTable::of(
         3,
+        rows,
         &[
-            "cap W",
-            "requests ms",
-            "policy",
-            "margin",
-            "above %",
-            "above s",
-            "excess",
-            "stepwise's",
-            "ratio",
-            "run time",
-            "P95",
+            ("cap W", &|r| number(r.case.cap_w, 0)),
+            ("requests ms", &|r| r.case.service_ms.to_string()),
+            ("policy", &|r| r.policy.to_owned()),
+            ("margin", &|r| margin(r)),
+            ("above %", &|r| percent(r.over_cap_fraction, 3)),
+            ("above s", &|r| number(r.over_cap_s_max, 1)),
+            ("excess", &|r| number(r.excess, 4)),
+            ("stepwise's", &|r| maybe(stepwise_at(rows, r), 4)),
+            ("ratio", &|r| maybe(stepwise_at(rows, r).map(|stepwise| r.excess / stepwise), 2)),
+            ("run time", &|r| number(r.batch_runtime_norm, 3)),
+            ("P95", &|r| number(r.user_facing_p95_norm, 3)),
         ],
-    );
-
-    for r in rows {
-        let margin = if r.policy == Contender::Stepwise.name() {
-            format!("{} %", percent(r.margin, 1))
-        } else {
-            format!("{} % above", percent(r.margin, 1))
-        };
-
-        let stepwise = stepwise_at(rows, r);
-        table.row(vec![
-            number(r.case.cap_w, 0),
-            r.case.service_ms.to_string(),
-            r.policy.to_owned(),
-            margin,
-            percent(r.over_cap_fraction, 3),
-            number(r.over_cap_s_max, 1),
-            number(r.excess, 4),
-            maybe(stepwise, 4),
-            maybe(stepwise.map(|stepwise| r.excess / stepwise), 2),
-            number(r.batch_runtime_norm, 3),
-            number(r.user_facing_p95_norm, 3),
-        ]);
-    }
-
-    table
+    )
 }
 
 /// The least excess of stepwise with no more time above the cap than this row of predictive's; `None`

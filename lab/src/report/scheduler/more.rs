@@ -22,17 +22,18 @@ fn named<'r>(cases: &[Case], rows: &'r [SchedulerResult], name: &str) -> Option<
 
 /// What every part of the knowledge is worth.
 pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
-    let mut table = TextTable::new(1, &["told", "chassis std", "range", "server std", "range", "empty %"]);
-    for (case, row) in cases.iter().zip(rows) {
-        table.row(vec![
-            case.name.clone(),
-            number(row.chassis_score_std, 4),
-            between(row.chassis_score_std_range),
-            number(row.server_score_std, 4),
-            between(row.server_score_std_range),
-            percent(row.empty_server_ratio, 1),
-        ]);
-    }
+    let table = TextTable::of(
+        1,
+        cases.iter().zip(rows),
+        &[
+            ("told", &|(case, _)| case.name.clone()),
+            ("chassis std", &|(_, row)| number(row.chassis_score_std, 4)),
+            ("range", &|(_, row)| between(row.chassis_score_std_range)),
+            ("server std", &|(_, row)| number(row.server_score_std, 4)),
+            ("range", &|(_, row)| between(row.server_score_std_range)),
+            ("empty %", &|(_, row)| percent(row.empty_server_ratio, 1)),
+        ],
+    );
 
     let of = |name: &str| named(cases, rows, name);
 
@@ -84,22 +85,21 @@ pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
 
 /// What the rules' weights come to.
 pub(super) fn weights(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
-    let mut table = TextTable::new(
+    let table = TextTable::of(
         2,
-        &["packing:power", "arm", "failures %", "empty %", "chassis std", "server std", "1 % budget W"],
+        cases.iter().zip(rows),
+        &[
+            ("packing:power", &|(case, _)| {
+                if case.arm == Arm::None { String::new() } else { case.name.clone() }
+            }),
+            ("arm", &|(_, row)| row.arm.name().to_owned()),
+            ("failures %", &|(_, row)| percent(row.failure_rate, 2)),
+            ("empty %", &|(_, row)| percent(row.empty_server_ratio, 1)),
+            ("chassis std", &|(_, row)| number(row.chassis_score_std, 4)),
+            ("server std", &|(_, row)| number(row.server_score_std, 4)),
+            ("1 % budget W", &|(_, row)| number(row.budget_1pct_w, 0)),
+        ],
     );
-
-    for (case, row) in cases.iter().zip(rows) {
-        table.row(vec![
-            if case.arm == Arm::None { String::new() } else { case.name.clone() },
-            row.arm.name().to_owned(),
-            percent(row.failure_rate, 2),
-            percent(row.empty_server_ratio, 1),
-            number(row.chassis_score_std, 4),
-            number(row.server_score_std, 4),
-            number(row.budget_1pct_w, 0),
-        ]);
-    }
 
     let words = format!(
         "The rules' weights, at alpha 0.8, on loads that nothing else is measured with (the seeds plus 2³²). \
@@ -132,32 +132,20 @@ pub(super) fn chosen(options: &Options, cases: &[Case], rows: &[SchedulerResult]
 
 /// What becomes of requests when the cluster is fuller.
 pub(super) fn fuller(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
-    let mut table = TextTable::new(
+    let table = TextTable::of(
         1,
+        cases.iter().zip(rows),
         &[
-            "arm",
-            "load %",
-            "failures %",
-            "for cores",
-            "for fragmentation",
-            "empty %",
-            "chassis std",
-            "server std",
+            ("arm", &|(_, row)| row.arm.name().to_owned()),
+            ("load %", &|(case, _)| percent(case.load, 0)),
+            ("failures %", &|(_, row)| percent(row.failure_rate, 2)),
+            ("for cores", &|(_, row)| number(row.failures_for_cores, 0)),
+            ("for fragmentation", &|(_, row)| number(row.failures_for_fragmentation, 0)),
+            ("empty %", &|(_, row)| percent(row.empty_server_ratio, 1)),
+            ("chassis std", &|(_, row)| number(row.chassis_score_std, 4)),
+            ("server std", &|(_, row)| number(row.server_score_std, 4)),
         ],
     );
-
-    for (case, row) in cases.iter().zip(rows) {
-        table.row(vec![
-            row.arm.name().to_owned(),
-            percent(case.load, 0),
-            percent(row.failure_rate, 2),
-            number(row.failures_for_cores, 0),
-            number(row.failures_for_fragmentation, 0),
-            percent(row.empty_server_ratio, 1),
-            number(row.chassis_score_std, 4),
-            number(row.server_score_std, 4),
-        ]);
-    }
 
     vec![
         Part::Heading("Fuller clusters".to_owned()),

@@ -4,12 +4,12 @@ use plotters::prelude::SeriesLabelPosition::{LowerRight, UpperRight};
 use plotters::style::BLACK;
 
 use super::rows::LoadRows;
-use crate::Contender;
 use crate::plot::figure::{Figure, colour};
-use crate::plot::groups::{Groups, Mark, Point, Series};
+use crate::plot::groups::{Groups, Mark, Series};
 use crate::plot::{Area, Chart, Drawn, Panel, legend, line, panel};
 use crate::report::paper;
 use crate::server::{Point as Moment, ServerResult, Trace};
+use crate::{Contender, Spread};
 
 const PANEL: u32 = 380;
 
@@ -78,20 +78,12 @@ fn frequency(area: &Area<'_>, traces: &[Trace]) -> Drawn {
 pub(super) fn figure5(set: &LoadRows, contenders: &[Contender], paper: bool) -> Figure {
     let arrivals = set.arrivals.name();
     let p95 = Measure {
-        value: |r| Point {
-            median: r.user_facing_p95_norm,
-            min: r.user_facing_p95_norm_min,
-            max: r.user_facing_p95_norm_max,
-        },
+        value: |r| r.figures.user_facing_p95_norm,
         stated: if paper { paper::server_p95 } else { |_, _| None },
     };
 
     let runtime = Measure {
-        value: |r| Point {
-            median: r.batch_runtime_norm,
-            min: r.batch_runtime_norm_min,
-            max: r.batch_runtime_norm_max,
-        },
+        value: |r| r.figures.batch_runtime_norm,
         stated: if paper { paper::server_runtime } else { |_, _| None },
     };
 
@@ -116,7 +108,7 @@ pub(super) fn figure5(set: &LoadRows, contenders: &[Contender], paper: bool) -> 
 
 /// One of Figure 5's measures.
 struct Measure {
-    value: fn(&ServerResult) -> Point,
+    value: fn(&ServerResult) -> Spread,
     stated: fn(f64, &str) -> Option<f64>,
 }
 

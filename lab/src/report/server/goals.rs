@@ -53,18 +53,20 @@ fn calibration(set: &LoadRows, goals: &mut Vec<Goal>) {
     let uncapped = set.rows.iter().find(|row| row.policy == "none");
     goals.push(Goal::new(
         format!("{load}, calibration: uncapped mean draw well above 250 W, at least 260 W"),
-        uncapped.map(|row| (format!("{} W", number(row.mean_power_w, 1)), row.mean_power_w >= 260.0)),
+        uncapped.map(|row| {
+            (format!("{} W", number(row.figures.mean_power_w, 1)), row.figures.mean_power_w >= 260.0)
+        }),
     ));
 
     for (cap_w, low, high) in [(230.0, 1.13, 1.23), (210.0, 1.30, 1.40)] {
         let row = at(&set.rows, cap_w, "full-server");
         goals.push(Goal::new(
             format!("{load}, calibration: full-server's P95 at {cap_w} W from {low:.2} to {high:.2}"),
-            row.map(|r| within(r.user_facing_p95_norm, low, high)),
+            row.map(|r| within(r.figures.user_facing_p95_norm.median, low, high)),
         ));
     }
 
-    let limit = |cap_w| at(&set.rows, cap_w, "stepwise").map(|row| row.server_limit_s);
+    let limit = |cap_w| at(&set.rows, cap_w, "stepwise").map(|row| row.figures.server_limit_s);
     goals.push(Goal::new(
         format!("{load}, calibration: RAPL beside per-VM capping at 210 W, and not at 220 W"),
         limit(210.0).zip(limit(220.0)).map(|(low, high)| {
@@ -79,13 +81,13 @@ fn shape(set: &LoadRows, goals: &mut Vec<Goal>) {
     goals.push(Goal::new(
         format!("{load}: stepwise's P95 within 2 % of uncapped at 250–220 W"),
         worst(&set.rows, &PROTECTED_W, |rows, cap_w| {
-            let p95 = at(rows, cap_w, "stepwise")?.user_facing_p95_norm;
+            let p95 = at(rows, cap_w, "stepwise")?.figures.user_facing_p95_norm.median;
             Some(((p95 - 1.0).abs() - 0.02, number(p95, 3)))
         }),
     ));
     goals.push(Goal::new(
         format!("{load}: stepwise's batch run time at 230 W from 1.18 to 1.38 (paper: 1.28)"),
-        at(&set.rows, 230.0, "stepwise").map(|r| within(r.batch_runtime_norm, 1.18, 1.38)),
+        at(&set.rows, 230.0, "stepwise").map(|r| within(r.figures.batch_runtime_norm.median, 1.18, 1.38)),
     ));
 }
 
@@ -101,14 +103,26 @@ fn against_stepwise(label: &str, set: &LoadRows, caps_w: &[f64], goals: &mut Vec
     };
 
     push("P95 as stepwise's, at most 0.01 more", |ours, paper| {
-        versus(ours.user_facing_p95_norm, paper.user_facing_p95_norm, 1.0, ALIKE)
+        versus(
+            ours.figures.user_facing_p95_norm.median,
+            paper.figures.user_facing_p95_norm.median,
+            1.0,
+            ALIKE,
+        )
     });
-    push("excess at most stepwise's", |ours, paper| versus(ours.excess, paper.excess, 1.0, 0.0));
+    push("excess at most stepwise's", |ours, paper| {
+        versus(ours.figures.excess, paper.figures.excess, 1.0, 0.0)
+    });
     push("time above the cap at most 0.2 × stepwise's", |ours, paper| {
-        versus(100.0 * ours.over_cap_fraction, 100.0 * paper.over_cap_fraction, 0.2, 0.0)
+        versus(
+            100.0 * ours.figures.over_fraction.median,
+            100.0 * paper.figures.over_fraction.median,
+            0.2,
+            0.0,
+        )
     });
     push("longest stretch above the cap at most 0.6 s, in any seed", |ours, _| {
-        let longest = ours.over_cap_s_max_max;
+        let longest = ours.figures.over_s_max.max;
         (longest - 0.6, format!("{} s", number(longest, 1)))
     });
 }
@@ -124,9 +138,16 @@ fn against_thunderbolt(set: &LoadRows, goals: &mut Vec<Goal>) {
         ));
     };
     push("P95 no worse than thunderbolt's, at most 0.01 more", |ours, theirs| {
-        versus(ours.user_facing_p95_norm, theirs.user_facing_p95_norm, 1.0, ALIKE)
+        versus(
+            ours.figures.user_facing_p95_norm.median,
+            theirs.figures.user_facing_p95_norm.median,
+            1.0,
+            ALIKE,
+        )
     });
-    push("excess at most 0.9 × thunderbolt's", |ours, theirs| versus(ours.excess, theirs.excess, 0.9, 0.0));
+    push("excess at most 0.9 × thunderbolt's", |ours, theirs| {
+        versus(ours.figures.excess, theirs.figures.excess, 0.9, 0.0)
+    });
 }
 
 fn at<'a>(rows: &'a [ServerResult], cap_w: f64, policy: &str) -> Option<&'a ServerResult> {
@@ -189,15 +210,20 @@ mod tests {
         let mut rows = Vec::new();
         for cap_w in [250.0, 240.0, 230.0, 220.0, 210.0] {
             let full_server = if cap_w == 210.0 { 1.35 } else { 1.18 };
-            let stepwise = row(cap_w, "stepwise", 1.0, 1.28);
-            let limit_s = if cap_w == 210.0 { 60.0 } else { 0.0 };
-            rows.extend([
-                ServerResult { mean_power_w: 281.0, ..row(cap_w, "none", 1.0, 1.0) },
+            let mut rows_of_cap = [
+                row(cap_w, "none", 1.0, 1.0),
                 row(cap_w, "full-server", full_server, 1.05),
-                ServerResult { server_limit_s: limit_s, over_cap_fraction: 0.1, ..stepwise },
-                ServerResult { over_cap_fraction: 0.01, ..row(cap_w, "predictive", 1.0, 1.2) },
+                row(cap_w, "stepwise", 1.0, 1.28),
+                row(cap_w, "predictive", 1.0, 1.2),
                 row(cap_w, "thunderbolt", 1.0, 1.4),
-            ]);
+            ];
+
+            let [none, _, stepwise, predictive, _] = rows_of_cap.each_mut().map(|row| &mut row.figures);
+            none.mean_power_w = 281.0;
+            stepwise.server_limit_s = if cap_w == 210.0 { 60.0 } else { 0.0 };
+            stepwise.over_fraction.median = 0.1;
+            predictive.over_fraction.median = 0.01;
+            rows.extend(rows_of_cap);
         }
         rows
     }
@@ -215,15 +241,15 @@ mod tests {
     fn one_bad_row_fails_its_goal_and_names_the_cap() {
         type Spoil = fn(&mut ServerResult);
         let table: [(&str, f64, Spoil, &str); 9] = [
-            ("stepwise", 240.0, |r| r.user_facing_p95_norm = 1.03, "stepwise's P95"),
-            ("stepwise", 230.0, |r| r.batch_runtime_norm = 1.5, "run time at 230 W"),
-            ("full-server", 230.0, |r| r.user_facing_p95_norm = 1.3, "P95 at 230 W from"),
-            ("stepwise", 220.0, |r| r.server_limit_s = 1.0, "RAPL beside"),
-            ("predictive", 220.0, |r| r.user_facing_p95_norm = 1.02, "P95 as stepwise's"),
-            ("predictive", 220.0, |r| r.excess = 0.3, "excess at most stepwise's"),
-            ("predictive", 250.0, |r| r.over_cap_fraction = 0.03, "0.2 ×"),
-            ("predictive", 250.0, |r| r.over_cap_s_max_max = 0.7, "longest stretch"),
-            ("predictive", 240.0, |r| r.excess = 0.29, "0.9 × thunderbolt's"),
+            ("stepwise", 240.0, |r| r.figures.user_facing_p95_norm.median = 1.03, "stepwise's P95"),
+            ("stepwise", 230.0, |r| r.figures.batch_runtime_norm.median = 1.5, "run time at 230 W"),
+            ("full-server", 230.0, |r| r.figures.user_facing_p95_norm.median = 1.3, "P95 at 230 W from"),
+            ("stepwise", 220.0, |r| r.figures.server_limit_s = 1.0, "RAPL beside"),
+            ("predictive", 220.0, |r| r.figures.user_facing_p95_norm.median = 1.02, "P95 as stepwise's"),
+            ("predictive", 220.0, |r| r.figures.excess = 0.3, "excess at most stepwise's"),
+            ("predictive", 250.0, |r| r.figures.over_fraction.median = 0.03, "0.2 ×"),
+            ("predictive", 250.0, |r| r.figures.over_s_max.max = 0.7, "longest stretch"),
+            ("predictive", 240.0, |r| r.figures.excess = 0.29, "0.9 × thunderbolt's"),
         ];
 
         for (policy, cap_w, spoil, part) in table {
@@ -240,7 +266,7 @@ mod tests {
         let part = "stepwise's P95 within";
         assert_eq!(verdict(&goals(&[set(some)]), part), None);
         let mut missing = good();
-        missing.iter_mut().for_each(|r| r.user_facing_p95_norm = -f64::NAN);
+        missing.iter_mut().for_each(|r| r.figures.user_facing_p95_norm.median = -f64::NAN);
         assert_eq!(verdict(&goals(&[set(missing)]), part), Some(false));
     }
 
@@ -253,7 +279,7 @@ mod tests {
         };
         let part = "bursty, requests of 5 ms, 230 W: predictive's excess at most stepwise's";
         assert_eq!(verdict(&judged(&rows), part), Some(true));
-        rows.iter_mut().filter(|r| r.policy == "predictive").for_each(|r| r.excess = 0.3);
+        rows.iter_mut().filter(|r| r.policy == "predictive").for_each(|r| r.figures.excess = 0.3);
         assert_eq!(verdict(&judged(&rows), part), Some(false));
         let base = goals(&[set(good())]).len();
         assert_eq!(judged(&rows).len(), base + 4);
