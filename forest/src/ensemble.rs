@@ -1,6 +1,5 @@
 //! A trained model.
 
-use core::fmt;
 use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
@@ -58,16 +57,9 @@ pub(crate) struct Parts {
 }
 
 /// Why stored data is not an [`Ensemble`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a damaged model: {0}")]
 pub struct DamagedModel(String);
-
-impl fmt::Display for DamagedModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a damaged model: {}", self.0)
-    }
-}
-
-impl core::error::Error for DamagedModel {}
 
 impl Parts {
     /// Values of a tree's leaf.

@@ -1,7 +1,5 @@
 //! What a model learns from and answers about: a table of features.
 
-use core::fmt;
-
 /// The most features a table or a model may have: a node keeps its feature in ten bits.
 pub const MAX_FEATURES: usize = 500;
 
@@ -13,13 +11,16 @@ pub struct FeatureTable {
 }
 
 /// Why columns are not a [`FeatureTable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// So many columns; one to [`MAX_FEATURES`] are allowed.
+    #[error("{0} feature columns; allowed: 1 to {MAX_FEATURES}")]
     Columns(usize),
     /// So many rows; one to `u32::MAX - 1` are allowed.
+    #[error("{0} rows; allowed: 1 to {max}", max = u32::MAX - 1)]
     Rows(usize),
     /// A column has another length than the first one.
+    #[error("column {column} has {rows} rows; column 0 has {expected}")]
     Length {
         /// Which column, from 0.
         column: usize,
@@ -29,6 +30,7 @@ pub enum TableError {
         expected: usize,
     },
     /// A table of so many columns was given to a model of so many features.
+    #[error("{columns} columns for a model of {features} features")]
     Features {
         /// Columns of the table.
         columns: usize,
@@ -36,6 +38,7 @@ pub enum TableError {
         features: usize,
     },
     /// An infinite value; missing is `NaN`.
+    #[error("column {column}, row {row}: infinite; allowed: finite, or NaN for missing")]
     Infinite {
         /// Which column, from 0.
         column: usize,
@@ -43,26 +46,6 @@ pub enum TableError {
         row: usize,
     },
 }
-
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Columns(n) => write!(f, "{n} feature columns; allowed: 1 to {MAX_FEATURES}"),
-            Self::Rows(n) => write!(f, "{n} rows; allowed: 1 to {}", u32::MAX - 1),
-            Self::Length { column, rows, expected } => {
-                write!(f, "column {column} has {rows} rows; column 0 has {expected}")
-            }
-            Self::Features { columns, features } => {
-                write!(f, "{columns} columns for a model of {features} features")
-            }
-            Self::Infinite { column, row } => {
-                write!(f, "column {column}, row {row}: infinite; allowed: finite, or NaN for missing")
-            }
-        }
-    }
-}
-
-impl core::error::Error for TableError {}
 
 impl FeatureTable {
     /// The table of these columns.

@@ -1,7 +1,5 @@
 //! What every training needs: its input checked, and errors that say what is wrong.
 
-use core::fmt;
-
 use crate::sums::fixed_point;
 use crate::{FeatureTable, MAX_CLASSES};
 
@@ -42,9 +40,10 @@ impl Features {
 }
 
 /// Why nothing was trained.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TrainError {
     /// Labels, values or weights are not one for every row.
+    #[error("{count} {what} for {rows} rows")]
     Length {
         /// Which of labels, values and weights.
         what: &'static str,
@@ -54,6 +53,7 @@ pub enum TrainError {
         rows: usize,
     },
     /// A row's label is not below the number of classes.
+    #[error("row {row}: class {label}; allowed: 0 to {}", i64::from(*classes) - 1)]
     Label {
         /// Which row, from 0.
         row: usize,
@@ -63,6 +63,7 @@ pub enum TrainError {
         classes: u32,
     },
     /// A row's value is not finite, or its weight is negative or not finite.
+    #[error("row {row}: {what} {value}; allowed: {}", if *what == "weight" { "finite, not negative" } else { "finite" })]
     Value {
         /// Whether it is a value or a weight.
         what: &'static str,
@@ -72,8 +73,10 @@ pub enum TrainError {
         value: f32,
     },
     /// No row has any weight, or none is left to learn from.
+    #[error("no row with a weight above 0 to learn from")]
     NoRows,
     /// An option is out of its range.
+    #[error("{name} = {value}; allowed: {allowed}")]
     Option {
         /// The name of the option.
         name: &'static str,
@@ -83,30 +86,9 @@ pub enum TrainError {
         allowed: &'static str,
     },
     /// The model that came out is not sound: a loss of one's own gave numbers that are not finite.
+    #[error("training gave no sound model: {0}")]
     Unsound(String),
 }
-
-impl fmt::Display for TrainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length { what, count, rows } => write!(f, "{count} {what} for {rows} rows"),
-            Self::Label { row, label, classes } => {
-                write!(f, "row {row}: class {label}; allowed: 0 to {}", i64::from(*classes) - 1)
-            }
-            Self::Value { what, row, value } => {
-                let allowed = if *what == "weight" { "finite, not negative" } else { "finite" };
-                write!(f, "row {row}: {what} {value}; allowed: {allowed}")
-            }
-            Self::NoRows => write!(f, "no row with a weight above 0 to learn from"),
-            Self::Option { name, value, allowed } => {
-                write!(f, "{name} = {value}; allowed: {allowed}")
-            }
-            Self::Unsound(error) => write!(f, "training gave no sound model: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for TrainError {}
 
 /// Refuses an option that is not within its range.
 pub(crate) fn within(

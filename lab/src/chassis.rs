@@ -245,19 +245,6 @@ impl Job {
         };
         Controller::Baseline(baseline)
     }
-
-    pub fn placement(&self) -> Placement {
-        self.asked.placement
-    }
-    pub fn contender(&self) -> Contender {
-        self.asked.contender
-    }
-    pub fn shares(&self) -> Option<Shares> {
-        self.asked.shares
-    }
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
 }
 
 /// What the runs came to: by placement as in the options, then by contender, then by shares.

@@ -21,6 +21,7 @@ pub mod stability;
 pub mod traces;
 pub mod tradeoff;
 mod trial;
+mod variant;
 mod watch;
 
 #[cfg(test)]
@@ -189,14 +190,8 @@ impl Spread {
     /// Of no values: NaN.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut all: Vec<f64> = values.into_iter().collect();
-        all.sort_by(f64::total_cmp);
-        let at = |n: usize| all.get(n).copied().unwrap_or(f64::NAN);
-        let middle = all.len() / 2;
-        let median = if all.len().is_multiple_of(2) && middle > 0 {
-            0.5 * (at(middle - 1) + at(middle))
-        } else {
-            at(middle)
-        };
-        Self { median, min: at(0), max: at(all.len().saturating_sub(1)) }
+        let median = ballast_types::median(&mut all);
+        let at = |value: Option<&f64>| value.copied().unwrap_or(f64::NAN);
+        Self { median, min: at(all.first()), max: at(all.last()) }
     }
 }

@@ -4,9 +4,8 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use super::{Arrivals, Contender, OptionError, server, within};
+use super::{Arrivals, Contender, OptionError, server, variant, within};
 use ballast_sim::plant::SensorSpec;
-use ballast_sim::world::Violation;
 
 /// What to measure, on a steady load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,20 +64,12 @@ pub struct StabilityResult {
 /// Lag and refresh in seconds, noise as a share.
 type Meter = (f64, f64, f64);
 
+/// `None` for what the others are judged against.
+type Variant = Option<Meter>;
 /// One run to be made.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Job {
-    /// `None` for what the others are judged against.
-    meter: Option<Meter>,
-    job: server::Job,
-}
-
+pub type Job = variant::Job<Variant>;
 /// What one run came to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Run {
-    meter: Option<Meter>,
-    run: server::Run,
-}
+pub type Run = variant::Run<Variant>;
 
 fn meters(options: &Options) -> Vec<Meter> {
     let mut all = Vec::new();
@@ -106,27 +97,15 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     let server = server::Options { caps_w, arrivals, ..options.server.clone() };
     // Neither nobody nor the oracle looks at a meter.
     let judges = server::Options { contenders: Vec::new(), ..server.clone() };
-    let judge = |job| Job { meter: None, job };
+    let judge = |job| Job { variant: None, job };
     let mut jobs: Vec<_> = server::jobs(&judges)?.into_iter().map(judge).collect();
     for meter in meters(options) {
         let server = server::Options { sensor: sensor(meter)?, ..server.clone() };
         let mine = server::jobs(&server)?.into_iter();
         let mine = mine.filter(|job| !matches!(job.contender(), Contender::None | Contender::Oracle));
-        jobs.extend(mine.map(|job| Job { meter: Some(meter), job }));
+        jobs.extend(mine.map(|job| Job { variant: Some(meter), job }));
     }
     Ok(jobs)
-}
-
-impl Job {
-    /// Makes the run.
-    pub fn run(&self) -> Result<Run, Violation> {
-        Ok(Run { meter: self.meter, run: self.job.run()? })
-    }
-
-    /// The run of one server that it is.
-    pub fn server(&self) -> &server::Job {
-        &self.job
-    }
 }
 
 /// What the runs came to: by policy, lag, refresh and noise, as in the options.
@@ -135,8 +114,7 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<StabilityResult> {
     let mut rows = Vec::new();
     for contender in options.server.contenders.iter().copied() {
         for meter in meters(options) {
-            let mine = |run: &&Run| run.meter.is_none_or(|own| own == meter);
-            let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
+            let runs = variant::of(runs, |own| own.is_none_or(|own| own == meter));
             let seeds = &options.server.seeds;
             let row = server::row(server::Requested { n: 0, cap_w, contender, seeds }, &runs).figures;
             let (lag_s, refresh_s, noise) = meter;

@@ -3,8 +3,7 @@
 
 use serde::Serialize;
 
-use super::{Contender, OptionError, server};
-use ballast_sim::world::Violation;
+use super::{Contender, OptionError, server, variant};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
@@ -80,22 +79,12 @@ pub struct TradeoffResult {
 /// A policy with a margin.
 type Setting = (Contender, f64);
 
+/// What a run is under; without a setting the others are judged against it.
+type Variant = (Case, Option<Setting>);
 /// One run to be made.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Job {
-    case: Case,
-    /// `None` for what the others are judged against.
-    setting: Option<Setting>,
-    job: server::Job,
-}
-
+pub type Job = variant::Job<Variant>;
 /// What one run came to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Run {
-    case: Case,
-    setting: Option<Setting>,
-    run: server::Run,
-}
+pub type Run = variant::Run<Variant>;
 
 fn settings(options: &Options) -> impl Iterator<Item = Setting> + '_ {
     let stepwise = options.margins_share.iter().map(|m| (Contender::Stepwise, *m));
@@ -121,7 +110,7 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
             None => true,
         });
 
-        Ok(jobs.into_iter().map(|job| Job { case, setting, job }).collect::<Vec<_>>())
+        Ok(jobs.into_iter().map(|job| Job { variant: (case, setting), job }).collect::<Vec<_>>())
     };
 
     let mut jobs = Vec::new();
@@ -135,31 +124,15 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     Ok(jobs)
 }
 
-impl Job {
-    /// Makes the run.
-    pub fn run(&self) -> Result<Run, Violation> {
-        Ok(Run { case: self.case, setting: self.setting, run: self.job.run()? })
-    }
-
-    /// The run of one server that it is.
-    pub fn server(&self) -> &server::Job {
-        &self.job
-    }
-}
-
 /// What the runs came to: by case, then by policy, then by margin, as in the options.
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<TradeoffResult> {
     let mut rows = Vec::new();
     for case in options.cases() {
         for setting in settings(options) {
-            let mine = |run: &&Run| run.case == case && run.setting.is_none_or(|own| own == setting);
-            let runs: Vec<_> = runs.iter().filter(mine).map(|run| &run.run).collect();
-            let seeds = &options.server.seeds;
-            let row = server::row(
-                server::Requested { n: 0, cap_w: case.cap_w, contender: setting.0, seeds },
-                &runs,
-            )
-            .figures;
+            let mine = |(of, own): Variant| of == case && own.is_none_or(|own| own == setting);
+            let (cap_w, seeds) = (case.cap_w, &options.server.seeds);
+            let asked = server::Requested { n: 0, cap_w, contender: setting.0, seeds };
+            let row = server::row(asked, &variant::of(runs, mine)).figures;
 
             rows.push(TradeoffResult {
                 case,

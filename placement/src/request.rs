@@ -1,46 +1,29 @@
 //! What is asked for: one VM, and what is known or predicted of it.
 
-use core::fmt;
 use core::time::Duration;
 
-use ballast_types::{Utilisation, VmClass};
+use ballast_types::{Utilisation, VmClass, number_id};
 use serde::{Deserialize, Serialize};
 
 use crate::Resources;
 
-macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
-        pub struct $name(pub $inner);
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
-    };
-}
-
-number! {
+number_id! {
     /// A host, by its place in the [`crate::Cluster`].
     HostId(u32)
 }
-number! {
+number_id! {
     /// A chassis: hosts that share a power budget.
     ChassisId(u32)
 }
-number! {
+number_id! {
     /// A VM.
     VmKey(u64)
 }
-number! {
+number_id! {
     /// VMs that were asked for together.
     DeploymentId(u64)
 }
-number! {
+number_id! {
     /// Whose VM it is.
     TenantId(u64)
 }

@@ -50,8 +50,11 @@ fn settings(bmc: &MockBmc) -> Settings {
 fn client(bmc: &MockBmc) -> Redfish {
     Redfish::new(settings(bmc)).expect("a client")
 }
-fn cap(bmc: &MockBmc) -> RedfishCap {
-    RedfishCap::new(client(bmc))
+/// A server's cap, and what it was at first.
+fn cap(bmc: &MockBmc) -> (RedfishCap, RedfishCapState) {
+    let mut cap = RedfishCap::new(client(bmc));
+    let original = cap.read().expect("the BMC answers");
+    (cap, original)
 }
 fn bmc(generation: Generation, change: impl FnOnce(&mut Model)) -> MockBmc {
     let mut model = Model::new(generation);
@@ -106,8 +109,7 @@ fn a_cap_is_set_verified_and_put_back_in_every_generation() {
         });
 
         let before = bmc.model().in_force();
-        let mut cap = cap(&bmc);
-        let original = cap.read().unwrap();
+        let (mut cap, original) = cap(&bmc);
         cap.set(CAP, &original).unwrap();
         assert_eq!(bmc.model().in_force(), Some(180.0), "{generation:?} {limit} {mode}");
         let now = cap.read().unwrap();
@@ -131,8 +133,7 @@ fn a_cap_is_set_verified_and_put_back_in_every_generation() {
 
 fn a_cap_never_raises_a_lower_limit_of_before() {
     let bmc = bmc(Generation::Older, |model| model.limit = json!(150));
-    let mut cap = cap(&bmc);
-    let original = cap.read().unwrap();
+    let (mut cap, original) = cap(&bmc);
     cap.set(CAP, &original).unwrap();
     assert_eq!(bmc.model().in_force(), Some(150.0));
 }
@@ -205,8 +206,7 @@ fn caps_that_cannot_or_must_not_be_set_are_refused_with_the_reason() {
 
     for (n, (generation, fault, watts, says, transient)) in rows.into_iter().enumerate() {
         let bmc = bmc(generation, |_| {});
-        let mut cap = cap(&bmc);
-        let original = cap.read().unwrap();
+        let (mut cap, original) = cap(&bmc);
         fault(&mut bmc.model());
         let error = cap.set(Watts::from_whole(watts), &original).unwrap_err();
         assert!(error.reason.contains(says), "row {n}: {error}");
@@ -228,8 +228,7 @@ fn what_passes_is_got_over() {
     ];
     for (n, (generation, fault)) in rows.into_iter().enumerate() {
         let bmc = bmc(generation, |_| {});
-        let mut cap = cap(&bmc);
-        let original = cap.read().unwrap();
+        let (mut cap, original) = cap(&bmc);
         fault(&mut bmc.model());
         cap.set(CAP, &original).unwrap_or_else(|error| panic!("row {n}: {error}"));
         assert_eq!(bmc.model().in_force(), Some(180.0), "row {n}");
@@ -239,8 +238,7 @@ fn what_passes_is_got_over() {
 fn a_put_back_that_is_not_kept_is_an_error_until_it_is() {
     for generation in [Generation::Older, Generation::Newer] {
         let bmc = bmc(generation, |_| {});
-        let mut cap = cap(&bmc);
-        let original = cap.read().unwrap();
+        let (mut cap, original) = cap(&bmc);
         cap.set(CAP, &original).unwrap();
         bmc.model().faults.forgetful = true;
         let error = cap.put_back(&original).unwrap_err();
@@ -253,8 +251,7 @@ fn a_put_back_that_is_not_kept_is_an_error_until_it_is() {
 
 fn a_bmc_that_changes_its_generation_keeps_its_limit_and_says_so() {
     let bmc = bmc(Generation::Older, |_| {});
-    let mut cap = cap(&bmc);
-    let original = cap.read().unwrap();
+    let (mut cap, original) = cap(&bmc);
     cap.set(CAP, &original).unwrap();
     // Updated: the older resource is gone.
     {
@@ -269,8 +266,7 @@ fn a_bmc_that_changes_its_generation_keeps_its_limit_and_says_so() {
 
 fn openbmcs_older_resource_is_left_alone_where_there_is_a_newer_one() {
     let bmc = bmc(Generation::Both, |model| model.limit = json!(300));
-    let mut cap = cap(&bmc);
-    let original = cap.read().unwrap();
+    let (mut cap, original) = cap(&bmc);
     cap.set(CAP, &original).unwrap();
     let model = bmc.model();
     assert_eq!((model.count("PATCH", "/EnvironmentMetrics"), model.count("PATCH", "/Power")), (1, 0));

@@ -40,18 +40,11 @@ pub trait Cap: Send {
 }
 
 /// Why a cap could not be read, set or put back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
 pub struct CapError {
     /// What failed: which device, which value, what is allowed.
     pub reason: String,
     /// Whether trying again may help.
     pub transient: bool,
 }
-
-impl fmt::Display for CapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl core::error::Error for CapError {}

@@ -6,18 +6,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Why a text is no id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{:?} is not an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, not starting with a dot",
+    text.chars().take(80).collect::<String>()
+)]
 pub struct IdError {
     text: String,
 }
-
-impl fmt::Display for IdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown: String = self.text.chars().take(80).collect();
-        write!(f, "{shown:?} is not an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, not starting with a dot")
-    }
-}
-impl std::error::Error for IdError {}
 
 fn check(text: &str) -> Result<(), IdError> {
     let ok = (1..=64).contains(&text.len())
@@ -80,11 +76,14 @@ text_id! {
     BootId
 }
 
+/// A number that names something: `number_id! { /// What it names. Name(u64) }`.
+#[macro_export]
 macro_rules! number_id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize,
+            serde::Deserialize,
         )]
         #[serde(transparent)]
         pub struct $name(pub $inner);
@@ -96,8 +95,8 @@ macro_rules! number_id {
                 Self(self.0.saturating_add(1))
             }
         }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 self.0.fmt(f)
             }
         }

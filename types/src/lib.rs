@@ -30,7 +30,7 @@ pub use power_model::PowerModel;
 pub use role::{Role, RoleError};
 pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
 pub use split_mix::SplitMix64;
-pub use statistics::standard_deviation;
+pub use statistics::{median, standard_deviation};
 pub use supply::{Supply, SupplyState};
 pub use trip::{TripCurve, TripFraction, TripPoint};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};

@@ -61,19 +61,12 @@ impl fmt::Display for Role {
 }
 
 /// Why a text is no role.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{:?} is not ballast://chassis/ID, agent/ID, operator/NAME, power/SOURCE or place/NAME",
+    .0.chars().take(100).collect::<String>()
+)]
 pub struct RoleError(String);
-
-impl fmt::Display for RoleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown: String = self.0.chars().take(100).collect();
-        write!(
-            f,
-            "{shown:?} is not ballast://chassis/ID, agent/ID, operator/NAME, power/SOURCE or place/NAME"
-        )
-    }
-}
-impl std::error::Error for RoleError {}
 
 impl FromStr for Role {
     type Err = RoleError;

@@ -1,6 +1,5 @@
 //! A server as the controllers see it: cores with a ladder of p-states, and VMs in two classes.
 
-use core::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -16,14 +15,9 @@ use crate::{CoreId, KiloHertz};
 pub struct Ladder(Arc<[KiloHertz]>);
 
 /// Why a list of frequencies is no ladder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a ladder is one or more frequencies above 0, strictly rising")]
 pub struct LadderError;
-impl fmt::Display for LadderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a ladder is one or more frequencies above 0, strictly rising")
-    }
-}
-impl std::error::Error for LadderError {}
 
 impl Ladder {
     /// From frequencies, lowest first.

@@ -2,14 +2,14 @@
 //!
 //! Source: Steele, Lea, Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014.
 
-/// What the state grows by with every number.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
 /// A stream of numbers. Two streams of one seed give the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
+    /// What the state grows by with every number.
+    pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
     /// The stream of that seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -17,13 +17,13 @@ impl SplitMix64 {
 
     /// The first number of that seed's stream.
     pub const fn first(seed: u64) -> u64 {
-        Self::finalise(seed.wrapping_add(GOLDEN))
+        Self::finalise(seed.wrapping_add(Self::GOLDEN))
     }
 
     /// The next number.
     pub const fn draw(&mut self) -> u64 {
         let drawn = Self::first(self.0);
-        self.0 = self.0.wrapping_add(GOLDEN);
+        self.0 = self.0.wrapping_add(Self::GOLDEN);
         drawn
     }
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use ballast_types::PowerModel;
+use ballast_types::{PowerModel, median};
 use indicatif::ProgressBar;
 
 use crate::common::table;
@@ -44,8 +44,9 @@ pub(super) fn guess(path: &Path, wanted: &Selection<'_>) -> anyhow::Result<(Powe
             }
 
             let of = format!("SPECpower_ssj2008: medians of {} results with {cores} cores", found.len());
-            let all =
-                |watts: fn(&PublishedSystem) -> f64| median(found.iter().map(|row| watts(row)).collect());
+            let all = |watts: fn(&PublishedSystem) -> f64| {
+                median(&mut found.iter().map(|row| watts(row)).collect::<Vec<_>>())
+            };
 
             (all(|row| row.idle_w), all(|row| row.full_w), of)
         }
@@ -127,16 +128,6 @@ fn nearest(rows: &[PublishedSystem], cores: u32) -> String {
 
 fn most(best: Option<f64>, next: f64) -> Option<f64> {
     Some(best.map_or(next, |best| best.max(next)))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) {
-        f64::midpoint(values[middle - 1], values[middle])
-    } else {
-        values[middle]
-    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! The paper names them as the first reason why periods are not found: a workload with clear days is
 //! interrupted by hours of constant or of random load.
 
-use super::median::{median, percentile};
+use super::median::percentile;
 use crate::week::HALF_HOURS;
+use ballast_types::median;
 
 /// A constant stretch is at least this long: shorter ones happen.
 const SHORTEST: usize = 6;

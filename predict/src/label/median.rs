@@ -1,15 +1,4 @@
-//! Medians of short lists and trimmed means.
-
-/// The median; NaN of nothing. Sorts the list.
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    insertion_sort(values);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        n if n.is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
-        _ => values[middle],
-    }
-}
+//! Trimmed means, and percentiles of short lists.
 
 /// The mean without the largest `share` of the values, rounded down to whole ones; NaN of nothing. Reorders
 /// the list.
@@ -19,19 +8,6 @@ pub(super) fn trimmed_mean(values: &mut [f64], share: f64) -> f64 {
         values.select_nth_unstable_by(kept, f64::total_cmp);
     }
     values[..kept].iter().sum::<f64>() / kept as f64
-}
-
-/// The lists have 15 values at most: nothing is faster.
-fn insertion_sort(values: &mut [f64]) {
-    for i in 1..values.len() {
-        let value = values[i];
-        let mut j = i;
-        while j > 0 && values[j - 1] > value {
-            values[j] = values[j - 1];
-            j -= 1;
-        }
-        values[j] = value;
-    }
 }
 
 /// The value that a share of the list is at most as large as, by the nearest rank; NaN of nothing. Sorts the list.

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::detrend::{FirstDay, Series};
-use super::median::{median, trimmed_mean};
+use super::median::trimmed_mean;
 use super::{Label, Reason};
 use crate::week::{DAY, HALF_HOURS, Week};
+use ballast_types::median;
 
 /// Compare8 below which a VM is user-facing (IV-B).
 pub const THRESHOLD: f64 = 0.72;

@@ -1,7 +1,5 @@
 //! What must hold in every run, faults or none.
 
-use core::fmt;
-
 use ballast_types::Instant;
 use serde::Serialize;
 
@@ -68,7 +66,8 @@ impl Excuse {
 }
 
 /// A promise that was broken, and how to see it again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} at {:.3} s; reproduce with seed={seed}", at.as_secs_f64())]
 pub struct Violation {
     pub seed: u64,
     pub at: Instant,
@@ -77,13 +76,6 @@ pub struct Violation {
     /// Why nobody could have kept the promise, if that is so.
     pub excuse: Option<Excuse>,
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {:.3} s; reproduce with seed={}", self.what, self.at.as_secs_f64(), self.seed)
-    }
-}
-impl std::error::Error for Violation {}
 
 /// Which promises are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,7 @@ use crate::traces::{TracePolicy, TraceResult};
 /// The median of what there is; `None` of nothing.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut all: Vec<f64> = values.into_iter().collect();
-    all.sort_by(f64::total_cmp);
-    let middle = all.len() / 2;
-    let upper = all.get(middle).copied()?;
-    Some(if all.len().is_multiple_of(2) { 0.5 * (all[middle - 1] + upper) } else { upper })
+    (!all.is_empty()).then(|| ballast_types::median(&mut all))
 }
 
 /// Rows of one policy under one budget, of all seeds.
