@@ -26,6 +26,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
+use self::load::told;
 use crate::common::plant::{self, LoadArgs};
 use crate::common::terminal::stop;
 use crate::common::terminal::{say, tell};
@@ -88,22 +89,15 @@ struct Measured {
 
 impl Measured {
     fn text(&self) -> String {
-        let q = &self.alert_to_floor_ms;
-        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
+        let Self { agents, alerts, target_p99_ms, rest_s, .. } = self;
+        let [p50, p99, longest] = told(&self.alert_to_floor_ms);
+        let tls = if self.tls { " by mutual TLS" } else { "" };
+        let (cpu_max, cpu_mean) = (self.rest_agent_cpu_percent_max, self.rest_agent_cpu_percent_mean);
         format!(
-            "alert to the floor of the slowest of {} agents, {} alerts{}\n\
-             p50 {}   p99 {} (target {} ms)   longest {}\n\
-             an agent at rest over {:.0} s: {:.2} % of a core at most, {:.2} % mean, {:.1} MiB at most",
-            self.agents,
-            self.alerts,
-            if self.tls { " by mutual TLS" } else { "" },
-            ms(q.p50),
-            ms(q.p99),
-            self.target_p99_ms,
-            ms(q.max),
-            self.rest_s,
-            self.rest_agent_cpu_percent_max,
-            self.rest_agent_cpu_percent_mean,
+            "alert to the floor of the slowest of {agents} agents, {alerts} alerts{tls}\n\
+             p50 {p50}   p99 {p99} (target {target_p99_ms} ms)   longest {longest}\n\
+             an agent at rest over {rest_s:.0} s: {cpu_max:.2} % of a core at most, {cpu_mean:.2} % mean, \
+             {:.1} MiB at most",
             self.rest_agent_rss_mib_max,
         )
     }

@@ -163,9 +163,7 @@ fn oversubscription_plans_made_and_measured_draws_and_says_which() {
                 --replay-chassis 0 --json";
     let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
     program.args(args.split_whitespace()).env("BALLAST_DATA", folder.path());
-    let output = program.output().expect("the program can be run");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("stdout is JSON alone");
+    let report = common::answer(&program.output().expect("the program can be run"));
     let fields = ["delta_percent", "savings_usd", "budget_w"];
     check(&report, &fields);
     check(&report, &["events_user_facing_rate", "events_batch_rate", "paper_delta_percent"]);
@@ -308,9 +306,7 @@ fn measured_load_that_cannot_be_read_is_refused_by_name() {
         (format!("{} --budgets 5", twin.display()), "a number from 10 to 1000"),
         (format!("{} --policies thunderbolt", twin.display()), "possible values: none, full-server"),
     ] {
-        let output = ballast(&format!("experiment traces --telemetry {files}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(says), "{files}: {said}");
+        common::refused(Path::new("."), &format!("experiment traces --telemetry {files}"), says);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 
-use crate::common::ballast;
+use crate::common::{ballast, refused};
 
 fn labels(folder: &Path, args: &str) -> String {
     let output = ballast(folder, args);
@@ -137,9 +137,7 @@ fn what_is_short_is_user_facing_and_what_is_wrong_is_said() {
         ("label --input rows.csv --timezone Mars/Utopia", "--timezone \"Mars/Utopia\": allowed"),
         ("label --input rows.csv --week someday", "--week \"someday\": allowed"),
     ] {
-        let output = ballast(folder.path(), args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
+        refused(folder.path(), args, said);
     }
 
     assert!(!folder.path().join("out.csv").exists());

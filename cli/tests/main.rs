@@ -12,4 +12,5 @@ mod profile;
 mod reference;
 mod replay;
 mod simulate;
+mod telemetry;
 mod verify;

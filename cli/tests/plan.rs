@@ -12,7 +12,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 
-use crate::common::{ballast, json};
+use crate::common::{ballast, json, refused};
 
 /// Upper quantiles as the paper's results imply them, in shares of 3720 W.
 const COUNTS: &str = "generation,watts,count\n,2046,98899\n,2972.65,1000\n,3172.04,100\n,3236.4,1\n";
@@ -76,9 +76,7 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
         (format!("plan --telemetry draws.csv {names} --most-w 1"), "no reading counts as a draw"),
         (format!("plan --telemetry draws.csv {names} --policy brave"), "one of traditional, full-server"),
     ] {
-        let output = ballast(folder.path(), &args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
+        refused(folder.path(), &args, said);
     }
 }
 
@@ -237,9 +235,7 @@ fn what_is_wrong_in_parquet_is_named_by_its_row() {
         ("two.parquet", "row 1001: chassis c0 is of generation \"a\", and now of \"b\": it has one"),
     ] {
         for how in ["", "--row-by-row"] {
-            let output = ballast(folder.path(), &format!("plan --telemetry {file} {how}"));
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && stderr.contains(said), "{file}{how}: {stderr}");
+            refused(folder.path(), &format!("plan --telemetry {file} {how}"), said);
         }
     }
 }
@@ -308,9 +304,7 @@ fn no_level_gets_budgets_that_its_breaker_cannot_carry() {
         (node("r", "rack", 9000, "chasis = [\"c0\"]"), "unknown field `chasis`"),
     ] {
         fs::write(&topology, nodes).unwrap();
-        let output = ballast(folder.path(), asked);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(says), "{says}: {stderr}");
+        refused(folder.path(), asked, says);
     }
 }
 
@@ -411,9 +405,7 @@ fn declared_parts_give_the_telemetrys_answer_and_overlaps_are_refused() {
         ("odd.toml", "odd.csv, line 2: watts = \"1000.5\": above 0 W, up to --most-w (7440), a multiple of"),
         ("sentinel.csv", "line 2: watts = \"65535\": above 0 W, up to --most-w (7440), is needed"),
     ] {
-        let output = ballast(folder.path(), &format!("plan --histogram {files}"));
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(said), "{files}: {stderr}");
+        refused(folder.path(), &format!("plan --histogram {files}"), said);
     }
 }
 

@@ -4,13 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{ballast, json};
-
-fn refused(folder: &Path, args: &str, said: &str) {
-    let output = ballast(folder, args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
-}
+use crate::common::{json, refused};
 
 /// Twice the paper's server, at three loads and three frequencies.
 fn points() -> String {

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::common::answer;
+
 /// Eighteen VMs for three servers: on the first, all are busy for the second minute of three.
 fn measured(file: &Path) {
     let names: Vec<_> = (0..18).map(|vm| format!("v{vm}")).collect();
@@ -25,9 +27,7 @@ fn replay(file: &Path, args: &str) -> Output {
 }
 
 fn report(file: &Path, args: &str) -> Value {
-    let output = replay(file, args);
-    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("stdout is JSON alone")
+    answer(&replay(file, args))
 }
 
 #[test]

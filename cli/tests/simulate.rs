@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use crate::common::answer as json;
 
 const HEAD: &str = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_lo_s,dur_hi_s,censored\n";
 
@@ -11,12 +11,6 @@ fn simulate(trace: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
     command.args(["simulate", "--host-cores", "64", "--host-mem-gb", "256", "--trace"]);
     command.arg(trace).args(args).output().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{error}");
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The first day of the Azure file, as a scan over all hosts in double precision places it.

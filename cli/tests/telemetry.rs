@@ -1,7 +1,4 @@
 //! Telemetry from outside: the same file in every form, for every command, and what is wrong with a file.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
-
-mod common;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 
-use common::{ballast, json};
+use crate::common::{ballast, json};
 
 fn refused(folder: &Path, args: &str) -> String {
     let output = ballast(folder, args);

@@ -229,11 +229,6 @@ impl Ensemble {
         self.parts.trees.len()
     }
 
-    /// How sums become answers.
-    pub fn link(&self) -> Link {
-        self.parts.link
-    }
-
     /// Every feature's share of what all splits gained on the training rows: adds up to 1, or is all 0 where
     /// no tree has a split.
     pub fn importance(&self) -> Vec<f64> {

@@ -295,10 +295,6 @@ impl Case {
     fn steps(&self) -> Duration {
         trial::length(self.length.as_secs_f64())
     }
-
-    pub fn data(&self) -> &str {
-        &self.data
-    }
 }
 
 /// The series of every place, a seeded permutation (Fisher and Yates): also the first seed deals anew.

@@ -1,18 +1,13 @@
 //! Who is taken on, and what a change of policy keeps.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use ballast_placement::rules::Alpha;
 use ballast_placement::{
-    Admission, AdmissionRequest, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, MemoryKb,
-    MilliCores, Policy, Reserve, Resources, Scheduler, VmKey, VmRequest,
+    Admission, AdmissionRequest, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, Policy,
+    Reserve, Scheduler, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 
-const NOW: Instant = Instant::ZERO;
-
-fn gb(cores: u16, memory: f64) -> Resources {
-    Resources { cores: MilliCores::from_cores(cores), memory: MemoryKb::from_gb(memory).unwrap() }
-}
+use crate::{NOW, gb};
 
 fn vm(id: u64, cores: u16, memory: f64) -> VmRequest {
     VmRequest::new(VmKey(id), gb(cores, memory))

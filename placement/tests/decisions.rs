@@ -1,28 +1,18 @@
 //! Single decisions, worked by hand.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb, MilliCores,
-    PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
+    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Ranking, Rule,
+    Scheduler, Tier, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 
-const NOW: Instant = Instant::ZERO;
-
-fn gb(cores: u16, memory: f64) -> Resources {
-    Resources { cores: MilliCores::from_cores(cores), memory: MemoryKb::from_gb(memory).unwrap() }
-}
+use crate::{NOW, fits, gb};
 
 /// Two servers a chassis, 40 cores each.
 fn cluster(hosts: u32) -> Cluster {
     let host = |n| Host { chassis: ChassisId(n / 2), capacity: gb(40, 160.0) };
     Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
-}
-
-fn fits() -> Vec<Box<dyn Fit>> {
-    vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())]
 }
 
 fn vm(id: u64, cores: u16, class: VmClass, p95: f64) -> VmRequest {

@@ -1,18 +1,11 @@
 //! Hosts and VMs by name.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
-use ballast_placement::{
-    Demand, HostState, Inventory, InventoryError, MemoryKb, MilliCores, Policy, Resources,
-};
-use ballast_types::{Instant, Utilisation, VmClass};
+use ballast_placement::{Demand, HostState, Inventory, InventoryError, Policy};
+use ballast_types::{Utilisation, VmClass};
 use proptest::prelude::*;
 
-const NOW: Instant = Instant::ZERO;
-
-fn size(milli: u64, kb: u64) -> Resources {
-    Resources { cores: MilliCores::from_milli(milli).unwrap(), memory: MemoryKb::from_kb(kb).unwrap() }
-}
+use crate::{NOW, size};
 
 fn host(chassis: &str, cores: u64) -> HostSpec {
     let capacity = size(cores * 1000, 16_000_000);

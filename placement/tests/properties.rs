@@ -1,20 +1,14 @@
 //! What holds after any sequence of events.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
-use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Fit, Host, HostId, HostState, MemoryKb, MilliCores,
-    PlacementError, Ranking, Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
+    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Ranking,
+    Resources, Rule, Scheduler, Tier, VmKey, VmRequest,
 };
-use ballast_types::{Instant, Utilisation, VmClass};
+use ballast_types::{Utilisation, VmClass};
 use proptest::prelude::*;
 
-const NOW: Instant = Instant::ZERO;
-
-fn size(milli: u64, kb: u64) -> Resources {
-    Resources { cores: MilliCores::from_milli(milli).unwrap(), memory: MemoryKb::from_kb(kb).unwrap() }
-}
+use crate::{NOW, fits, size};
 
 /// Hosts of three sizes, one of them without memory.
 fn hosts(count: u32) -> Vec<Host> {
@@ -50,10 +44,6 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn utilisation(ten_thousandths: u16) -> Utilisation {
     Utilisation::from_ratio(f64::from(ten_thousandths) / 1e4).unwrap()
-}
-
-fn fits() -> Vec<Box<dyn Fit>> {
-    vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())]
 }
 
 /// The best fit by looking at every host: shares compared as fractions.

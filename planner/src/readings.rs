@@ -389,10 +389,6 @@ impl Readings {
         }
         all
     }
-
-    pub const fn intake(&self) -> &Intake {
-        &self.intake
-    }
 }
 
 #[cfg(test)]

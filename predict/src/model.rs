@@ -67,11 +67,6 @@ fn second(ensemble: &Ensemble, row: &FeatureRow) -> f32 {
 }
 
 impl ClassModel {
-    /// From this probability on a VM counts as batch; above 1: never.
-    pub fn threshold(&self) -> f32 {
-        self.threshold
-    }
-
     /// The probability of batch.
     pub fn batch(&self, row: &FeatureRow) -> f32 {
         second(&self.batch, row)

@@ -7,12 +7,10 @@ use ballast_sim::campaign::Overload;
 use ballast_sim::demo::{DemoOptions, default_budget, demo};
 use ballast_sim::plant::{BatchSpec, Load, PlantSpec, Profile};
 use ballast_sim::scenario::Scenario;
-use ballast_sim::world::{Checks, Outcome, Restrictions, World};
-use ballast_types::{Instant, VmClass};
+use ballast_sim::world::{Checks, Restrictions, World};
+use ballast_types::VmClass;
 
-fn at(seconds: u64) -> Instant {
-    Instant::from_millis(seconds * 1000)
-}
+use crate::{at, run};
 
 /// A chassis whose batch VMs ask for everything from the third second until `falls_s`.
 fn chassis(servers: usize, falls_s: f64) -> PlantSpec {
@@ -36,13 +34,6 @@ fn floating(plant: PlantSpec, policy: Policy, seed: u64, seconds: u64) -> Scenar
         agent.actuator = Actuator::CpuMax;
     }
     scenario
-}
-
-fn run(scenario: Scenario, seconds: u64) -> (World, Outcome) {
-    let mut world = World::new(scenario);
-    world.run(at(seconds)).unwrap_or_else(|violation| panic!("{violation}"));
-    let outcome = world.outcome();
-    (world, outcome)
 }
 
 #[test]

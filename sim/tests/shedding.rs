@@ -9,11 +9,9 @@ use ballast_sim::plant::{BatchSpec, Load, PlantSpec, Profile};
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::{Restrictions, World};
 use ballast_types::wire::SharePolicy;
-use ballast_types::{CoreId, Instant, OnExtreme, VmClass, Watts};
+use ballast_types::{CoreId, OnExtreme, VmClass, Watts};
 
-fn at(seconds: f64) -> Instant {
-    Instant::ZERO + Duration::from_secs_f64(seconds)
-}
+use crate::at;
 
 /// Two servers with three user-facing VMs and three batch VMs each; the latter in three throttle classes.
 fn chassis(budget_w: i64, user_facing: &Profile, batch: &Profile) -> PlantSpec {

@@ -9,24 +9,14 @@ use ballast_sim::demo::overloaded;
 use ballast_sim::plant::PlantSpec;
 use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
 use ballast_sim::scenario::Scenario;
-use ballast_sim::world::{Checks, Outcome, Restrictions, TapedInstance, World};
-use ballast_types::Instant;
+use ballast_sim::world::{Checks, Restrictions, TapedInstance, World};
 use ballast_types::wire::SharePolicy;
 use serde::Serialize;
 
-fn at(seconds: u64) -> Instant {
-    Instant::from_millis(seconds * 1000)
-}
+use crate::{at, run};
 
 fn made(plant: PlantSpec, seed: u64, seconds: u64) -> Scenario {
     Scenario::new(plant, Policy::Stepwise, seed, Duration::from_secs(seconds))
-}
-
-fn run(scenario: Scenario, seconds: u64) -> (World, Outcome) {
-    let mut world = World::new(scenario);
-    world.run(at(seconds)).unwrap_or_else(|violation| panic!("{violation}"));
-    let outcome = world.outcome();
-    (world, outcome)
 }
 
 #[test]
@@ -195,7 +185,7 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
 #[test]
 fn a_second_lower_budget_does_not_put_the_first_one_off() {
     let plant = PlantSpec { hardware_caps: false, ..overloaded(4, 1.0, 100.0) };
-    let trips_at = |budgets: &[(u64, u32)]| {
+    let trips_at = |budgets: &[(u32, u32)]| {
         let mut scenario = Scenario::new(plant.clone(), Policy::None, 1, Duration::from_secs(60));
         scenario.checks = Checks { breaker: true, ..Checks::NONE };
         scenario.plant.budget = plant.budget.ppm(2_000_000);

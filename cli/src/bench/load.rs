@@ -65,23 +65,22 @@ pub(super) struct Measured {
 
 impl Measured {
     pub(super) fn text(&self, what: &str) -> String {
-        let q = &self.request_ms;
-        let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
+        let Self { connections, seconds, requests_per_s, daemon_rss_mib, .. } = self;
+        let [p50, p99, longest] = told(&self.request_ms);
+        let (cpu_us, per_cpu_s) = (self.daemon_cpu_us_per_request, self.requests_per_daemon_cpu_s);
         format!(
-            "{} connections, {:.1} s: {:.0} requests/s, {what}\n\
-             p50 {}   p99 {}   longest {}\n\
-             the daemon: {:.1} µs of processor time a request ({:.0} requests a core-second), {:.1} MiB",
-            self.connections,
-            self.seconds,
-            self.requests_per_s,
-            ms(q.p50),
-            ms(q.p99),
-            ms(q.max),
-            self.daemon_cpu_us_per_request,
-            self.requests_per_daemon_cpu_s,
-            self.daemon_rss_mib,
+            "{connections} connections, {seconds:.1} s: {requests_per_s:.0} requests/s, {what}\n\
+             p50 {p50}   p99 {p99}   longest {longest}\n\
+             the daemon: {cpu_us:.1} µs of processor time a request ({per_cpu_s:.0} requests a core-second), \
+             {daemon_rss_mib:.1} MiB",
         )
     }
+}
+
+/// Median, 99th percentile and the longest, in words.
+pub(super) fn told(times: &Quantiles) -> [String; 3] {
+    let ms = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.3} ms"));
+    [times.p50, times.p99, times.max].map(ms)
 }
 
 /// Starts a daemon, has it made ready, and measures it. `files` writes what it needs into a folder, and says

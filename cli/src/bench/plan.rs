@@ -89,31 +89,21 @@ struct Run {
 
 impl Measured {
     fn text(&self) -> String {
-        let run = |run: &Run| {
+        let Self { rows, chassis, days, file_mib, baseline_days, speedup_wall, speedup_cpu, .. } = self;
+        let run = |Run { wall_s, cpu_s, peak_rss_mib, rows_per_s, .. }: &Run| {
+            let millions = rows_per_s / 1e6;
             format!(
-                "{:.1} s, {:.1} s of processor time, at most {:.0} MiB, {:.1} million rows/s",
-                run.wall_s,
-                run.cpu_s,
-                run.peak_rss_mib,
-                run.rows_per_s / 1e6
+                "{wall_s:.1} s, {cpu_s:.1} s of processor time, at most {peak_rss_mib:.0} MiB, \
+                 {millions:.1} million rows/s"
             )
         };
 
+        let [plan, by_columns, row_by_row] = [&self.plan, &self.by_columns, &self.row_by_row].map(run);
         format!(
-            "{} rows ({} chassis, {} days, {:.0} MiB of Parquet): {}\n\
-             the first {} days, by columns: {}\n\
-             the same, row by row: {}\n\
-             {:.1} times as fast, with {:.1} times less processor time",
-            self.rows,
-            self.chassis,
-            self.days,
-            self.file_mib,
-            run(&self.plan),
-            self.baseline_days,
-            run(&self.by_columns),
-            run(&self.row_by_row),
-            self.speedup_wall,
-            self.speedup_cpu,
+            "{rows} rows ({chassis} chassis, {days} days, {file_mib:.0} MiB of Parquet): {plan}\n\
+             the first {baseline_days} days, by columns: {by_columns}\n\
+             the same, row by row: {row_by_row}\n\
+             {speedup_wall:.1} times as fast, with {speedup_cpu:.1} times less processor time"
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ballast_planner::{Levels, Plan, Rejected};
+use ballast_planner::{Levels, Plan, Reductions, Rejected};
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -102,35 +102,28 @@ impl Report<'_> {
         let (plan, terms) = (&answer.plan, &self.asked.terms);
         let of = labelled(&answer.generation);
         writeln!(out, "Budget for policy {}{of}: {}", self.asked.approach.name, plan.budget)?;
+        let Plan { delta_percent, extra_servers_percent, p_min, readings, events_per_week, .. } = plan;
+        let (provisioned, limit) = (terms.provisioned, plan.binding.words());
         writeln!(
             out,
-            "  {:.1} % under the provisioned {}, {:.1} % more servers; limited by {}",
-            plan.delta_percent,
-            terms.provisioned,
-            plan.extra_servers_percent,
-            plan.binding.words()
+            "  {delta_percent:.1} % under the provisioned {provisioned}, {extra_servers_percent:.1} % more \
+             servers; limited by {limit}"
         )?;
 
+        let (buffer, Reductions { user_facing, first }) =
+            (f64::from(terms.buffer_ppm) / 1e4, plan.reductions);
         writeln!(
             out,
-            "  lowest without the buffer of {} %: {}; capping takes off up to {} of user-facing and {} of \
-             other VMs",
-            f64::from(terms.buffer_ppm) / 1e4,
-            plan.p_min,
-            plan.reductions.user_facing,
-            plan.reductions.first
+            "  lowest without the buffer of {buffer} %: {p_min}; capping takes off up to {user_facing} of \
+             user-facing and {first} of other VMs"
         )?;
 
         let events = &plan.events;
+        let (all, user_facing, unmet) = (events.all(), events.user_facing, events.unmet);
         write!(
             out,
-            "  in this history: {} events in {} readings ({:.3} per chassis and week), {} of them with \
-             user-facing VMs, {} beyond what can be shed",
-            events.all(),
-            plan.readings,
-            plan.events_per_week,
-            events.user_facing,
-            events.unmet
+            "  in this history: {all} events in {readings} readings ({events_per_week:.3} per chassis and \
+             week), {user_facing} of them with user-facing VMs, {unmet} beyond what can be shed"
         )?;
 
         if events.all() > 0 {
@@ -193,12 +186,9 @@ impl Report<'_> {
 
 /// Why readings did not count.
 pub(super) fn rejected(rejected: Rejected) -> String {
+    let Rejected { missing, not_above_zero, implausible_values, duplicates, stuck } = rejected;
     format!(
-        "{} missing, {} not above 0 W, {} above what a chassis can draw, {} duplicates, {} of stuck meters",
-        rejected.missing,
-        rejected.not_above_zero,
-        rejected.implausible_values,
-        rejected.duplicates,
-        rejected.stuck
+        "{missing} missing, {not_above_zero} not above 0 W, {implausible_values} above what a chassis can draw, \
+         {duplicates} duplicates, {stuck} of stuck meters"
     )
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use ballast_sim::verify::{Options, Verdict};
+use ballast_sim::verify::{Measured, Options, Verdict};
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -65,27 +65,22 @@ impl Verified {
         }
 
         writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+        let Measured { events_user_facing, events_batch, readings_above_budget, .. } = m;
+        let (longest_s, above) =
+            (m.longest_event_units * u64::from(self.unit_s), m.highest_above.at_least_zero());
         writeln!(
             out,
-            "  events: {} with user-facing VMs, {} of batch VMs alone, the longest {} s; {} readings were \
-             above the budget, by at most {}",
-            m.events_user_facing,
-            m.events_batch,
-            m.longest_event_units * u64::from(self.unit_s),
-            m.readings_above_budget,
-            m.highest_above.at_least_zero()
+            "  events: {events_user_facing} with user-facing VMs, {events_batch} of batch VMs alone, the longest \
+             {longest_s} s; {readings_above_budget} readings were above the budget, by at most {above}"
         )?;
 
+        let Measured { deepest, deepest_moment, over_budget_s, over_budget_s_max, hardware_s, .. } = m;
         writeln!(
             out,
-            "  shed: {} at most over a unit (foretold {}), {} in a moment; above the budget for {:.2} s in \
-             all, {:.2} s at a stretch; hardware held cores for {:.1} s",
-            m.deepest,
-            verdict.foretold_deepest,
-            m.deepest_moment,
-            m.over_budget_s,
-            m.over_budget_s_max,
-            m.hardware_s
+            "  shed: {deepest} at most over a unit (foretold {}), {deepest_moment} in a moment; above the \
+             budget for {over_budget_s:.2} s in all, {over_budget_s_max:.2} s at a stretch; hardware held cores \
+             for {hardware_s:.1} s",
+            verdict.foretold_deepest
         )?;
 
         if m.beyond_full_load + m.below_idle > 0 {

@@ -14,7 +14,18 @@ pub(crate) fn ballast(folder: &Path, args: &str) -> Output {
 
 /// The same where it must succeed and print JSON alone.
 pub(crate) fn json(folder: &Path, args: &str) -> Value {
-    let output = ballast(folder, args);
-    assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    answer(&ballast(folder, args))
+}
+
+/// What a program says that must succeed and print JSON alone.
+pub(crate) fn answer(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("stdout is JSON alone")
+}
+
+/// Runs the program in `folder` with arguments that must be refused, and say why.
+pub(crate) fn refused(folder: &Path, args: &str, said: &str) {
+    let output = ballast(folder, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
 }

@@ -63,10 +63,6 @@ impl Inventory {
         }
     }
 
-    /// What it places by.
-    pub fn policy(&self) -> Policy {
-        self.policy
-    }
     /// Free and taken, in numbers.
     pub fn cluster(&self) -> &Cluster {
         self.scheduler.cluster()
@@ -372,15 +368,6 @@ impl Inventory {
             self.forget(&before);
         }
         Ok(())
-    }
-
-    /// When a rule wants to be woken.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.scheduler.poll_timeout()
-    }
-    /// Wakes them.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.scheduler.handle_timeout(now);
     }
 
     /// A new VM: numbers for its names, then what `put` does.

@@ -28,8 +28,6 @@ pub enum FirstDay {
 #[derive(Clone, Debug)]
 pub struct Series {
     values: [f64; HALF_HOURS],
-    /// Its values are in this range.
-    first: usize,
     /// Standard deviation of the de-trended values, before they were divided by it.
     deviation: f64,
 }
@@ -39,7 +37,7 @@ impl Series {
     /// The answer is `Flat` if the de-trended series never changes.
     pub fn new(week: &Week, first_day: FirstDay) -> Result<Self, Reason> {
         week.check()?;
-        let (mut values, first) = scaled(week, first_day);
+        let mut values = scaled(week, first_day);
         let deviation = deviation(&values);
         if deviation < FLAT {
             return Err(Reason::Flat);
@@ -47,17 +45,12 @@ impl Series {
         for value in &mut values {
             *value /= deviation;
         }
-        Ok(Self { values, first, deviation })
+        Ok(Self { values, deviation })
     }
 
     /// The values, half hour by half hour; missing ones are NaN.
     pub fn values(&self) -> &[f64; HALF_HOURS] {
         &self.values
-    }
-
-    /// The half hour it begins with: 0, or 48 where the first day was dropped.
-    pub fn first(&self) -> usize {
-        self.first
     }
 
     /// Standard deviation of the de-trended values, as a share of the mean use.
@@ -67,7 +60,7 @@ impl Series {
 }
 
 /// Every value over the mean of the 24 hours before it; NaN if the value is missing, or all of the hours are.
-fn scaled(week: &Week, first_day: FirstDay) -> ([f64; HALF_HOURS], usize) {
+fn scaled(week: &Week, first_day: FirstDay) -> [f64; HALF_HOURS] {
     let x = week.values();
     let warm_up = week.warm_up().filter(|_| first_day == FirstDay::WarmUp);
     let mut known = [f64::NAN; DAY + HALF_HOURS];
@@ -102,10 +95,9 @@ fn scaled(week: &Week, first_day: FirstDay) -> ([f64; HALF_HOURS], usize) {
 
     if first_day == FirstDay::Drop {
         scaled[..DAY].fill(f64::NAN);
-        return (scaled, DAY);
     }
 
-    (scaled, 0)
+    scaled
 }
 
 /// Population standard deviation of what is there.

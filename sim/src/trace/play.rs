@@ -19,12 +19,6 @@ pub struct Played {
 }
 
 impl Series {
-    /// The share of values that are there.
-    pub fn coverage(&self) -> f64 {
-        let there = self.values.iter().filter(|v| !v.is_nan()).count();
-        there as f64 / self.values.len().max(1) as f64
-    }
-
     /// As utilisation: percent and shares as they are, watts through `model` at the highest frequency.
     pub fn played(&self, model: &PowerModel) -> Played {
         let (mut filled, mut clamped) = (0, 0);
