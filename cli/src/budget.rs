@@ -107,7 +107,6 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     manager.say(&answer, &text)
 }
 
-/// The manager of one chassis.
 struct Manager {
     runtime: Runtime,
     client: Client,

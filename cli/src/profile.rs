@@ -90,7 +90,6 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fits curves to `points`.
 fn fitted(kind: Kind, of: String, made_at: String, points: &[Measured]) -> anyhow::Result<Profile> {
     let fit = Fit::of(&points.iter().map(|point| point.point).collect::<Vec<_>>())?;
     if points.len() <= 4 {

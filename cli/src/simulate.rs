@@ -67,7 +67,6 @@ pub(crate) struct SimulateArgs {
     json: bool,
 }
 
-/// What is printed.
 #[derive(Debug, Serialize)]
 struct Printed {
     placed: u64,
@@ -77,7 +76,6 @@ struct Printed {
     cpu_s: f64,
     vms_per_cpu_s: f64,
     placement_hash: String,
-    /// VMs that failed, by reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     failures: BTreeMap<Reason, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

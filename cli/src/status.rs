@@ -114,7 +114,6 @@ fn parse(body: &[u8]) -> Result<Said, String> {
 }
 
 impl Said {
-    /// Who says this.
     fn role(&self) -> Option<Role> {
         match self {
             Self::Chassis(chassis) => Some(Role::Chassis(chassis.chassis_id.clone())),

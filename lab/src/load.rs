@@ -44,7 +44,6 @@ const BURST: (f64, f64) = (0.75, 3.0);
 const DAY: (f64, f64) = (0.60, 0.16);
 /// What batch VMs demand of their cores before their work begins in full.
 const QUIET: f64 = 0.2;
-/// Points of a day.
 const DAY_POINTS: u32 = 96;
 
 /// One VM of an experiment.
@@ -72,7 +71,6 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Server `index` with these VMs.
     pub(super) fn server(&self, index: usize, model: PowerModel, vms: &[Kind]) -> ServerSpec {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::stepped(mhz(1200), mhz(2400), mhz(100));

@@ -69,7 +69,6 @@ pub enum Part {
     Words(String),
     /// Rows, for all.
     TextTable(TextTable),
-    /// A plot.
     Figure(Figure),
 }
 

@@ -96,7 +96,6 @@ pub struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ServerResult {
     pub cap_w: f64,
-    /// Who kept the draw down.
     pub policy: &'static str,
     #[serde(flatten)]
     pub(crate) figures: Medians,
@@ -105,7 +104,6 @@ pub struct ServerResult {
 /// The draw and the frequencies of one run over time: Figure 4.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trace {
-    /// Who kept the draw down.
     pub policy: &'static str,
     /// The cap, in watts; `null` where there is none.
     pub cap_w: Option<f64>,
@@ -117,7 +115,6 @@ pub struct Trace {
 /// One moment of a [`Trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Seconds since the start.
     pub t_s: f64,
     /// Mean draw over the 100 ms before, in watts.
     pub power_w: f64,

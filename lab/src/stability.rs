@@ -42,9 +42,7 @@ impl Default for Options {
 /// One policy behind one meter; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StabilityResult {
-    /// Who kept the draw down.
     pub policy: &'static str,
-    /// The meter's lag, in seconds.
     pub lag_s: f64,
     /// Between two of its readings, in seconds.
     pub refresh_s: f64,

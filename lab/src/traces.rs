@@ -180,7 +180,6 @@ pub struct TraceResult {
     pub seed: u64,
     /// The budget, in percent of `peak_w`.
     pub budget_percent: f64,
-    /// Who kept the draw down.
     pub policy: TracePolicy,
     /// How the budget was split; `null` where nobody splits it.
     pub shares: Option<&'static str>,
@@ -206,7 +205,6 @@ pub struct TraceResult {
     pub servers: usize,
     /// Recorded seconds that were left out at the start.
     pub skipped_s: f64,
-    /// Seconds that were played.
     pub played_s: f64,
     pub budget_w: f64,
     /// The highest mean over 100 ms without a budget.
@@ -395,7 +393,6 @@ impl Job {
         }
     }
 
-    /// The row of nobody.
     fn unhindered(&self, judge: &Judge<'_>) -> TraceResult {
         let Case { data, seed, meaning, series, plant, idle, .. } = &*self.case;
         let Uncapped { peak_w, mean_w, batch_work_core_s, .. } = *self.uncapped;

@@ -56,7 +56,6 @@ impl Default for Options {
 /// One margin of one policy under one cap; medians over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TradeoffResult {
-    /// What the policy is under.
     #[serde(flatten)]
     pub case: Case,
     pub policy: &'static str,

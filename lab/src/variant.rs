@@ -18,7 +18,6 @@ pub struct Run<V> {
 }
 
 impl<V: Copy> Job<V> {
-    /// Makes the run.
     pub fn run(&self) -> Result<Run<V>, Violation> {
         Ok(Run { variant: self.variant, run: self.job.run()? })
     }

@@ -12,7 +12,6 @@ pub(super) struct Over {
     steps: u64,
 }
 
-/// The draw of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Watch {
     over: Vec<Over>,

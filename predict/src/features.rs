@@ -47,19 +47,14 @@ pub struct Features {
 pub struct Past {
     pub vms: u64,
     /// Of those whose class is known, the share that is user-facing; 0 to 1.
-    #[serde(default)]
     pub uf_share: Option<f64>,
     /// Of those of which that is known, the share that lived seven days; 0 to 1.
-    #[serde(default)]
     pub lived_7d_share: Option<f64>,
     /// Of those with a P95, the share in each bucket, the least busy first; 0 to 1.
-    #[serde(default)]
     pub bucket_shares: Option<[f64; 4]>,
     /// Mean of their mean utilisations, in percent.
-    #[serde(default)]
     pub mean_avg_cpu: Option<f64>,
     /// Mean of their P95 utilisations, in percent.
-    #[serde(default)]
     pub mean_p95_cpu: Option<f64>,
 }
 

@@ -416,7 +416,6 @@ impl Lone {
     }
 }
 
-/// The answer to an alert.
 fn report(outputs: &[Output]) -> Report {
     let report = outputs.iter().find_map(|output| match output {
         Output::Report(report) => Some(report.clone()),

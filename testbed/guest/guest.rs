@@ -246,7 +246,6 @@ impl Guest {
         Ok(from.elapsed())
     }
 
-    /// The agent's process.
     pub(crate) fn agent_pid(&mut self) -> anyhow::Result<u32> {
         let show = "systemctl show --property MainPID --value ballast-agent";
         let pid: u32 = self.shell.run(show)?.trim().parse()?;

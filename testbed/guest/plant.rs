@@ -68,7 +68,6 @@ struct Shared {
     failed: Option<String>,
 }
 
-/// The running plant.
 #[derive(Debug)]
 pub(crate) struct Plant {
     shared: Arc<Mutex<Shared>>,

@@ -15,7 +15,6 @@ impl Notes {
         self.0.insert(name.to_owned(), (value * 1000.0).round() / 1000.0);
     }
 
-    /// A time in milliseconds.
     pub(crate) fn put_ms(&mut self, name: &str, time: std::time::Duration) {
         self.put(&format!("{name}_ms"), (time.as_secs_f64() * 1e4).round() / 10.0);
     }
@@ -37,7 +36,6 @@ fn rank(count: usize, share: f64) -> usize {
     ((count as f64 * share).ceil() as usize).max(1) - 1
 }
 
-/// One scenario's outcome.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) scenario: &'static str,
@@ -48,7 +46,6 @@ pub(crate) struct Outcome {
     pub(crate) measured: Notes,
 }
 
-/// The whole run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) passed: bool,

@@ -187,7 +187,6 @@ impl Lab {
         fs::write(path, format!("{keys}{text}")).expect("a config");
     }
 
-    /// Every server's name.
     pub fn servers(&self) -> Vec<String> {
         self.spec.servers.iter().map(|server| server.id.to_string()).collect()
     }

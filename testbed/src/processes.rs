@@ -96,10 +96,8 @@ impl Drop for Process {
     }
 }
 
-/// What a process used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Resident memory, in KiB.
     pub rss_kib: u64,
     /// The most that it was.
     pub peak_rss_kib: u64,
@@ -159,7 +157,6 @@ impl Fleet {
         problems
     }
 
-    /// Ends the rig.
     pub fn end_rig(&mut self, grace: Duration) -> Vec<String> {
         end(self.rig.iter_mut().collect(), grace)
     }

@@ -131,7 +131,6 @@ mod version_1 {
         restorable_w: f64,
         low_cores: u16,
         min_khz: Option<u32>,
-        #[serde(default)]
         min_share_percent: Option<u8>,
         server_limit: bool,
         leaving: bool,

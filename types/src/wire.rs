@@ -316,7 +316,6 @@ pub struct VmSpec {
     /// How many CPUs it has. It gets whole physical cores with at least as many threads.
     pub cores: u16,
     /// Its cgroup, relative to the cgroup root; without one its cores are not moved.
-    #[serde(default)]
     pub cgroup: Option<String>,
     /// What may be done when throttling is not enough.
     #[serde(default)]
@@ -675,7 +674,6 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<String>,
     /// The model of `predictive`; `null` under another policy.
-    #[serde(default)]
     pub recovery: Option<RecoveryStatus>,
     /// The report that the chassis would get now.
     pub report: Report,
@@ -702,7 +700,6 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     /// How the cores obey; `null` if nobody looks after them.
-    #[serde(default)]
     pub cores: Option<CoresStatus>,
     /// Its records of what VMs use; `null` if none are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]

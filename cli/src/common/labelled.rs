@@ -18,7 +18,6 @@ const NEGATIVE: [&str; 2] = ["non-user-facing", "machine-generated"];
 /// Draws of all learning.
 const SEED: u64 = 1;
 
-/// Labelled weeks of one file.
 pub(crate) struct Labelled {
     weeks: Vec<Week>,
     /// Each week's features, or why there are none: they take longer than everything else.

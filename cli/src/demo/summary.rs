@@ -52,7 +52,6 @@ pub(crate) struct Truth {
     pub(crate) hardware_engaged_s: f64,
     pub(crate) batch_frequency_ratio_mean: f64,
     pub(crate) batch_frequency_ratio_end: f64,
-    #[serde(default)]
     pub(crate) user_facing_p95_ms: Option<f64>,
     #[serde(default)]
     vms: Vec<VmTruth>,

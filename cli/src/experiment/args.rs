@@ -58,7 +58,6 @@ pub(super) struct Results {
 }
 
 impl Runs {
-    /// The server's shape.
     pub(super) fn shape(&self) -> anyhow::Result<Shape> {
         let Self { idle_w, full_w, half_frequency_full_w, .. } = *self;
         let shape = Shape { idle_w, full_w, half_frequency_full_w };

@@ -83,7 +83,6 @@ impl ReadArgs {
         self.layout.map(|layout| layout == Layout::Row)
     }
 
-    /// The samples of a file.
     fn samples(&self, file: &Path, bar: &ProgressBar) -> anyhow::Result<Samples<'static>> {
         let options = ReadOptions {
             shape: match self.layout {
@@ -141,7 +140,6 @@ impl AllSeries<'_> {
         Ok((day, (local_s.rem_euclid(86_400) / 1800) as usize))
     }
 
-    /// The samples of one file.
     fn read(&mut self, file: &Path, bar: &ProgressBar, args: &ReadArgs) -> anyhow::Result<()> {
         let mut samples = args.samples(file, bar)?;
         let layout = samples.layout().clone();

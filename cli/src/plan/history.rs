@@ -37,7 +37,6 @@ pub(super) struct LoadArgs {
     util_nuf: Option<f64>,
 }
 
-/// The load of every generation.
 #[derive(Debug)]
 pub(super) struct Loads {
     told: [Option<f64>; 4],

@@ -12,7 +12,6 @@ use super::levels;
 use super::request::{Basis, PlanRequest};
 use super::verified::Verified;
 
-/// Everything that is said.
 pub(super) struct Report<'a> {
     pub(super) asked: &'a PlanRequest,
     pub(super) answers: &'a [Answer],

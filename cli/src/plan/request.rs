@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::curves::Curves;
 use super::history::Loads;
 
-/// What is asked, checked.
 pub(super) struct PlanRequest {
     pub(super) approach: Approach,
     pub(super) servers: u32,

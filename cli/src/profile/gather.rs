@@ -74,7 +74,6 @@ impl Gather {
         self.newest
     }
 
-    /// How many values counted.
     pub(super) fn count(&self) -> u32 {
         self.values.len() as u32
     }

@@ -54,7 +54,6 @@ pub(super) struct Grid {
     settle_s: f64,
 }
 
-/// How it ended.
 pub(super) enum Ended {
     /// With measurements.
     Measured(Box<Measurements>),

@@ -20,7 +20,6 @@ const POINTS: usize = 1200;
 struct Timed {
     #[serde(flatten)]
     report: TelemetryReport,
-    /// Wall time of the run.
     wall_s: f64,
     /// Virtual seconds in one of wall time.
     speedup: f64,

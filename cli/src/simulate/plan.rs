@@ -143,7 +143,6 @@ fn at_policy(text: &str) -> Result<(u64, PolicyArg), String> {
         .ok_or_else(|| "S=NAME is needed: whole seconds, then best-fit, first-fit or power".to_owned())
 }
 
-/// A duration in milliseconds.
 fn move_ms(text: &str) -> Result<u64, String> {
     let seconds: Option<f64> = text.parse().ok().filter(|s| (0.0..=1e6).contains(s));
     let ms = seconds.map(|s| (s * 1e3).round() as u64);

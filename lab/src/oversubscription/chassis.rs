@@ -191,7 +191,6 @@ pub struct Rack {
     pub alloc: f64,
 }
 
-/// A VM on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Placed {
     vm: usize,

@@ -128,7 +128,6 @@ pub struct Judged {
     pub p_min: Watts,
     /// Readings that were planned from.
     pub readings: u64,
-    /// Readings that verified it.
     pub verified_readings: u64,
     /// What smaller buffers would do.
     pub buffers: Vec<Buffered>,

@@ -23,7 +23,6 @@ pub(crate) struct Mark {
     pub(crate) value: f64,
 }
 
-/// A panel of groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     pub(crate) caption: &'static str,

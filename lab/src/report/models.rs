@@ -20,11 +20,8 @@ const LEAST_PER_POINT: u64 = 30;
 
 /// What is said where the data is not there.
 const MISSING: &str = "Not measured: there is no bitbrains_rnd in $BALLAST_DATA (default ../shared/data)";
-/// The synthetic fleets.
 pub struct Fleets {
-    /// VMs that arrive in each.
     pub vms: u32,
-    /// Days over which they arrive.
     pub days: u32,
     /// One fleet for each seed.
     pub seeds: Vec<u64>,

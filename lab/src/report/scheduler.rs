@@ -27,7 +27,6 @@ pub struct More {
     /// Every part of the knowledge by itself.
     pub knowledge: (Vec<Case>, Vec<SchedulerResult>),
     pub weights: (Vec<Case>, Vec<SchedulerResult>),
-    /// Clusters that are fuller.
     pub fuller: (Vec<Case>, Vec<SchedulerResult>),
 }
 

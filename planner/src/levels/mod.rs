@@ -114,7 +114,6 @@ pub struct ChassisBudget {
     pub kept: bool,
 }
 
-/// All levels, planned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Levels {
     /// Each after the node that feeds it.

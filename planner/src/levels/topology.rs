@@ -17,7 +17,6 @@ pub struct Node {
     #[serde(rename = "provisioned_w")]
     pub provisioned: Watts,
     /// What feeds it, if that is a node too.
-    #[serde(default)]
     pub parent: Option<String>,
     /// The chassis that it feeds itself.
     #[serde(default)]

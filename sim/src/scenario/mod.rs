@@ -50,7 +50,6 @@ pub enum Controller {
     Baseline(Baseline),
 }
 
-/// Everything that makes a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Of all chance: the plant's noise, latencies, clocks.

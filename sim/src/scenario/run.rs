@@ -131,7 +131,6 @@ impl Report {
         self.run.plant().truth()
     }
 
-    /// The run where it ended.
     pub fn run(&self) -> &Run {
         &self.run
     }

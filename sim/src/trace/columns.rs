@@ -92,19 +92,13 @@ pub enum Shape {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Layout {
     /// One column per series; without a time column the rows are on a regular grid.
-    Wide {
-        time: Option<usize>,
-        series: Vec<usize>,
-        /// What the values mean.
-        unit: Unit,
-    },
+    Wide { time: Option<usize>, series: Vec<usize>, unit: Unit },
     /// One row per series and time.
     Long {
         time: usize,
         /// The column that names the series; `None` where there is one series.
         series: Option<usize>,
         value: usize,
-        /// What the values mean.
         unit: Unit,
     },
 }
@@ -178,7 +172,6 @@ impl Layout {
         google.then_some(TimeUnit::Microseconds)
     }
 
-    /// What the values mean.
     pub const fn unit(&self) -> Unit {
         match self {
             Self::Wide { unit, .. } | Self::Long { unit, .. } => *unit,

@@ -43,7 +43,6 @@ pub use table::{PARQUET, Rows, TableReader, text};
 pub struct Trace {
     /// What it was read from.
     pub name: String,
-    /// Seconds between two values.
     pub period_s: f64,
     /// The first stamp in seconds, as recorded; 0 where there is no time column.
     pub start_s: f64,
@@ -58,7 +57,6 @@ pub struct Trace {
 pub struct Series {
     /// Its column's or its own name.
     pub name: String,
-    /// What the values mean.
     pub unit: Unit,
     /// One value per period, in that unit; NaN is a gap.
     pub values: Vec<f32>,

@@ -22,7 +22,6 @@ pub struct Samples<'r> {
 }
 
 impl<'r> Samples<'r> {
-    /// Finds the columns.
     pub fn new(table: TableReader<'r>, options: &ReadOptions) -> Result<Self, TraceError> {
         let layout = Layout::of(&table, options)?;
         let unit = options.time_unit.or(layout.time_unit(&table));

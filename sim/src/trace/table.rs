@@ -132,7 +132,6 @@ impl<'r> TableReader<'r> {
         self.cell(column).number().ok_or_else(|| self.refuse(column, allowed))
     }
 
-    /// A whole number.
     pub fn integer(&self, column: usize, allowed: &str) -> Result<i64, TraceError> {
         let number = self.number(column, allowed)?;
         // Seconds and counts are far below 2^53, where floating point is exact.

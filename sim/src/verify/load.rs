@@ -229,7 +229,6 @@ impl<'a> Loads<'a> {
         core::array::from_fn(|kind| if room[kind] > 0.0 { busy[kind] / room[kind] } else { 0.0 })
     }
 
-    /// The agents' policy.
     pub(super) fn agents(&self) -> agent::Policy {
         match self.planned.approach.policy {
             Policy::FullServer { .. } => agent::Policy::FullServer,

@@ -89,7 +89,6 @@ impl Draws {
         Self { name: name.to_owned(), milli: draws.into_iter().map(milli).collect() }
     }
 
-    /// Which chassis.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -74,7 +74,6 @@ pub struct Promise {
 pub struct Verdict {
     #[serde(rename = "budget_w")]
     pub budget: Watts,
-    /// All promises were kept.
     pub kept: bool,
     pub promises: Vec<Promise>,
     /// Units with an event, as a share of all; the same of user-facing VMs, and of batch VMs alone.

@@ -258,7 +258,6 @@ impl Host {
         }
     }
 
-    /// Cores that are capped now.
     pub(crate) fn capped(&self) -> usize {
         self.cores.iter().filter(|c| c.written.is_some_and(|khz| khz < c.max)).count()
     }

@@ -72,7 +72,6 @@ impl Network {
         post.reply(message, at, chassis::Answer::Nothing("connection refused".into()));
     }
 
-    /// Carries an agent's answer back.
     pub(crate) fn answer(&mut self, mut post: Post<'_>, message: Envelope, answer: chassis::Answer) {
         let disorder = post.active.disorder;
         let lost = self.chance.happens(disorder.lost_ppm);

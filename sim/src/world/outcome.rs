@@ -17,9 +17,7 @@ use crate::plant::{Plant, Truth};
 pub struct Outcome {
     /// In seconds of virtual time.
     pub elapsed_s: f64,
-    /// Polls of the supplies.
     pub polls: u64,
-    /// Messages sent to agents.
     pub alerts_sent: u64,
     pub capping_events: u64,
     /// Longest stretch above the limit, surviving supplies included, in seconds.
@@ -37,7 +35,6 @@ pub struct Outcome {
     pub server_limit_s: f64,
     /// Lowest mean frequency of the batch VMs' cores, as a share of the highest.
     pub batch_frequency_ratio_min: f64,
-    /// Outputs of all machines.
     pub outputs: u64,
     /// 128 bits over all of them and their instants.
     pub outputs_hash: String,
@@ -56,7 +53,6 @@ pub struct Restrictions {
     pub out_of_band: usize,
 }
 
-/// What there is to see.
 impl World {
     pub fn now(&self) -> Instant {
         self.environment.now

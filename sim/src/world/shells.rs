@@ -10,7 +10,6 @@ use super::environment::Environment;
 use super::event::{Action, Envelope, Event};
 use super::faults::Rogue;
 
-/// What surrounds one agent.
 pub(crate) struct AgentShell<'a> {
     pub(crate) environment: &'a mut Environment,
     pub(crate) server: usize,
@@ -146,7 +145,6 @@ impl Rogue {
     }
 }
 
-/// What surrounds one chassis manager.
 pub(crate) struct ChassisShell<'a> {
     pub(crate) environment: &'a mut Environment,
     pub(crate) manager: usize,

@@ -165,7 +165,6 @@ impl SumRule {
         self.held[server].before = None;
     }
 
-    /// Whether some manager rules.
     pub(crate) fn is_ruled(&self) -> bool {
         self.manager_alive
     }

@@ -8,7 +8,6 @@ use ballast_types::recording::{Header, Step};
 use ballast_types::{Cause, Instant};
 use serde::Serialize;
 
-/// The tape of an agent.
 pub type AgentTape = Tape<agent::Params, agent::RecoveredState, agent::Input, agent::Output>;
 /// The tape of a chassis manager.
 pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, chassis::Output>;

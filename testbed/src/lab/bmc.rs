@@ -263,7 +263,6 @@ impl MockBmc {
         self.server.url()
     }
 
-    /// What it is and has.
     pub fn model(&self) -> MutexGuard<'_, Model> {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }

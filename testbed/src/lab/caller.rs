@@ -19,7 +19,6 @@ pub fn json_client(client: ClientBuilder) -> Client {
 pub struct Caller(Runtime, Client);
 
 impl Caller {
-    /// A new one.
     pub fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Self(runtime.expect("a runtime"), json_client(tls::http_client(None)))

@@ -68,7 +68,6 @@ impl ApiServer {
         Self { url: server.url(), model, _server: server }
     }
 
-    /// What it has.
     pub fn model(&self) -> MutexGuard<'_, Model> {
         lock(&self.model)
     }

@@ -99,13 +99,11 @@ impl PlaceLab {
         self.caller.post(&self.url(path), body)
     }
 
-    /// The answer to a question.
     pub fn predict(&self, question: &Value) -> (u16, Value) {
         let (status, text) = self.caller.post(&self.url("/v1/predict"), question);
         (status, serde_json::from_str(&text).expect("JSON"))
     }
 
-    /// What it says of itself.
     pub fn status(&self) -> PlaceStatus {
         serde_json::from_str(&self.get("/v1/status").1).expect("a status")
     }
@@ -127,7 +125,6 @@ impl PlaceLab {
         self.dir.path().join(name)
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).expect("a signal");
     }

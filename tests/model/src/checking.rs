@@ -40,7 +40,6 @@ pub enum Action {
     Load(usize),
 }
 
-/// A bounded model.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Faults in one history.

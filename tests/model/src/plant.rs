@@ -82,7 +82,6 @@ pub(crate) fn agent_params(index: usize, boot: u32) -> AgentParams {
     }
 }
 
-/// The VMs of every server.
 pub(crate) fn vms() -> Vec<ControlledVm> {
     let vm = |name, class, core: usize| ControlledVm {
         id: id(VmId::new(name)),

@@ -65,7 +65,6 @@ impl Choice {
         self.threads.unwrap_or_else(all_cores).get()
     }
 
-    /// The same for the report.
     pub(super) fn settings(&self) -> Settings {
         let Self { made_chassis, made_weeks, chassis, replicates, replay_chassis, seed, .. } = *self;
         Settings {

@@ -8,7 +8,6 @@ use ballast_sim::verify::{Measured, Options, Planned, Verdict, replay};
 use super::choice::Choice;
 use crate::common::threads::run_all;
 
-/// A budget of a fleet.
 struct Budget {
     fleet: usize,
     buffer_ppm: u32,

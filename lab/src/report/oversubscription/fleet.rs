@@ -65,7 +65,6 @@ pub struct About {
     pub held_out_mean_share: Option<f64>,
 }
 
-/// The VMs of a population.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TakenVms {
     pub taken: usize,

@@ -91,63 +91,57 @@ fn shape(set: &LoadRows, goals: &mut Vec<Goal>) {
     ));
 }
 
-fn against_stepwise(label: &str, set: &LoadRows, caps_w: &[f64], goals: &mut Vec<Goal>) {
-    let mut push = |goal: &str, check: fn(&ServerResult, &ServerResult) -> Beyond| {
-        let goal = format!("{label}: predictive's {goal}");
-        goals.push(Goal::new(
-            goal,
-            worst(&set.rows, caps_w, |rows, cap_w| {
-                Some(check(at(rows, cap_w, "predictive")?, at(rows, cap_w, "stepwise")?))
-            }),
-        ));
-    };
+/// How predictive's row is judged against another policy's.
+type Check = fn(&ServerResult, &ServerResult) -> Beyond;
 
-    push("P95 as stepwise's, at most 0.01 more", |ours, paper| {
-        versus(
-            ours.figures.user_facing_p95_norm.median,
-            paper.figures.user_facing_p95_norm.median,
-            1.0,
-            ALIKE,
-        )
-    });
-    push("excess at most stepwise's", |ours, paper| {
-        versus(ours.figures.excess, paper.figures.excess, 1.0, 0.0)
-    });
-    push("time above the cap at most 0.2 × stepwise's", |ours, paper| {
-        versus(
-            100.0 * ours.figures.over_fraction.median,
-            100.0 * paper.figures.over_fraction.median,
-            0.2,
-            0.0,
-        )
-    });
-    push("longest stretch above the cap at most 0.6 s, in any seed", |ours, _| {
-        let longest = ours.figures.over_s_max.max;
-        (longest - 0.6, format!("{} s", number(longest, 1)))
-    });
+fn against(
+    other: &str,
+    label: &str,
+    (set, caps_w): (&LoadRows, &[f64]),
+    checks: &[(&str, Check)],
+    goals: &mut Vec<Goal>,
+) {
+    goals.extend(checks.iter().map(|(goal, check)| {
+        let judged = |rows: &[ServerResult], cap_w| {
+            Some(check(at(rows, cap_w, "predictive")?, at(rows, cap_w, other)?))
+        };
+        Goal::new(format!("{label}: predictive's {goal}"), worst(&set.rows, caps_w, judged))
+    }));
+}
+
+fn against_stepwise(label: &str, set: &LoadRows, caps_w: &[f64], goals: &mut Vec<Goal>) {
+    let checks: [(&str, Check); 4] = [
+        ("P95 as stepwise's, at most 0.01 more", |ours, paper| versus(p95(ours), p95(paper), 1.0, ALIKE)),
+        ("excess at most stepwise's", |ours, paper| {
+            versus(ours.figures.excess, paper.figures.excess, 1.0, 0.0)
+        }),
+        ("time above the cap at most 0.2 × stepwise's", |ours, paper| {
+            let percent = |row: &ServerResult| 100.0 * row.figures.over_fraction.median;
+            versus(percent(ours), percent(paper), 0.2, 0.0)
+        }),
+        ("longest stretch above the cap at most 0.6 s, in any seed", |ours, _| {
+            let longest = ours.figures.over_s_max.max;
+            (longest - 0.6, format!("{} s", number(longest, 1)))
+        }),
+    ];
+    against("stepwise", label, (set, caps_w), &checks, goals);
 }
 
 fn against_thunderbolt(set: &LoadRows, goals: &mut Vec<Goal>) {
-    let mut push = |goal: &str, check: fn(&ServerResult, &ServerResult) -> Beyond| {
-        let goal = format!("{}, 250–220 W: predictive's {goal}", set.arrivals.name());
-        goals.push(Goal::new(
-            goal,
-            worst(&set.rows, &PROTECTED_W, |rows, cap_w| {
-                Some(check(at(rows, cap_w, "predictive")?, at(rows, cap_w, "thunderbolt")?))
-            }),
-        ));
-    };
-    push("P95 no worse than thunderbolt's, at most 0.01 more", |ours, theirs| {
-        versus(
-            ours.figures.user_facing_p95_norm.median,
-            theirs.figures.user_facing_p95_norm.median,
-            1.0,
-            ALIKE,
-        )
-    });
-    push("excess at most 0.9 × thunderbolt's", |ours, theirs| {
-        versus(ours.figures.excess, theirs.figures.excess, 0.9, 0.0)
-    });
+    let label = format!("{}, 250–220 W", set.arrivals.name());
+    let checks: [(&str, Check); 2] = [
+        ("P95 no worse than thunderbolt's, at most 0.01 more", |ours, theirs| {
+            versus(p95(ours), p95(theirs), 1.0, ALIKE)
+        }),
+        ("excess at most 0.9 × thunderbolt's", |ours, theirs| {
+            versus(ours.figures.excess, theirs.figures.excess, 0.9, 0.0)
+        }),
+    ];
+    against("thunderbolt", &label, (set, &PROTECTED_W), &checks, goals);
+}
+
+fn p95(row: &ServerResult) -> f64 {
+    row.figures.user_facing_p95_norm.median
 }
 
 fn at<'a>(rows: &'a [ServerResult], cap_w: f64, policy: &str) -> Option<&'a ServerResult> {

@@ -5,7 +5,6 @@ use crate::server::ServerResult;
 
 /// All caps and policies under one load.
 pub struct LoadRows {
-    /// How user-facing requests come.
     pub arrivals: Arrivals,
     /// The share of the batch work that scales with the clock.
     pub batch_share: f64,
