@@ -63,7 +63,10 @@ pub enum TrainError {
         classes: u32,
     },
     /// A row's value is not finite, or its weight is negative or not finite.
-    #[error("row {row}: {what} {value}; allowed: {}", if *what == "weight" { "finite, not negative" } else { "finite" })]
+    #[error(
+        "row {row}: {what} {value}; allowed: finite{}",
+        if *what == "weight" { ", not negative" } else { "" }
+    )]
     Value {
         /// Whether it is a value or a weight.
         what: &'static str,

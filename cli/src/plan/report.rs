@@ -187,7 +187,7 @@ impl Report<'_> {
 pub(super) fn rejected(rejected: Rejected) -> String {
     let Rejected { missing, not_above_zero, implausible_values, duplicates, stuck } = rejected;
     format!(
-        "{missing} missing, {not_above_zero} not above 0 W, {implausible_values} above what a chassis can draw, \
-         {duplicates} duplicates, {stuck} of stuck meters"
+        "{missing} missing, {not_above_zero} not above 0 W, {implausible_values} above what a chassis can \
+         draw, {duplicates} duplicates, {stuck} of stuck meters"
     )
 }

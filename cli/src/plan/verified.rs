@@ -70,16 +70,16 @@ impl Verified {
             (m.longest_event_units * u64::from(self.unit_s), m.highest_above.at_least_zero());
         writeln!(
             out,
-            "  events: {events_user_facing} with user-facing VMs, {events_batch} of batch VMs alone, the longest \
-             {longest_s} s; {readings_above_budget} readings were above the budget, by at most {above}"
+            "  events: {events_user_facing} with user-facing VMs, {events_batch} of batch VMs alone, the \
+             longest {longest_s} s; {readings_above_budget} readings were above the budget, by at most {above}"
         )?;
 
         let Measured { deepest, deepest_moment, over_budget_s, over_budget_s_max, hardware_s, .. } = m;
         writeln!(
             out,
             "  shed: {deepest} at most over a unit (foretold {}), {deepest_moment} in a moment; above the \
-             budget for {over_budget_s:.2} s in all, {over_budget_s_max:.2} s at a stretch; hardware held cores \
-             for {hardware_s:.1} s",
+             budget for {over_budget_s:.2} s in all, {over_budget_s_max:.2} s at a stretch; hardware held \
+             cores for {hardware_s:.1} s",
             verdict.foretold_deepest
         )?;
 
