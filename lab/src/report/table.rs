@@ -6,6 +6,9 @@ use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Style};
 
+/// A column: its head, and what a row has in it.
+pub type Column<'a, R> = (&'a str, &'a dyn Fn(&R) -> String);
+
 /// A table: a head, and rows of as many cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextTable {
@@ -21,12 +24,8 @@ impl TextTable {
         Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new(), words }
     }
 
-    /// A table with a row for each of `rows`: each column has its head, and what the row has in it.
-    pub fn of<R>(
-        words: usize,
-        rows: impl IntoIterator<Item = R>,
-        columns: &[(&str, &dyn Fn(&R) -> String)],
-    ) -> Self {
+    /// A table with a row for each of `rows`.
+    pub fn of<R>(words: usize, rows: impl IntoIterator<Item = R>, columns: &[Column<'_, R>]) -> Self {
         let head: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
         let mut table = Self::new(words, &head);
         for row in rows {
