@@ -3,6 +3,8 @@
 //! What stands between `<!-- generated: NAME -->` and `<!-- end: NAME -->` of a page is made from the code. A test
 //! makes it anew and compares; with `BLESS=1` in its environment it writes the page instead.
 
+mod wire;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -50,6 +52,21 @@ fn the_keys_of_every_file_are_described_as_the_code_reads_them() {
             ("agent.toml", markdown(&AgentConfig::reference())),
             ("chassis.toml", markdown(&ChassisConfig::reference())),
             ("place.toml", markdown(&PlaceConfig::reference())),
+        ],
+    );
+}
+
+#[test]
+fn every_request_is_described_as_the_daemons_answer_it() {
+    let [common, agent] = ballast_agent::http_references();
+    check_generated(
+        "reference/http-api.md",
+        &[
+            ("all daemons", common),
+            ("agent", agent),
+            ("chassis manager", ballast_chassis::http_reference()),
+            ("placement daemon", ballast_place::http_reference()),
+            ("documents", wire::markdown()),
         ],
     );
 }

@@ -8,7 +8,6 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post, put};
 use ballast_agent_core::Input;
 use ballast_types::VmId;
 use ballast_types::wire::{AgentState, AgentStatus, Alert, VmSpec};
@@ -19,7 +18,7 @@ use super::vms::{Vms, VmsError};
 use crate::metrics;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, AccessPolicy, Health, Refused, Right, only};
+use ballast_runtime::http::{self, AccessPolicy, Endpoint, Observable, Refused, Right};
 use ballast_runtime::lock;
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
@@ -40,18 +39,9 @@ pub(super) struct Api {
     pub access: Arc<AccessPolicy>,
 }
 
-impl Api {
-    /// The newest status.
-    fn status(&self) -> Result<AgentStatus, Refused> {
-        let mut status = AgentStatus::clone(&*http::newest(&self.snapshot)?);
-        status.tls = self.tls.as_ref().map(|tls| tls.status());
-        status.alarms.extend(self.faults.alarms());
-        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
-        Ok(status)
-    }
-}
+impl Observable for Api {
+    type Status = AgentStatus;
 
-impl Health for Api {
     fn sick(&self) -> Option<String> {
         self.snapshot.stalled()
     }
@@ -60,20 +50,53 @@ impl Health for Api {
         let booting = status.is_none_or(|status| status.report.state == AgentState::Boot);
         booting.then(|| "no usable reading of the power meter yet".into())
     }
+    fn status(&self) -> Result<AgentStatus, Refused> {
+        let mut status = AgentStatus::clone(&*http::newest(&self.snapshot)?);
+        status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.faults.alarms());
+        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        Ok(status)
+    }
+    fn metrics(&self) -> Result<String, Refused> {
+        Ok(metrics::agent(&self.status()?, &self.access.bounds.refusals, &self.faults))
+    }
+    fn events(&self) -> &Events {
+        &self.events
+    }
+}
+
+/// What an agent answers beside what every daemon does.
+fn endpoints() -> Vec<Endpoint<Api>> {
+    vec![
+        Endpoint::post("/v1/alert", alert)
+            .only(Right::Alert)
+            .takes("[Alert](#alert): a cap and a lease")
+            .answers("[Report](#report)")
+            .fails("409 with a [Refusal](#refusal) that is not obeyed; 503 while stopping"),
+        Endpoint::get("/v1/vms", list_vms).answers("every VM by its id, each a [VmSpec](#vmspec)"),
+        Endpoint::put("/v1/vms/{id}", put_vm)
+            .only(Right::Operate)
+            .takes("[VmSpec](#vmspec)")
+            .answers("204 once the VM is added or changed, its cores are moved, and that is on disk")
+            .fails("400 for what does not fit this server; 500 when it cannot be written down"),
+        Endpoint::delete("/v1/vms/{id}", delete_vm)
+            .only(Right::Operate)
+            .answers("204 once the VM is taken out")
+            .fails("404 for an unknown VM; 500 when it cannot be written down"),
+    ]
+}
+
+/// The tables of the reference: what every daemon answers, and what an agent answers beside that.
+#[must_use]
+pub fn http_references() -> [String; 2] {
+    [http::common_endpoints::<Api>(), endpoints()].map(|them| http::markdown(them.iter().map(|it| &it.line)))
 }
 
 /// Every path that an agent serves.
 pub(super) fn routes(api: Api) -> Router {
     let access = Arc::clone(&api.access);
-    let routes = http::health_routes()
-        .route("/v1/alert", only(Right::Alert, post(alert)))
-        .route("/v1/vms", get(list_vms))
-        .route("/v1/vms/{id}", only(Right::Operate, put(put_vm).delete(delete_vm)))
-        .route("/v1/status", get(status))
-        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
-        .route("/metrics", get(scrape))
-        .with_state(api);
-    http::guarded(routes, access)
+    let routes = http::common_endpoints().into_iter().chain(endpoints()).collect();
+    http::guarded(http::router(routes).with_state(api), access)
 }
 
 fn stopping<T>(_: T) -> Refused {
@@ -88,14 +111,6 @@ async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         Ok(report) => Json(report).into_response(),
         Err(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
     })
-}
-
-async fn status(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(Json(api.status()?).into_response())
-}
-
-async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::agent(&api.status()?, &api.access.bounds.refusals, &api.faults)))
 }
 
 async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {

@@ -34,6 +34,7 @@ use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
 use crate::config::AgentConfig;
+pub use api::http_references;
 pub use exclusive::Exclusive;
 use open::Opened;
 use release::ReleaseArgs;

@@ -10,7 +10,6 @@ use axum::body::Bytes;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post, put};
 use ballast_chassis_core::Weighed;
 use ballast_types::Watts;
 use ballast_types::wire::{BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
@@ -22,7 +21,7 @@ use crate::metrics;
 use ballast_runtime::clock;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, AccessPolicy, Caller, Health, Refused, Right, only};
+use ballast_runtime::http::{self, AccessPolicy, Caller, Endpoint, Observable, Refused, Right};
 use ballast_runtime::lock;
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
@@ -58,17 +57,6 @@ pub(super) struct Api {
     pub tls: Option<Arc<Tls>>,
     /// Who may do what.
     pub access: Arc<AccessPolicy>,
-}
-
-impl Api {
-    /// The newest status.
-    fn status(&self) -> Result<ChassisStatus, Refused> {
-        let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
-        status.tls = self.tls.as_ref().map(|tls| tls.status());
-        status.alarms.extend(self.faults.alarms());
-        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
-        Ok(status)
-    }
 }
 
 impl Api {
@@ -117,7 +105,9 @@ impl Api {
     }
 }
 
-impl Health for Api {
+impl Observable for Api {
+    type Status = ChassisStatus;
+
     fn sick(&self) -> Option<String> {
         self.snapshot.stalled()
     }
@@ -130,27 +120,53 @@ impl Health for Api {
         };
         Some(why.into())
     }
+    fn status(&self) -> Result<ChassisStatus, Refused> {
+        let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
+        status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.alarms.extend(self.faults.alarms());
+        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        Ok(status)
+    }
+    fn metrics(&self) -> Result<String, Refused> {
+        Ok(metrics::chassis(&self.status()?, &self.access.bounds.refusals, &self.faults))
+    }
+    fn events(&self) -> &Events {
+        &self.events
+    }
+}
+
+/// What a chassis manager answers beside what every daemon does.
+fn endpoints() -> Vec<Endpoint<Api>> {
+    vec![
+        Endpoint::get("/v1/budget", show_budget).answers("[BudgetAnswer](#budgetanswer)"),
+        Endpoint::put("/v1/budget", set_budget)
+            .only(Right::Operate)
+            .takes("[BudgetRequest](#budgetrequest): a [lower budget](../operate/budget.md#http)")
+            .answers("[BudgetAnswer](#budgetanswer); 202 while the draw is still above the new limit")
+            .fails("409 with a BudgetAnswer that says what is missing; 500 when it cannot be written down"),
+        Endpoint::delete("/v1/budget", reset_budget)
+            .only(Right::Operate)
+            .answers("[BudgetAnswer](#budgetanswer), once the configured budget is back in force")
+            .fails("409 with a BudgetAnswer while another manager rules; 500 when it cannot be written down"),
+        Endpoint::post("/v1/power", power)
+            .only(Right::ReportPower)
+            .takes("[PowerReading](#powerreading), from [outside](../operate/sensors.md#post-v1power)")
+            .answers("204")
+            .fails("403 for another source; 404 without `[power_input]`; 409 for one that is not newer"),
+    ]
+}
+
+/// The table of [`endpoints`] in the reference.
+#[must_use]
+pub fn http_reference() -> String {
+    http::markdown(endpoints().iter().map(|it| &it.line))
 }
 
 /// Every path that a chassis manager serves.
 pub(super) fn routes(api: Api) -> Router {
     let access = Arc::clone(&api.access);
-    let routes = http::health_routes()
-        .route("/v1/status", get(status))
-        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
-        .route("/v1/budget", only(Right::Operate, put(set_budget).delete(reset_budget)).get(show_budget))
-        .route("/v1/power", only(Right::ReportPower, post(power)))
-        .route("/metrics", get(scrape))
-        .with_state(api);
-    http::guarded(routes, access)
-}
-
-async fn status(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(Json(api.status()?).into_response())
-}
-
-async fn scrape(State(api): State<Api>) -> Result<Response, Refused> {
-    Ok(http::metrics_text(metrics::chassis(&api.status()?, &api.access.bounds.refusals, &api.faults)))
+    let routes = http::common_endpoints().into_iter().chain(endpoints()).collect();
+    http::guarded(http::router(routes).with_state(api), access)
 }
 
 /// Takes a reading of the chassis's draw from outside.

@@ -25,6 +25,7 @@ use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
 use crate::config::ChassisConfig;
+pub use api::http_reference;
 use open::Opened;
 use release::ReleaseArgs;
 

@@ -18,8 +18,9 @@ use super::predictor::{Loaded, Predictor};
 use super::vm_request::{PredictedVm, VmRequest};
 use crate::config::HostFile;
 use crate::kubernetes::Kube;
+use crate::metrics;
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{AccessPolicy, Health, Refused};
+use ballast_runtime::http::{AccessPolicy, Observable, Refused};
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 
@@ -52,7 +53,8 @@ pub(super) struct Api {
 }
 
 impl Api {
-    pub(super) fn status(&self) -> PlaceStatus {
+    /// The daemon as it is now.
+    pub(super) fn look(&self) -> PlaceStatus {
         let Counters { requests, refused, conservative, .. } = &*self.counters;
         let mut alarms = self.predictor.alarms();
         let read_at = clock::since(*lock(&self.read_at));
@@ -173,7 +175,9 @@ impl Api {
     }
 }
 
-impl Health for Api {
+impl Observable for Api {
+    type Status = PlaceStatus;
+
     fn sick(&self) -> Option<String> {
         // Who hears this has been answered.
         None
@@ -182,5 +186,15 @@ impl Health for Api {
         let without = self.require_model && self.predictor.now().is_none();
         let why = without.then(|| "there is no model: every answer is conservative".into());
         why.or_else(|| self.kube.as_ref()?.unready())
+    }
+    fn status(&self) -> Result<PlaceStatus, Refused> {
+        Ok(self.look())
+    }
+    fn metrics(&self) -> Result<String, Refused> {
+        let kube = self.kube.as_ref().map(|kube| &kube.counters);
+        Ok(metrics::place(&self.look(), &self.counters, kube, &self.access.bounds.refusals))
+    }
+    fn events(&self) -> &Events {
+        &self.events
     }
 }

@@ -1,11 +1,9 @@
 //! `/v1/hosts`: which hosts there are, by HTTP or by a file.
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
 use ballast_placement::inventory::{HostSpec, HostView, NamedHost};
 use ballast_placement::{HostState, InventoryError};
 use ballast_types::wire::EventKind;
@@ -17,14 +15,26 @@ use super::fields::{self, Fields};
 use super::host_list::spec;
 use super::store::Record;
 use crate::config::host_size;
-use ballast_runtime::http::{Refused, Right, only};
+use ballast_runtime::http::{Endpoint, Refused, Right};
 
 const STATES: [(&str, HostState); 3] =
     [("open", HostState::Open), ("cordoned", HostState::Cordoned), ("draining", HostState::Draining)];
 
-pub(super) fn routes() -> Router<Api> {
-    let host = get(one).merge(only(Right::Operate, axum::routing::put(put).delete(delete)));
-    Router::new().route("/v1/hosts", get(list)).route("/v1/hosts/{name}", host)
+/// What is asked about hosts.
+pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
+    vec![
+        Endpoint::get("/v1/hosts", list).answers("every host: its free cores and memory, VMs and scores"),
+        Endpoint::get("/v1/hosts/{name}", one).answers("the host").fails("404 for an unknown host"),
+        Endpoint::put("/v1/hosts/{name}", put)
+            .only(Right::Operate)
+            .takes("`chassis`, `cores`, `memory_gb`, `state`; what is absent of a known host stays")
+            .answers("204 once the host is there, and is so")
+            .fails("409 for more than its `state` where a file says the hosts; 503 as above"),
+        Endpoint::delete("/v1/hosts/{name}", delete)
+            .only(Right::Operate)
+            .answers("204 once the host is gone; with `?vms=forget` its VMs too")
+            .fails("404 for an unknown host; 409 for one with VMs, or where a file says the hosts; 503"),
+    ]
 }
 
 /// A host as it is.

@@ -48,6 +48,7 @@ use ballast_runtime::program::Daemon;
 
 use crate::config::PlaceConfig;
 use open::Opened;
+pub use routes::http_reference;
 
 /// The placement daemon of a cluster.
 #[derive(Debug)]

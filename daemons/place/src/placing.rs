@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post};
 use ballast_placement::inventory::{NamedVm, Placed, VmView};
 use ballast_placement::{Inventory, InventoryError, Verdict};
 use ballast_types::VmClass;
@@ -20,7 +18,7 @@ use super::fault::Fault;
 use super::fields::{self, Fields};
 use super::store::Record;
 use super::vm_request::{By, PredictedVm, VmRequest};
-use ballast_runtime::http::{Refused, Right, only};
+use ballast_runtime::http::{Endpoint, Refused, Right};
 
 /// So many hosts are explained unless another number is asked for.
 const TOP: usize = 10;
@@ -29,13 +27,32 @@ const TOP_MAX: f64 = 1000.0;
 /// So many VMs are listed at once, at most.
 const LIST_MAX: usize = 1000;
 
-pub(super) fn routes() -> Router<Api> {
-    let vm = get(one).merge(only(Right::Place, axum::routing::put(put).delete(delete)));
-    Router::new()
-        .route("/v1/score", post(score))
-        .route("/v1/place", only(Right::Place, post(place)))
-        .route("/v1/vms", get(list))
-        .route("/v1/vms/{id}", vm)
+/// What is asked about VMs.
+pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
+    vec![
+        Endpoint::post("/v1/score", score)
+            .takes("a VM, and how many hosts are wanted (`top`)")
+            .answers("the best hosts for the VM, with what every rule says of them")
+            .fails("409 for a VM that is placed already, or that no host can take"),
+        Endpoint::post("/v1/place", place)
+            .only(Right::Place)
+            .takes("a VM, or 1 to 1,000 `vms`")
+            .answers("the VMs with their hosts, once that is on disk; `repeated` if they were there")
+            .fails("409 as for `/v1/score`; 503 when it cannot be written down"),
+        Endpoint::get("/v1/vms", list)
+            .answers("VMs in the order of names, at most 1,000: those of `?host=`, those `?after=` a name")
+            .fails("404 for an unknown host"),
+        Endpoint::get("/v1/vms/{id}", one).answers("the VM and its host").fails("404 for an unknown VM"),
+        Endpoint::put("/v1/vms/{id}", put)
+            .only(Right::Place)
+            .takes("a VM and its `host`, as another program has put it there")
+            .answers("the VM and its host")
+            .fails("404 for an unknown host; 409 for a host without the room; 503 as above"),
+        Endpoint::delete("/v1/vms/{id}", delete)
+            .only(Right::Place)
+            .answers("204 once the VM is taken out")
+            .fails("404 for an unknown VM; 503 as above"),
+    ]
 }
 
 /// The answer to `/v1/score`.

@@ -219,7 +219,7 @@ async fn bad_requests_are_refused_by_name_and_counted() {
         assert_eq!(inventory(&api), before, "{method} {path} {body}");
     }
 
-    assert_eq!(api.status().inventory.refused, refused);
+    assert_eq!(api.look().inventory.refused, refused);
 }
 
 #[tokio::test]

@@ -8,15 +8,14 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post};
 use ballast_predict::{Reply, Request, VmError};
-use ballast_runtime::http::{self, Refused};
+use ballast_runtime::http::{self, Endpoint, Refused};
 use serde::Serialize;
 
 use super::api::Api;
 use super::ask::Question;
 use super::{hosts, placing, predictor};
-use crate::{kubernetes, metrics};
+use crate::kubernetes;
 
 /// So many VMs are answered for before others have their turn on this thread.
 const AT_ONCE: usize = 32;
@@ -25,21 +24,24 @@ const AT_ONCE: usize = 32;
 pub(super) fn routes(api: Api) -> Router {
     let access = Arc::clone(&api.access);
     let extender = api.kube.clone().map(kubernetes::routes);
-    let routes = http::health_routes()
-        .route("/v1/predict", post(predict))
-        .route("/v1/status", get(async |State(api): State<Api>| Json(api.status())))
-        .route("/v1/events", get(async |State(api): State<Api>| http::event_stream(&api.events)))
-        .route("/metrics", get(scrape))
-        .merge(placing::routes())
-        .merge(hosts::routes())
-        .with_state(api)
-        .merge(extender.unwrap_or_default());
+    let routes = http::common_endpoints().into_iter().chain(endpoints()).collect();
+    let routes = http::router(routes).with_state(api).merge(extender.unwrap_or_default());
     http::guarded(routes, access)
 }
 
-async fn scrape(State(api): State<Api>) -> Response {
-    let kube = api.kube.as_ref().map(|kube| &kube.counters);
-    http::metrics_text(metrics::place(&api.status(), &api.counters, kube, &api.access.bounds.refusals))
+/// What it answers beside what every daemon does, but for the scheduler extender.
+fn endpoints() -> Vec<Endpoint<Api>> {
+    let predict = Endpoint::post("/v1/predict", predict)
+        .takes("a VM, or 1 to 1,000 `vms`")
+        .answers("class and P95 bucket of each VM, and how sure they are");
+    [predict].into_iter().chain(placing::endpoints()).chain(hosts::endpoints()).collect()
+}
+
+/// The table of all of them in the reference.
+#[must_use]
+pub fn http_reference() -> String {
+    let (own, extender) = (endpoints(), kubernetes::endpoints());
+    http::markdown(own.iter().map(|it| &it.line).chain(extender.iter().map(|it| &it.line)))
 }
 
 async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
@@ -206,7 +208,7 @@ pub(super) mod tests {
         let vms: Vec<_> = (0..100).map(vm).collect();
         let answer = predict(&api, &json!({ "vms": vms })).await;
         assert_eq!(answer, json!({"model": checksum, "vms": expected}));
-        let status = api.status().predict;
+        let status = api.look().predict;
         assert_eq!((status.requests, status.predictions, status.loads), (101, 200, 1));
         let unsure = |reply: &&Value| reply["class_confident"] != true || reply["p95_confident"] != true;
         assert_eq!(status.conservative, 2 * expected.iter().filter(unsure).count() as u64);
@@ -229,7 +231,7 @@ pub(super) mod tests {
         for body in ["", "{}", r#"{"vms":[]}"#, r#"{"cores":0,"memory_gb":1}"#] {
             assert_eq!(ask(&api, "POST", "/v1/predict", body.into()).await.0, 400, "{body}");
         }
-        let status = api.status();
+        let status = api.look();
         assert_eq!((status.predict.requests, status.predict.refused_requests), (0, 4));
         assert_eq!(ask(&api, "GET", "/v1/predict", String::new()).await.0, 405);
         assert_eq!(ask(&api, "GET", "/readyz", String::new()).await.0, 503);
@@ -247,14 +249,14 @@ pub(super) mod tests {
         long["vm_type"] = json!("z".repeat(128));
         let answer = predict(&api, &json!({"vms": vec![long; 1000]})).await;
         assert_eq!(answer["vms"].as_array().unwrap().len(), 1000);
-        assert_eq!(api.status().predict.conservative, 1000);
+        assert_eq!(api.look().predict.conservative, 1000);
     }
 
     #[test]
     fn a_file_that_nobody_looks_at_is_an_alarm() {
         let (_dir, api) = api(None);
         *lock(&api.read_at) = ballast_types::Instant::ZERO;
-        let told = api.status().alarms.iter().any(|alarm| alarm.contains("has not been read_at at"));
+        let told = api.look().alarms.iter().any(|alarm| alarm.contains("has not been read_at at"));
         assert_eq!(told, ballast_runtime::now() > ballast_types::Instant::ZERO + LOOKED_WITHIN);
     }
 }

@@ -1,7 +1,8 @@
-//! What the daemons serve alike. `listen`: connections; `bounds`: how many and how much;
-//! `origin`: pages in browsers; `roles`: who may do what.
+//! What the daemons serve alike. `endpoint`: requests, each with its line in the reference; `listen`:
+//! connections; `bounds`: how many and how much; `origin`: pages in browsers; `roles`: who may do what.
 
 mod bounds;
+mod endpoint;
 mod listen;
 mod origin;
 mod roles;
@@ -11,12 +12,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
 use ballast_types::wire::{ErrorBody, Event};
 use serde::de::DeserializeOwned;
 use tokio_stream::wrappers::BroadcastStream;
@@ -26,8 +26,9 @@ use crate::control::Snapshot;
 use crate::events::Events;
 
 pub use bounds::Refusals;
+pub use endpoint::{Endpoint, EndpointLine, Observable, common_endpoints, markdown, router};
 pub use listen::{Listener, bind, serve};
-pub use roles::{AccessPolicy, Caller, Right, only};
+pub use roles::{AccessPolicy, Caller, Right};
 
 /// An error answer: status, and what is wrong.
 pub struct Refused(pub StatusCode, pub String);
@@ -56,32 +57,10 @@ pub fn newest<T>(snapshot: &Snapshot<T>) -> Result<Arc<T>, Refused> {
     snapshot.get().ok_or_else(starting)
 }
 
-/// Whether a daemon is alive, and whether it does its work.
-pub trait Health: Clone + Send + Sync + 'static {
-    /// Why the control thread must be taken for dead, if it must.
-    fn sick(&self) -> Option<String>;
-    /// Why it does not do its work yet, if it does not.
-    fn unready(&self) -> Option<String>;
-}
-
-/// `/healthz` and `/readyz`: 200 `ok`, or 503 with the reason.
-pub fn health_routes<S: Health>() -> Router<S> {
-    fn answer(problem: Option<String>) -> Response {
-        match problem {
-            None => "ok\n".into_response(),
-            Some(why) => Refused(StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
-        }
-    }
-    Router::new().route("/healthz", get(async |State(state): State<S>| answer(state.sick()))).route(
-        "/readyz",
-        get(async |State(state): State<S>| answer(state.sick().or_else(|| state.unready()))),
-    )
-}
-
 /// `/v1/events`: the newest events first, then live ones, as server-sent events.
 ///
 /// A reader that falls a thousand events behind loses the oldest.
-pub fn event_stream(events: &Events) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+fn event_stream(events: &Events) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
     let (kept, live) = events.subscribe();
     let line =
         |event: Event| Ok(sse::Event::default().json_data(&event).unwrap_or_else(|_| sse::Event::default()));
@@ -90,8 +69,7 @@ pub fn event_stream(events: &Events) -> Sse<impl Stream<Item = Result<sse::Event
 }
 
 /// Prometheus's text.
-#[must_use]
-pub fn metrics_text(text: String) -> Response {
+fn metrics_text(text: String) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -39,7 +39,7 @@ use follow::{Api, follow};
 use hints::RefusedHint;
 use mirror::{Change, Holds, Mirror, ObservedPod, Read, Reading};
 use object::{Node, Pod};
-pub(crate) use questions::routes;
+pub(crate) use questions::{endpoints, routes};
 use shadow::{Outcome, Shadow};
 
 /// So many refused labels are told each by itself; of more only the count is.

@@ -7,21 +7,30 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse as _, Json, Response};
-use axum::routing::post;
 
 use super::demand::{Amount, allocatable};
 use super::extender::{Args, Failure, NEUTRAL, Nodes, scores};
 use super::mirror::{Read, Verdict};
 use super::object::Node;
 use super::{Kube, add};
-use ballast_runtime::http::Refused;
+use ballast_runtime::http::{Endpoint, Refused, router};
 use ballast_runtime::{clock, lock};
 
-/// `/filter` and `/prioritize`. Neither changes anything.
+/// What a scheduler asks. Neither changes anything.
+pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Kube>>> {
+    vec![
+        Endpoint::post("/filter", filter)
+            .takes("Kubernetes' `ExtenderArgs`; only with `[kubernetes]`, as the next one")
+            .answers("`ExtenderFilterResult`: the nodes that can have the pod"),
+        Endpoint::post("/prioritize", prioritize)
+            .takes("`ExtenderArgs`")
+            .answers("`HostPriorityList`: a score from 0 to 10 for each node"),
+    ]
+}
+
+/// The paths of [`endpoints`].
 pub(crate) fn routes(kube: Arc<Kube>) -> Router {
-    Router::new()
-        .route("/filter", post(filter))
-        .route("/prioritize", post(prioritize))
+    router(endpoints())
         // The access has seen to it that none is too long.
         .layer(DefaultBodyLimit::disable())
         .with_state(kube)

@@ -48,6 +48,17 @@ pub enum Right {
     ReportPower,
 }
 
+impl Right {
+    /// Who has it, as the reference names them.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Alert => "the manager of its chassis",
+            Self::Operate | Self::Place => "operator",
+            Self::ReportPower => "power source",
+        }
+    }
+}
+
 /// What this daemon asks of its callers.
 pub struct AccessPolicy {
     /// The chassis that may alert; a chassis manager takes alerts from nobody.
@@ -228,7 +239,7 @@ impl Caller {
 }
 
 /// Lets only callers with `right` reach these methods of a route.
-pub fn only<S>(right: Right, methods: MethodRouter<S>) -> MethodRouter<S, Infallible>
+pub(super) fn only<S>(right: Right, methods: MethodRouter<S>) -> MethodRouter<S, Infallible>
 where
     S: Clone + Send + Sync + 'static,
 {

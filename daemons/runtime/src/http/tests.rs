@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::tls::authority::{Authority, Pair};
 use axum::http::{HeaderMap, HeaderValue};
-use axum::routing::post;
+use axum::routing::{get, post};
 use ballast_types::{ChassisId, Role};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,6 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::roles::only;
 use super::*;
 use crate::config::Listen;
 use crate::tls::{self, Peer, Tls, TlsConfig};
