@@ -13,6 +13,7 @@ use ballast_agent::config::{AgentConfig, ConfigFile as _};
 use ballast_chassis::config::ChassisConfig;
 use ballast_place::config::PlaceConfig;
 use ballast_runtime::config::reference::markdown;
+use ballast_runtime::metrics::{MetricLine, process_reference, references};
 
 /// Compares the parts of a page of `docs/` with what the code says now, or writes them.
 fn check_generated(page: &str, parts: &[(&str, String)]) {
@@ -69,6 +70,113 @@ fn every_request_is_described_as_the_daemons_answer_it() {
             ("documents", wire::markdown()),
         ],
     );
+}
+
+/// The metrics, by the part of the page that has them.
+fn metrics() -> [(&'static str, Vec<MetricLine>); 7] {
+    let [common, sensing] = references();
+    let [place, kubernetes] = ballast_place::metrics_references();
+    [
+        ("chassis manager", ballast_chassis::metrics_reference()),
+        ("agent", ballast_agent::metrics_reference()),
+        ("agent and chassis manager", sensing),
+        ("all daemons", common),
+        ("process", process_reference()),
+        ("placement daemon", place),
+        ("scheduler extender", kubernetes),
+    ]
+}
+
+#[test]
+fn every_metric_is_described_as_the_daemons_tell_it() {
+    let parts = metrics().map(|(name, lines)| (name, ballast_runtime::metrics::markdown(&lines)));
+    check_generated("reference/metrics.md", &parts);
+}
+
+/// Rules, pages and dashboards that quote a metric would be silent without it.
+#[test]
+fn every_metric_that_the_book_quotes_is_told() {
+    let names: Vec<_> = metrics().into_iter().flat_map(|(_, lines)| lines).map(|line| line.name).collect();
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let (mut quoted, mut unknown) = (0, vec![]);
+
+    for folder in ["concepts", "operate", "place-and-plan", "start"] {
+        for page in fs::read_dir(docs.join(folder)).unwrap().map(|page| page.unwrap().path()) {
+            let Ok(text) = fs::read_to_string(&page) else { continue };
+            for word in text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')) {
+                let daemon = ["agent", "chassis", "place"].into_iter();
+                let mut daemon = daemon.filter(|it| word.starts_with(&format!("ballast_{it}_")));
+                let Some(daemon) = daemon.next() else { continue };
+                quoted += 1;
+                let part = ["_bucket", "_count", "_sum"].into_iter().find_map(|end| word.strip_suffix(end));
+                let open = |word: &str| word.replacen(daemon, "DAEMON", 1);
+                let is_told = |word: &str| match word.ends_with('_') {
+                    true => names.iter().any(|name| name.starts_with(word)),
+                    false => names.iter().any(|name| *name == word || *name == open(word)),
+                };
+                if !is_told(word) && !part.is_some_and(is_told) {
+                    unknown.push(format!("{}: {word}", page.display()));
+                }
+            }
+        }
+    }
+
+    assert!(quoted > 40, "{quoted} found");
+    assert!(unknown.is_empty(), "{}", unknown.join("\n"));
+}
+
+/// What `promtool check metrics` asks for, and what makes labels the same at every scrape.
+#[test]
+fn every_metric_is_named_as_prometheus_asks() {
+    let lines: Vec<_> = metrics().into_iter().flat_map(|(_, lines)| lines).collect();
+    assert!(lines.len() > 100, "{} metrics", lines.len());
+    // The name as it would stand among those of every daemon.
+    let open = |name: &str| {
+        ["_agent_", "_chassis_", "_place_"]
+            .iter()
+            .fold(name.to_owned(), |name, it| name.replacen(it, "_DAEMON_", 1))
+    };
+    let mut wrong = vec![];
+
+    for MetricLine { name, kind, unit, labels, help } in &lines {
+        let words: Vec<_> = name.split('_').collect();
+        let plain = |text: &str| {
+            !text.is_empty() && text.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
+        };
+        let has = |any: &[&str]| words.iter().any(|word| any.contains(word));
+        let last = words.last().copied().unwrap_or_default();
+        let is_ours = matches!(words[..], ["ballast", "agent" | "chassis" | "place" | "DAEMON", _, ..]);
+        let in_unit = *unit == "–" || name.trim_end_matches("_total").ends_with(unit);
+        let count = lines.iter().filter(|line| line.name == *name || line.name == open(name)).count();
+        for (is_kept, rule) in [
+            (is_ours || words[0] == "process", "begins with its daemon's name"),
+            (words.iter().all(|word| *word == "DAEMON" || plain(word)), "is words of a-z and 0-9"),
+            ((*kind == "counter") == (last == "total"), "ends with _total as a counter, and only then"),
+            (!["count", "sum", "bucket", "created"].contains(&last), "ends as no part of a histogram does"),
+            (!has(&["gauge", "counter", "histogram", "summary"]), "does not say its type"),
+            (
+                !has(&["ms", "millis", "minutes", "hours", "kb", "mb", "gb", "khz", "mhz", "kw", "percent"]),
+                "has a base unit",
+            ),
+            (in_unit, "ends with its unit"),
+            (
+                !help.is_empty() && !help.ends_with('.') && !help.contains('\n'),
+                "has a help without a full stop",
+            ),
+            (labels.is_sorted(), "has its labels in order"),
+            (
+                labels.iter().all(|it| !["le", "quantile", "job", "instance"].contains(it)),
+                "has labels of its own",
+            ),
+            (count == 1, "is there once"),
+        ] {
+            if !is_kept {
+                wrong.push(format!("{name}: {rule}"));
+            }
+        }
+    }
+
+    assert!(wrong.is_empty(), "every metric…\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn what_vms_use_is_recorded_and_survives_restarts() {
     lab.wait("seconds are measured again", |lab| measured_s(lab) >= 30);
     lab.wait("the records are in the metrics", |lab| {
         let (_, text) = lab.get(SERVER, "/metrics");
-        text.contains("ballast_agent_records_written_total") && text.contains("_records_bytes")
+        text.contains("ballast_agent_usage_records_written_total") && text.contains("_records_bytes")
     });
 
     lab.end(SERVER);
@@ -163,7 +163,7 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     let shown = vm(&lab, batch).expect("the VM");
     assert_eq!((shown.class, shown.origin.as_deref()), (VmClass::UserFacing, Some("config")));
     let (_, metrics) = lab.get(SERVER, "/metrics");
-    let line = format!("vm_advised_class{{vm=\"{batch}\",class=\"non-user-facing\"}} 1");
+    let line = format!("vm_advised_class{{class=\"non-user-facing\",vm=\"{batch}\"}} 1");
     assert!(metrics.contains(&line), "{metrics}");
     let told = lab.agent(SERVER).expect("a status").vms;
     let told = told.iter().filter(|vm| ![web, batch].contains(&vm.vm.as_str()));

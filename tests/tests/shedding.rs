@@ -59,8 +59,8 @@ fn a_vm_that_prefers_it_dies_and_leaves_the_set_and_everybody_else_stays() {
 
     for line in [
         "ballast_agent_vm_kills_total 1",
-        "ballast_agent_vm_killed{vm=\"web0\",class=\"user-facing\"} 0",
-        "ballast_agent_vm_lost_core_seconds{vm=\"batch0\",class=\"non-user-facing\"} ",
+        "ballast_agent_vm_killed{class=\"user-facing\",vm=\"web0\"} 0",
+        "ballast_agent_vm_lost_core_seconds_total{class=\"non-user-facing\",vm=\"batch0\"} ",
     ] {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }

@@ -15,11 +15,12 @@ use tokio::sync::oneshot;
 
 use super::message::Message;
 use super::vms::{Vms, VmsError};
-use crate::metrics;
+use crate::metrics::{Counts, PREFIX, Shown};
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, AccessPolicy, Endpoint, Observable, Refused, Right};
 use ballast_runtime::lock;
+use ballast_runtime::metrics::{self, Common, Scrape, Sensing};
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
 
@@ -30,6 +31,8 @@ pub(super) struct Api {
     pub messages: Sender<Message>,
     pub snapshot: Arc<Snapshot<AgentStatus>>,
     pub events: Events,
+    /// What the control thread counts.
+    pub(super) counts: Counts,
     pub vms: Arc<Mutex<Vms>>,
     /// What the disk does not take.
     pub faults: DiskFaults,
@@ -58,7 +61,14 @@ impl Observable for Api {
         Ok(status)
     }
     fn metrics(&self) -> Result<String, Refused> {
-        Ok(metrics::agent(&self.status()?, &self.access.bounds.refusals, &self.faults))
+        let status = &self.status()?;
+        let (tls, alarms) = (status.tls.as_ref(), status.alarms.as_slice());
+        let common = Common { refusals: &self.access.bounds.refusals, events: &self.events, tls, alarms };
+        let sensing = Sensing { sensors: &status.sensors, faults: &self.faults };
+        let mut scrape = Scrape::new(PREFIX, &common);
+        scrape.add(PREFIX, &metrics::sensing(), &sensing);
+        scrape.add(PREFIX, &crate::metrics::metrics(), &Shown { status, counts: &self.counts });
+        Ok(scrape.text())
     }
     fn events(&self) -> &Events {
         &self.events
@@ -202,6 +212,7 @@ mod tests {
             messages,
             snapshot: Arc::default(),
             events: Events::default(),
+            counts: Counts::default(),
             vms: Arc::new(Mutex::new(vms)),
             faults: DiskFaults::default(),
             tls: None,

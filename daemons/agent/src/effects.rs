@@ -1,10 +1,11 @@
 //! Does what the agent's controller wants.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use anyhow::bail;
 use ballast_agent_core::{ActuatorError, Agent, Input, Memory, Output};
-use ballast_types::wire::{AgentState, AgentStatus, Refusal, Report};
+use ballast_types::wire::{AgentState, AgentStatus, EventKind, Refusal, Report};
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Watts};
 use tokio::sync::oneshot;
 
@@ -16,6 +17,8 @@ use super::refused::refused;
 use super::sampler::Sensors;
 use super::vms::Notes;
 use super::{dry, limit, quota};
+use crate::metrics::Counts;
+use ballast_runtime::clock;
 use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
 use ballast_runtime::state::StateWriter;
@@ -29,6 +32,9 @@ pub(super) struct AgentEffects {
     pub(super) sensors: Sensors,
     pub(super) writer: StateWriter<Memory>,
     pub(super) events: Events,
+    pub(super) counts: Counts,
+    /// Whether the meter was read since the last status.
+    pub(super) is_read: Cell<bool>,
     /// What the status says of VMs.
     pub(super) notes: Notes,
     /// Nothing is written: what would be done is said.
@@ -91,14 +97,20 @@ impl Effects<Agent> for AgentEffects {
         match message {
             Message::Alert(alert, waiting) => {
                 self.waiting = Some(waiting);
+                self.counts.alerted(clock::now(), &alert);
                 Some(Input::Alert(alert))
             }
-            Message::Input(input) => Some(input),
+            Message::Input(input) => {
+                if matches!(input, Input::Power(_)) {
+                    self.is_read.set(true);
+                }
+                Some(input)
+            }
             Message::Stop => None,
         }
     }
 
-    fn perform(&mut self, _: Instant, output: Output, answers: &mut VecDeque<Input>) {
+    fn perform(&mut self, now: Instant, output: Output, answers: &mut VecDeque<Input>) {
         let mut applied = |id: ActionId, result| answers.push_back(Input::Applied { id, result });
         if let Some(id) = output.action().filter(|_| self.dry) {
             dry::tell(&output);
@@ -126,12 +138,20 @@ impl Effects<Agent> for AgentEffects {
             Output::Report(report) => self.answer(Ok(report)),
             Output::Refuse(refusal) => self.answer(Err(refusal)),
             Output::Remember(memory) => self.writer.keep(memory),
-            Output::Event(event) => self.events.push(event),
+            Output::Event(event) => {
+                if let EventKind::FloorReached { epoch, seq, .. } = event.kind {
+                    self.counts.lowest(now, epoch, seq);
+                }
+                self.events.push(event);
+            }
         }
     }
 
     fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
         let mut status = machine.status(now);
+        if self.is_read.take() {
+            self.counts.draw.observe(now, status.report.power_w, status.report.cap_w);
+        }
         {
             let cores = self.cores.lock();
             status.cores = Some(cores.status());

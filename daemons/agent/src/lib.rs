@@ -36,6 +36,7 @@ use clap::Subcommand;
 use crate::config::AgentConfig;
 pub use api::http_references;
 pub use exclusive::Exclusive;
+pub use metrics::metrics_reference;
 use open::Opened;
 use release::ReleaseArgs;
 

@@ -1,154 +1,259 @@
 //! The metrics of an agent.
 
-use ballast_runtime::http::Refusals;
-use ballast_runtime::metrics::{Labelled, Scrape, sensors, watts};
-use ballast_runtime::state::DiskFaults;
-use ballast_types::VmClass;
-use ballast_types::wire::{AgentState, AgentStatus, Report, VmStatus};
-use prometheus_client::registry::{Registry, Unit};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
-/// The metrics of an agent.
-pub(crate) fn agent(status: &AgentStatus, refusals: &Refusals, faults: &DiskFaults) -> String {
-    use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
-    let mut scrape = Scrape(Registry::with_prefix("ballast_agent"));
-    scrape.listener(refusals, status.tls.as_ref());
-    scrape.disk(faults);
-    let Report { power_w, cap_w, sheddable_w, restorable_w, low_cores, .. } = status.report;
-    scrape.gauge("power", "The server's draw", watts(), power_w.map(|w| w.as_f64()));
+use ballast_runtime::lock;
+use ballast_runtime::metrics::{DrawCounts, Metric, MetricLine, Samples, each, flag, lines, one};
+use ballast_runtime::metrics::{spread, states, watts};
+use ballast_types::wire::{AgentState, AgentStatus, Alert, Level, VmStatus};
+use ballast_types::{Epoch, Instant, KiloHertz, Seq, VmClass};
+use prometheus_client::metrics::histogram::Histogram;
 
-    if let Some(recovery) = &status.recovery {
-        let trusted = f64::from(u8::from(recovery.doubt.is_none()));
-        scrape.gauge("model_trusted", "Whether the model chooses the p-states", None, trusted);
-        let error = recovery.error_w.as_f64();
-        scrape.gauge("model_error", "What RAPL lately missed the meter by", watts(), error);
-        let margin = recovery.margin_w.as_f64();
-        scrape.gauge("model_margin", "How far under the cap the draw is kept", watts(), margin);
-    }
+pub(crate) const PREFIX: &str = "ballast_agent";
 
-    let dry = f64::from(u8::from(status.dry_run.is_some()));
-    scrape.gauge("dry_run", "1 while nothing is written on this server", None, dry);
-    scrape.gauge("cap", "The cap in force; absent when uncapped", watts(), cap_w.map(|w| w.as_f64()));
+/// From 1 ms to 4 s, each twice the one before; the paper's goal is seconds, an alert's is 50 ms.
+const FLOOR_TIMES_S: [f64; 13] =
+    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096];
+/// Alerts whose lowest frequency may still come.
+const ALERTS_KEPT: usize = 32;
 
-    let help = "What the low-priority cores can still shed";
-    scrape.gauge("sheddable", help, watts(), sheddable_w.as_f64());
-    let help = "What would come back if every restriction were lifted";
-    scrape.gauge("restorable", help, watts(), restorable_w.as_f64());
-    scrape.gauge("low_priority_cores", "Cores that may be throttled", None, f64::from(low_cores));
-    let help = "The lowest p-state in force; absent when no core is capped";
-    let lowest = status.report.min_khz.map(|khz| f64::from(khz.get()) * 1000.0);
-    scrape.gauge("lowest_frequency", help, Some(Unit::Other("hertz".into())), lowest);
-    let limit = f64::from(u8::from(status.report.server_limit));
-    scrape.gauge("server_limit", "1 while the server's own limit is on", None, limit);
-    let states = [Boot, Uncapped, Throttled, Recovering, Shedding, Blind];
-    scrape.state("What the agent is doing", &states, status.report.state);
-    scrape.counter("refused_alerts", "Alerts refused", status.refused_alerts);
-    scrape.counter("power_faults", "Power readings missing or implausible", status.power_faults);
-    let help = "Actions given up after the last retry";
-    scrape.counter("actuator_failures", help, status.report.actuator_failures);
-    scrape.counter("vm_kills", "VMs killed since start", status.vm_kills);
-    sensors(&mut scrape, &status.sensors);
-
-    cores(&mut scrape, status);
-    impact(&mut scrape, &status.vms);
-    records(&mut scrape, status);
-    classes_and_quotas(&mut scrape, status);
-
-    scrape.text()
+/// What the control thread counts as it goes.
+#[derive(Clone)]
+pub(crate) struct Counts {
+    pub(crate) draw: DrawCounts,
+    floor: Histogram,
+    /// The newest alerts that cap, and when each came.
+    alerts: Arc<Mutex<VecDeque<(Epoch, Seq, Instant)>>>,
 }
 
-/// Name and help of every figure of a VM, in the order of [`figures`].
-const FIGURES: [(&str, &str); 8] = [
-    ("vm_throttled_core_seconds", "Core-seconds that the VM's cores were capped"),
-    ("vm_lost_core_seconds", "Core-seconds lost by that: 1 - f/f_max, summed over time"),
-    ("vm_floor_core_seconds", "Core-seconds at the floor"),
-    ("vm_limited_core_seconds", "Core-seconds under the server's own limit"),
-    ("vm_throttled_periods", "Times that the VM went from free to capped"),
-    ("vm_longest_throttled_seconds", "The longest of those times"),
-    ("vm_lowest_frequency_seen_hertz", "The lowest cap so far; absent when there was none"),
-    ("vm_killed", "1 while a killed VM is still in the set"),
-];
+impl Default for Counts {
+    fn default() -> Self {
+        let floor = Histogram::new(FLOOR_TIMES_S);
+        Self { draw: DrawCounts::default(), floor, alerts: Arc::default() }
+    }
+}
 
-fn figures(vm: &VmStatus) -> [Option<f64>; FIGURES.len()] {
-    let impact = &vm.impact;
-    let seconds = |ms: u64| Some(ms as f64 / 1000.0);
+impl Counts {
+    /// An alert has come.
+    pub(crate) fn alerted(&self, now: Instant, alert: &Alert) {
+        if alert.level == Level::Watch {
+            return;
+        }
+        let mut alerts = lock(&self.alerts);
+        alerts.truncate(ALERTS_KEPT - 1);
+        alerts.push_front((alert.epoch, alert.seq, now));
+    }
+
+    /// The last core was written down, for this alert.
+    pub(crate) fn lowest(&self, now: Instant, epoch: Epoch, seq: Seq) {
+        let alerts = lock(&self.alerts);
+        let alert = alerts.iter().find(|alert| (alert.0, alert.1) == (epoch, seq));
+        alert.iter().for_each(|alert| self.floor.observe(now.since(alert.2).as_secs_f64()));
+    }
+}
+
+/// What an agent shows.
+pub(crate) struct Shown<'a> {
+    pub(crate) status: &'a AgentStatus,
+    pub(crate) counts: &'a Counts,
+}
+
+/// What the reference says of an agent's metrics.
+#[must_use]
+pub fn metrics_reference() -> Vec<MetricLine> {
+    lines(PREFIX, &metrics())
+}
+
+/// Every metric of an agent alone.
+pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
+    let of_server = power().into_iter().chain(control()).chain(model()).chain(cores());
+    of_server.chain(records()).chain(impact()).chain(vms()).collect()
+}
+
+fn hertz(khz: Option<KiloHertz>) -> Option<f64> {
+    khz.map(|khz| f64::from(khz.get()) * 1000.0)
+}
+
+fn power<'a>() -> [Metric<Shown<'a>>; 7] {
     [
-        seconds(impact.throttled_core_ms),
-        seconds(impact.lost_core_ms),
-        seconds(impact.floor_core_ms),
-        seconds(impact.limited_core_ms),
-        Some(impact.throttled_periods as f64),
-        seconds(impact.longest_throttled_ms),
-        impact.lowest_khz.map(|khz| f64::from(khz.get()) * 1000.0),
-        Some(f64::from(u8::from(vm.killed))),
+        one("power_watts", "The server's draw; absent without a usable reading", |it| {
+            watts(it.status.report.power_w)
+        }),
+        one("cap_watts", "The cap in force; absent while there is none", |it| watts(it.status.report.cap_w)),
+        one("fallback_watts", "What the server may draw when nobody tells it anything", |it| {
+            watts(it.status.fallback_w)
+        }),
+        one("sheddable_watts", "What the low-priority cores can still shed", |it| {
+            watts(Some(it.status.report.sheddable_w))
+        }),
+        one("restorable_watts", "What would come back if every restriction were lifted", |it| {
+            watts(Some(it.status.report.restorable_w))
+        }),
+        one("energy_joules_total", "What the server has drawn while its draw was known", |it| {
+            Some(it.counts.draw.energy_j())
+        }),
+        one("over_cap_seconds_total", "Time that the draw was above the cap in force", |it| {
+            Some(it.counts.draw.over_s())
+        }),
     ]
 }
 
-fn class_name(class: VmClass) -> &'static str {
-    match class {
-        VmClass::UserFacing => "user-facing",
-        VmClass::NonUserFacing => "non-user-facing",
-    }
+fn control<'a>() -> [Metric<Shown<'a>>; 12] {
+    use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
+    [
+        each("info", &["chassis", "policy", "server"], "1, with what the agent is configured to", |it| {
+            let AgentStatus { chassis_id, policy, report, .. } = it.status;
+            vec![(vec![chassis_id.to_string(), policy.clone(), report.server.to_string()], 1.0)]
+        }),
+        each("state", &["state"], "1 for the present state", |it| {
+            let all = [Boot, Uncapped, Throttled, Recovering, Shedding, Blind];
+            states(&all, it.status.report.state)
+        }),
+        one("dry_run", "1 while nothing is written on this server", |it| flag(it.status.dry_run.is_some())),
+        one("lease_seconds", "How long the lease still runs; absent without one", |it| {
+            Some(it.status.lease_ms? as f64 / 1000.0)
+        }),
+        one("server_limit", "1 while the server's own limit is on", |it| flag(it.status.report.server_limit)),
+        one("low_priority_cores", "Cores that may be slowed", |it| Some(it.status.report.low_cores.into())),
+        one("lowest_frequency_hertz", "The lowest cap on a core; absent while none is capped", |it| {
+            hertz(it.status.report.min_khz)
+        }),
+        spread(
+            "alert_to_lowest_frequency_seconds",
+            "From an alert's arrival until the last low-priority core was at its lowest frequency for it",
+            |it| Some(&it.counts.floor),
+        ),
+        one("refused_alerts_total", "Alerts refused", |it| Some(it.status.refused_alerts as f64)),
+        one("power_faults_total", "Power readings missing or implausible", |it| {
+            Some(it.status.power_faults as f64)
+        }),
+        one("actuator_failures_total", "Actions given up after the last retry", |it| {
+            Some(it.status.report.actuator_failures as f64)
+        }),
+        one("vm_kills_total", "VMs killed since start", |it| Some(it.status.vm_kills as f64)),
+    ]
 }
 
-/// How long and how hard VMs are capped. Only of the present set, so that labels do not pile up.
-fn impact(scrape: &mut Scrape, vms: &[VmStatus]) {
-    let families = [(); FIGURES.len()].map(|()| Labelled::default());
-    for vm in vms {
-        let label = vec![("vm", vm.vm.to_string()), ("class", class_name(vm.class).to_owned())];
-        for (family, value) in families.iter().zip(figures(vm)) {
-            if let Some(value) = value {
-                family.get_or_create(&label).set(value);
-            }
-        }
-    }
-    for ((name, help), family) in FIGURES.into_iter().zip(families) {
-        scrape.0.register(name, help, family);
-    }
+/// What only `predictive` has.
+fn model<'a>() -> [Metric<Shown<'a>>; 3] {
+    [
+        one("model_trusted", "1 while the model chooses the frequencies; only with `predictive`", |it| {
+            flag(it.status.recovery.as_ref()?.doubt.is_none())
+        }),
+        one("model_error_watts", "By how much RAPL lately missed the meter; only with `predictive`", |it| {
+            watts(Some(it.status.recovery.as_ref()?.error_w))
+        }),
+        one("model_margin_watts", "How far under the cap the draw is kept; only with `predictive`", |it| {
+            watts(Some(it.status.recovery.as_ref()?.margin_w))
+        }),
+    ]
 }
 
 /// What others do with the cores.
-fn cores(scrape: &mut Scrape, status: &AgentStatus) {
-    if let Some(cores) = &status.cores {
-        let help = "Physical cores that are offline";
-        scrape.gauge("cores_offline", help, None, f64::from(cores.offline));
-        let help = "Cores that somebody else has raised above their cap";
-        scrape.gauge("cores_raised", help, None, f64::from(cores.raised));
-        let help = "Cores that somebody stronger limits below their cap";
-        scrape.gauge("cores_limited", help, None, f64::from(cores.limited));
-        let help = "Caps that somebody else has raised";
-        scrape.counter("foreign_writes", help, cores.foreign_writes);
-    }
+fn cores<'a>() -> [Metric<Shown<'a>>; 4] {
+    [
+        one("cores_offline", "Physical cores that are offline", |it| {
+            Some(it.status.cores.as_ref()?.offline.into())
+        }),
+        one("cores_raised", "Cores that somebody else has raised above their cap", |it| {
+            Some(it.status.cores.as_ref()?.raised.into())
+        }),
+        one("cores_limited", "Cores that somebody stronger limits below their cap", |it| {
+            Some(it.status.cores.as_ref()?.limited.into())
+        }),
+        one("foreign_writes_total", "Caps that somebody else has raised", |it| {
+            Some(it.status.cores.as_ref()?.foreign_writes as f64)
+        }),
+    ]
 }
 
 /// What became of the records of the VMs' use.
-fn records(scrape: &mut Scrape, status: &AgentStatus) {
-    if let Some(records) = &status.records {
-        let help = "Seconds of VMs measured";
-        scrape.counter("records_measured_seconds", help, records.measured_s);
-        scrape.counter("records_written", "Usage records written", records.written);
-        let help = "Usage records lost: not written, or found damaged";
-        scrape.counter("records_dropped", help, records.dropped);
-        let help = "What all usage records take on disk";
-        scrape.gauge("records", help, Some(Unit::Bytes), records.bytes as f64);
-    }
+fn records<'a>() -> [Metric<Shown<'a>>; 4] {
+    [
+        one("usage_records_measured_seconds_total", "Seconds of VMs measured", |it| {
+            Some(it.status.records?.measured_s as f64)
+        }),
+        one("usage_records_written_total", "Usage records written", |it| {
+            Some(it.status.records?.written as f64)
+        }),
+        one("usage_records_dropped_total", "Usage records lost: not written, or found damaged", |it| {
+            Some(it.status.records?.dropped as f64)
+        }),
+        one("usage_records_bytes", "What all usage records take on disk", |it| {
+            Some(it.status.records?.bytes as f64)
+        }),
+    ]
 }
 
-/// What the VMs' own use says of their class, and their bandwidth limits.
-fn classes_and_quotas(scrape: &mut Scrape, status: &AgentStatus) {
-    let advised = Labelled::default();
+const CLASS_AND_VM: &[&str] = &["class", "vm"];
 
-    for (vm, class) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.advised_class?))) {
-        let label = vec![("vm", vm.to_string()), ("class", class_name(class).to_owned())];
-        advised.get_or_create(&label).set(1.0);
-    }
+/// How long and how hard VMs are capped. Only of the present set, so that labels do not pile up.
+fn impact<'a>() -> [Metric<Shown<'a>>; 7] {
+    [
+        each(
+            "vm_throttled_core_seconds_total",
+            CLASS_AND_VM,
+            "Core-seconds that the VM's cores were capped",
+            |it| of_vms(it, |vm| Some(vm.impact.throttled_core_ms as f64 / 1000.0)),
+        ),
+        each(
+            "vm_lost_core_seconds_total",
+            CLASS_AND_VM,
+            "Core-seconds lost by that: 1 - f/f_max, summed over time",
+            |it| of_vms(it, |vm| Some(vm.impact.lost_core_ms as f64 / 1000.0)),
+        ),
+        each("vm_floor_core_seconds_total", CLASS_AND_VM, "Core-seconds at the lowest frequency", |it| {
+            of_vms(it, |vm| Some(vm.impact.floor_core_ms as f64 / 1000.0))
+        }),
+        each(
+            "vm_limited_core_seconds_total",
+            CLASS_AND_VM,
+            "Core-seconds under the server's own limit",
+            |it| of_vms(it, |vm| Some(vm.impact.limited_core_ms as f64 / 1000.0)),
+        ),
+        each("vm_throttled_periods_total", CLASS_AND_VM, "How often the VM went from free to capped", |it| {
+            of_vms(it, |vm| Some(vm.impact.throttled_periods as f64))
+        }),
+        each("vm_longest_throttled_seconds", CLASS_AND_VM, "The longest of those times", |it| {
+            of_vms(it, |vm| Some(vm.impact.longest_throttled_ms as f64 / 1000.0))
+        }),
+        each(
+            "vm_lowest_frequency_seen_hertz",
+            CLASS_AND_VM,
+            "The lowest cap so far; absent before the first",
+            |it| of_vms(it, |vm| hertz(vm.impact.lowest_khz)),
+        ),
+    ]
+}
 
-    let help = "1 for the class that a VM without one has by its own use";
-    scrape.0.register("vm_advised_class", help, advised);
-    let quotas = Labelled::default();
+/// What VMs are, and may use.
+fn vms<'a>() -> [Metric<Shown<'a>>; 3] {
+    [
+        each("vm_killed", CLASS_AND_VM, "1 while a killed VM is still in the set", |it| {
+            of_vms(it, |vm| flag(vm.killed))
+        }),
+        each(
+            "vm_advised_class",
+            CLASS_AND_VM,
+            "1 for the class that a VM without one has by its own use",
+            |it| {
+                let advised = it.status.vms.iter().filter_map(|vm| Some((vm, vm.advised_class?)));
+                advised.map(|(vm, class)| (vec![class_name(class), vm.vm.to_string()], 1.0)).collect()
+            },
+        ),
+        each("vm_quota_cores", &["vm"], "The VM's CPU bandwidth limit; absent while it has none", |it| {
+            let quotas = it.status.vms.iter().filter_map(|vm| Some((vm, vm.quota_millicores?)));
+            quotas.map(|(vm, quota)| (vec![vm.vm.to_string()], f64::from(quota) / 1000.0)).collect()
+        }),
+    ]
+}
 
-    for (vm, quota) in status.vms.iter().filter_map(|vm| Some((&vm.vm, vm.quota_millicores?))) {
-        quotas.get_or_create(&vec![("vm", vm.to_string())]).set(f64::from(quota) / 1000.0);
-    }
-    let help = "The VM's CPU bandwidth limit; absent when it has none";
-    scrape.0.register("vm_quota_cores", help, quotas);
+fn of_vms(it: &Shown<'_>, read: fn(&VmStatus) -> Option<f64>) -> Samples {
+    let vms = it.status.vms.iter();
+    vms.filter_map(|vm| Some((vec![class_name(vm.class), vm.vm.to_string()], read(vm)?))).collect()
+}
+
+fn class_name(class: VmClass) -> String {
+    ballast_runtime::metrics::word(&class)
 }

@@ -65,6 +65,7 @@ impl Started<'_> {
             messages: self.messages.clone(),
             snapshot: Arc::clone(&self.snapshot),
             events: self.events,
+            counts: self.counts,
             vms: Arc::clone(&self.vms),
             faults: self.faults,
             tls: self.tls,

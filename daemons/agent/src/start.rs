@@ -1,5 +1,6 @@
 //! The third step of a start: threads. First all that can fail without a trace; from then on things change.
 
+use std::cell::Cell;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -25,6 +26,7 @@ use crate::cores::Cores;
 use crate::effects::AgentEffects;
 use crate::kill::Killer;
 use crate::message::Message;
+use crate::metrics::Counts;
 use crate::policy::PolicyLog;
 use crate::quota::{self, Quotas};
 use crate::sampler::Sensors;
@@ -48,6 +50,7 @@ pub(crate) struct Started<'a> {
     pub(crate) runtime: Runtime,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) events: Events,
+    pub(crate) counts: Counts,
     pub(crate) faults: DiskFaults,
     pub(crate) root: Root,
     pub(crate) rapl_left: limit::RaplOriginals,
@@ -93,6 +96,7 @@ impl<'a> Adopted<'a> {
         let _ = messages.send(Message::Input(Input::Vms(vm_set)));
         let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
+        let counts = Counts::default();
         let effects = AgentEffects {
             cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
             quotas: quota::Worker::start(quotas, messages.clone())?,
@@ -101,6 +105,8 @@ impl<'a> Adopted<'a> {
             sensors,
             writer,
             events: events.clone(),
+            counts: counts.clone(),
+            is_read: Cell::new(false),
             notes,
             dry,
             policy: PolicyLog::new(no_rapl),
@@ -128,6 +134,7 @@ impl<'a> Adopted<'a> {
             runtime,
             tls: opened.tls,
             events,
+            counts,
             faults,
             root,
             rapl_left,

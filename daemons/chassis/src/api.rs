@@ -17,12 +17,13 @@ use ballast_types::wire::{BudgetAnswer, BudgetRequest, ChassisState, ChassisStat
 use super::budget::{self, BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
-use crate::metrics;
+use crate::metrics::{Counts, PREFIX, Shown};
 use ballast_runtime::clock;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, AccessPolicy, Caller, Endpoint, Observable, Refused, Right};
 use ballast_runtime::lock;
+use ballast_runtime::metrics::{self, Common, Scrape, Sensing};
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
 
@@ -43,6 +44,8 @@ pub(super) struct Api {
     pub(super) orders: Arc<BudgetOrders>,
     pub snapshot: Arc<Snapshot<ChassisStatus>>,
     pub events: Events,
+    /// What the control thread counts.
+    pub(super) counts: Counts,
     /// Whether the newest ledger is on disk.
     pub(crate) ledger_written: Arc<AtomicBool>,
     /// The outside source of readings, and who polls it; none where none is configured.
@@ -128,7 +131,14 @@ impl Observable for Api {
         Ok(status)
     }
     fn metrics(&self) -> Result<String, Refused> {
-        Ok(metrics::chassis(&self.status()?, &self.access.bounds.refusals, &self.faults))
+        let status = &self.status()?;
+        let (tls, alarms) = (status.tls.as_ref(), status.alarms.as_slice());
+        let common = Common { refusals: &self.access.bounds.refusals, events: &self.events, tls, alarms };
+        let sensing = Sensing { sensors: &status.sensors, faults: &self.faults };
+        let mut scrape = Scrape::new(PREFIX, &common);
+        scrape.add(PREFIX, &metrics::sensing(), &sensing);
+        scrape.add(PREFIX, &crate::metrics::metrics(), &Shown { status, counts: &self.counts });
+        Ok(scrape.text())
     }
     fn events(&self) -> &Events {
         &self.events
@@ -515,6 +525,7 @@ mod tests {
             orders: orders(mpsc::channel().0),
             snapshot: Arc::default(),
             events: Events::default(),
+            counts: Counts::default(),
             ledger_written: Arc::default(),
             power: None,
             budget_max: Watts::from_whole(2450),

@@ -1,5 +1,6 @@
 //! Does what the manager's controller decides.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use ballast_types::wire::{ChassisState, ChassisStatus};
 use ballast_types::{Instant, ServerId};
 
 use crate::message::Message;
+use crate::metrics::Counts;
 use crate::out_of_band::Orders;
 use crate::{dry, sender};
 
@@ -30,6 +32,9 @@ pub(crate) struct ChassisEffects {
     pub(crate) faults: DiskFaults,
     pub(crate) gauges: Vec<Gauge>,
     pub(crate) events: Events,
+    pub(crate) counts: Counts,
+    /// Whether there was a poll since the last status.
+    pub(crate) is_read: Cell<bool>,
     pub(crate) dry: bool,
 }
 
@@ -54,7 +59,13 @@ impl Effects<Chassis> for ChassisEffects {
             self.write(ledger, now);
         }
         match message {
-            Message::Input(input) => Some(input),
+            Message::Input(input) => {
+                if let Input::Psu(poll) = &input {
+                    self.counts.supplies(&poll.supplies);
+                    self.is_read.set(true);
+                }
+                Some(input)
+            }
             Message::Stop => None,
         }
     }
@@ -84,6 +95,9 @@ impl Effects<Chassis> for ChassisEffects {
 
     fn status(&self, machine: &Chassis, now: Instant) -> ChassisStatus {
         let mut status = machine.status(now);
+        if self.is_read.take() {
+            self.counts.draw.observe(now, status.power_w, Some(status.limit_w));
+        }
         for gauge in &self.gauges {
             status.sensors.push(gauge.status(now));
             status.alarms.extend(gauge.alarms(now));

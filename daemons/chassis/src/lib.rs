@@ -26,6 +26,7 @@ use clap::Subcommand;
 
 use crate::config::ChassisConfig;
 pub use api::http_reference;
+pub use metrics::metrics_reference;
 use open::Opened;
 use release::ReleaseArgs;
 

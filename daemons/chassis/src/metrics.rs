@@ -1,57 +1,136 @@
 //! The metrics of a chassis manager.
 
-use ballast_runtime::http::Refusals;
-use ballast_runtime::metrics::{Labelled, Scrape, sensors, watts};
-use ballast_runtime::state::DiskFaults;
-use ballast_types::wire::{ChassisState, ChassisStatus, Slot};
-use prometheus_client::registry::{Registry, Unit};
+use std::sync::{Arc, Mutex};
 
-/// The metrics of a chassis manager.
-pub(crate) fn chassis(status: &ChassisStatus, refusals: &Refusals, faults: &DiskFaults) -> String {
-    use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
-    let mut scrape = Scrape(Registry::with_prefix("ballast_chassis"));
-    scrape.listener(refusals, status.tls.as_ref());
-    scrape.disk(faults);
-    scrape.gauge("power", "The chassis's draw", watts(), status.power_w.map(|w| w.as_f64()));
-    let help = "What the servers' fresh reports add up to";
-    scrape.gauge("reported", help, watts(), status.reported_w.map(|w| w.as_f64()));
-    scrape.gauge("budget", "The budget in force", watts(), status.budget_w.as_f64());
-    let dry = f64::from(u8::from(status.dry_run));
-    scrape.gauge("dry_run", "1 while nobody is alerted and nothing capped", None, dry);
-    let fenced = f64::from(u8::from(status.state == Fenced));
-    let help = "1 while another manager rules this chassis and nothing is sent";
-    scrape.gauge("fenced", help, None, fenced);
-    let help = "The least of the budget and what the supplies can carry";
-    scrape.gauge("limit", help, watts(), status.limit_w.as_f64());
-    let help = "What no agent's meter sees: fans, conversion loss, switch";
-    scrape.gauge("shared", help, watts(), status.shared_w.as_f64());
-    scrape.gauge("sharable", "What the servers may share", watts(), status.sharable_w.as_f64());
-    let states = [Boot, Normal, Alerting, OutOfBand, Blind, Fenced];
-    scrape.state("What the chassis manager is doing", &states, status.state);
-    scrape.counter("capping_events", "Capping events since start", status.alerts);
-    scrape.counter("refused_inputs", "Inputs refused since start", status.refused_inputs);
-    let seconds = status.out_of_band_ms as f64 / 1000.0;
-    scrape.gauge("out_of_band", "Time with hardware caps on", Some(Unit::Seconds), seconds);
-    let alarms = status.alarms.len() as f64;
-    scrape.gauge("alarms", "What an operator should look at", None, alarms);
-    sensors(&mut scrape, &status.sensors);
-    let [power, granted, managed] = [(); 3].map(|()| Labelled::default());
+use ballast_runtime::lock;
+use ballast_runtime::metrics::{DrawCounts, Metric, MetricLine, Samples, each, flag, lines, one};
+use ballast_runtime::metrics::{spread, states, watts, word};
+use ballast_types::Supply;
+use ballast_types::wire::{ChassisState, ChassisStatus, ServerStatus, Slot};
 
-    for server in &status.servers {
-        let label = vec![("server", server.server.to_string())];
-        if let Some(watts) = server.report.as_ref().and_then(|report| report.power_w) {
-            power.get_or_create(&label).set(watts.as_f64());
-        }
-        if let Some(watts) = server.granted_w {
-            granted.get_or_create(&label).set(watts.as_f64());
-        }
-        let up = f64::from(u8::from(server.slot == Slot::Managed));
-        managed.get_or_create(&label).set(up);
+pub(crate) const PREFIX: &str = "ballast_chassis";
+
+/// What the control thread counts at every poll.
+#[derive(Clone, Default)]
+pub(crate) struct Counts {
+    pub(crate) draw: DrawCounts,
+    /// The newest poll, in configured order.
+    supplies: Arc<Mutex<Vec<Supply>>>,
+}
+
+impl Counts {
+    /// A poll has come.
+    pub(crate) fn supplies(&self, supplies: &[Supply]) {
+        *lock(&self.supplies) = supplies.to_vec();
     }
+}
 
-    scrape.0.register("server_power_watts", "A server's draw, by its report", power);
-    scrape.0.register("server_granted_watts", "A server's cap; absent when uncapped", granted);
-    scrape.0.register("server_managed", "1 while the server's agent answers", managed);
+/// What a manager shows.
+pub(crate) struct Shown<'a> {
+    pub(crate) status: &'a ChassisStatus,
+    pub(crate) counts: &'a Counts,
+}
 
-    scrape.text()
+/// What the reference says of a manager's metrics.
+#[must_use]
+pub fn metrics_reference() -> Vec<MetricLine> {
+    lines(PREFIX, &metrics())
+}
+
+/// Every metric of a chassis manager alone.
+pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
+    power().into_iter().chain(control()).chain(servers()).collect()
+}
+
+fn power<'a>() -> [Metric<Shown<'a>>; 12] {
+    [
+        one("power_watts", "The chassis's draw; absent without a usable reading", |it| {
+            watts(it.status.power_w)
+        }),
+        one("reported_watts", "What the servers' fresh reports add up to", |it| watts(it.status.reported_w)),
+        one("budget_watts", "The budget in force", |it| watts(Some(it.status.budget_w))),
+        one("limit_watts", "The lower one of the budget and what the supplies can carry", |it| {
+            watts(Some(it.status.limit_w))
+        }),
+        one("shared_watts", "What no agent's meter sees: fans, conversion loss, switch", |it| {
+            watts(Some(it.status.shared_w))
+        }),
+        one("sharable_watts", "What the servers may share", |it| watts(Some(it.status.sharable_w))),
+        each("supply_watts", &["supply"], "What a power supply draws, or an outside source reports", |it| {
+            let names = it.status.sensors.iter().map(|sensor| &sensor.sensor);
+            let supplies = lock(&it.counts.supplies);
+            let inputs = names.zip(supplies.iter());
+            inputs.filter_map(|(name, supply)| Some((vec![name.clone()], watts(supply.input)?))).collect()
+        }),
+        spread("draw_ratio", "The draw by the limit, at every poll", |it| Some(&it.counts.draw.ratio)),
+        one("energy_joules_total", "What the chassis has drawn while its draw was known", |it| {
+            Some(it.counts.draw.energy_j())
+        }),
+        one("over_limit_seconds_total", "Time that the draw was above the limit", |it| {
+            Some(it.counts.draw.over_s())
+        }),
+        one(
+            "over_limit_longest_seconds",
+            "The longest time on end that the draw was above the limit",
+            |it| Some(it.counts.draw.over_longest_s()),
+        ),
+        one("hardware_cap_seconds_total", "Time with hardware caps on", |it| {
+            Some(it.status.out_of_band_ms as f64 / 1000.0)
+        }),
+    ]
+}
+
+fn control<'a>() -> [Metric<Shown<'a>>; 6] {
+    use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
+    [
+        each("info", &["chassis", "shares"], "1, with what the manager is configured to", |it| {
+            vec![(vec![it.status.chassis_id.to_string(), word(&it.status.shares)], 1.0)]
+        }),
+        each("state", &["state"], "1 for the present state", |it| {
+            states(&[Boot, Normal, Alerting, OutOfBand, Blind, Fenced], it.status.state)
+        }),
+        one("fenced", "1 while another manager rules this chassis and nothing is sent", |it| {
+            flag(it.status.state == Fenced)
+        }),
+        one("dry_run", "1 while nobody is alerted and nothing capped", |it| flag(it.status.dry_run)),
+        one("capping_events_total", "Capping events since start", |it| Some(it.status.alerts as f64)),
+        one("refused_inputs_total", "Inputs refused since start", |it| Some(it.status.refused_inputs as f64)),
+    ]
+}
+
+fn servers<'a>() -> [Metric<Shown<'a>>; 6] {
+    [
+        each("server_power_watts", &["server"], "A server's draw, by its report", |it| {
+            of_servers(it, |server| watts(server.report.as_ref()?.power_w))
+        }),
+        each("server_granted_watts", &["server"], "A server's cap; absent while not capped", |it| {
+            of_servers(it, |server| watts(server.granted_w))
+        }),
+        each(
+            "server_hardware_cap_watts",
+            &["server"],
+            "A server's hardware cap; absent while there is none",
+            |it| of_servers(it, |server| watts(server.out_of_band_w)),
+        ),
+        each("server_report_age_seconds", &["server"], "Age of a server's newest report", |it| {
+            of_servers(it, |server| Some(server.report_age_ms? as f64 / 1000.0))
+        }),
+        each("server_managed", &["server"], "1 while the server's agent answers", |it| {
+            of_servers(it, |server| flag(server.slot == Slot::Managed))
+        }),
+        each("server_state", &["server", "state"], "1 for the present state of a server", |it| {
+            use Slot::{Maintenance, Managed, Off, Silent, Unmanaged};
+            let of_server = |server: &ServerStatus| {
+                let (name, slot) = (server.server.to_string(), server.slot);
+                let states = states(&[Managed, Silent, Off, Maintenance, Unmanaged], slot);
+                states.into_iter().map(move |(state, is)| ([vec![name.clone()], state].concat(), is))
+            };
+            it.status.servers.iter().flat_map(of_server).collect()
+        }),
+    ]
+}
+
+fn of_servers(it: &Shown<'_>, read: fn(&ServerStatus) -> Option<f64>) -> Samples {
+    let servers = it.status.servers.iter();
+    servers.filter_map(|server| Some((vec![server.server.to_string()], read(server)?))).collect()
 }

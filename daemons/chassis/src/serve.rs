@@ -47,6 +47,7 @@ impl Started<'_> {
             orders: self.orders,
             snapshot: Arc::clone(&self.snapshot),
             events: self.events,
+            counts: self.counts,
             ledger_written: self.ledger_written,
             power: self.power_input,
             budget_max: config.params.budget,

@@ -1,5 +1,6 @@
 //! The third step of a start: threads. All that can fail does so before the first message is sent.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Sender};
@@ -26,6 +27,7 @@ use crate::budget::BudgetOrders;
 use crate::config::{ChassisConfig, SupplySource};
 use crate::effects::ChassisEffects;
 use crate::message::Message;
+use crate::metrics::Counts;
 use crate::polling::{self, Polling};
 use crate::power_input::PowerInput;
 use crate::sender;
@@ -44,6 +46,7 @@ pub(crate) struct Started<'a> {
     pub(crate) bmcs: Bmcs,
     pub(crate) faults: DiskFaults,
     pub(crate) events: Events,
+    pub(crate) counts: Counts,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) runtime: Runtime,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -84,6 +87,7 @@ impl<'a> Adopted<'a> {
             .map(|dir| Recorder::start(dir, "chassis", began_at, params.clone(), ledger.clone(), &faults))
             .transpose()?;
         let ledger_written = Arc::new(AtomicBool::new(true));
+        let counts = Counts::default();
         let effects = ChassisEffects {
             outboxes,
             caps,
@@ -93,6 +97,8 @@ impl<'a> Adopted<'a> {
             faults: faults.clone(),
             gauges: polling.gauges,
             events: events.clone(),
+            counts: counts.clone(),
+            is_read: Cell::new(false),
             dry: config.dry_run,
         };
         let machine = Chassis::new(params, ledger, began_at);
@@ -118,6 +124,7 @@ impl<'a> Adopted<'a> {
             bmcs,
             faults,
             events,
+            counts,
             listeners,
             runtime,
             tls: opened.tls,

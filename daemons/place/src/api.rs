@@ -18,9 +18,10 @@ use super::predictor::{Loaded, Predictor};
 use super::vm_request::{PredictedVm, VmRequest};
 use crate::config::HostFile;
 use crate::kubernetes::Kube;
-use crate::metrics;
+use crate::metrics::{Followed, PREFIX, Shown};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Observable, Refused};
+use ballast_runtime::metrics::{Common, Scrape};
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 
@@ -191,8 +192,15 @@ impl Observable for Api {
         Ok(self.look())
     }
     fn metrics(&self) -> Result<String, Refused> {
-        let kube = self.kube.as_ref().map(|kube| &kube.counters);
-        Ok(metrics::place(&self.look(), &self.counters, kube, &self.access.bounds.refusals))
+        let status = &self.look();
+        let (tls, alarms) = (status.tls.as_ref(), status.alarms.as_slice());
+        let common = Common { refusals: &self.access.bounds.refusals, events: &self.events, tls, alarms };
+        let mut scrape = Scrape::new(PREFIX, &common);
+        scrape.add(PREFIX, &crate::metrics::metrics(), &Shown { status, counters: &self.counters });
+        if let Some((status, kube)) = status.kubernetes.as_ref().zip(self.kube.as_ref()) {
+            scrape.add(PREFIX, &crate::metrics::kubernetes(), &Followed { status, counters: &kube.counters });
+        }
+        Ok(scrape.text())
     }
     fn events(&self) -> &Events {
         &self.events

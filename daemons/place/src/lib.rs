@@ -47,6 +47,7 @@ use std::process::ExitCode;
 use ballast_runtime::program::Daemon;
 
 use crate::config::PlaceConfig;
+pub use metrics::metrics_references;
 use open::Opened;
 pub use routes::http_reference;
 

@@ -88,7 +88,7 @@ async fn a_vm_is_scored_placed_found_and_removed() {
     let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
 
     for line in [
-        "ballast_place_vms 1.0",
+        "ballast_place_placed_vms 1.0",
         "ballast_place_placements_total 1",
         "ballast_place_hosts{state=\"open\"} 4.0",
         "ballast_place_chassis_score{chassis=\"c1\"} 0.875",

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
@@ -24,6 +24,7 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::control::Snapshot;
 use crate::events::Events;
+use crate::openmetrics;
 
 pub use bounds::Refusals;
 pub use endpoint::{Endpoint, EndpointLine, Observable, common_endpoints, markdown, router};
@@ -68,9 +69,13 @@ fn event_stream(events: &Events) -> Sse<impl Stream<Item = Result<sse::Event, In
     Sse::new(tokio_stream::iter(kept).chain(live).map(line)).keep_alive(KeepAlive::default())
 }
 
-/// Prometheus's text.
-fn metrics_text(text: String) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Prometheus's text, or OpenMetrics to whoever asks for it.
+fn metrics_text(text: String, asked: &HeaderMap) -> Response {
+    let accepted = asked.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
+    let (kind, text) = match accepted.into_iter().any(|it| it.contains("application/openmetrics-text")) {
+        true => ("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
+        false => ("text/plain; version=0.0.4; charset=utf-8", openmetrics::plain(&text)),
+    };
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 

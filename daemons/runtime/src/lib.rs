@@ -14,6 +14,7 @@ pub mod fingerprint;
 pub mod http;
 pub mod log;
 pub mod metrics;
+mod openmetrics;
 pub mod program;
 mod realtime;
 pub mod recorder;

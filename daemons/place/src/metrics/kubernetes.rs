@@ -1,83 +1,122 @@
 //! The metrics of the scheduler extender.
 
-use ballast_types::wire::KubernetesStatus;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Unit;
+use ballast_runtime::metrics::{Metric, Samples, each, flag, one, spread};
+use ballast_types::wire::{FollowStatus, KubernetesStatus};
 
-use super::{Labelled, Scrape};
 use crate::counters::count;
 use crate::kubernetes::Counters;
 
-type Counts = Family<Vec<(&'static str, &'static str)>, Counter>;
+/// What an extender shows.
+pub(crate) struct Followed<'a> {
+    pub(crate) status: &'a KubernetesStatus,
+    pub(crate) counters: &'a Counters,
+}
 
-/// Adds the metrics of an extender.
-pub(super) fn kubernetes(scrape: &mut Scrape, status: &KubernetesStatus, counters: &Counters) {
-    let stale = f64::from(u8::from(status.stale));
-    let help = "1 while too little is heard of the cluster: every score is neutral";
-    scrape.gauge("kubernetes_stale", help, None, stale);
-    let ages = Labelled::default();
-    let families = [(); 6].map(|()| Counts::default());
+/// Every metric of an extender.
+pub(crate) fn metrics<'a>() -> Vec<Metric<Followed<'a>>> {
+    cluster().into_iter().chain(feeds()).chain(questions()).chain(shadow()).collect()
+}
 
-    for (kind, feed) in [("nodes", &status.nodes), ("pods", &status.pods)] {
-        if let Some(ms) = feed.age_ms {
-            ages.get_or_create(&vec![("kind", kind.to_owned())]).set(ms as f64 / 1000.0);
-        }
-        let values = [feed.lists, feed.watches, feed.received, feed.repeated, feed.late, feed.refused];
-        for (family, value) in families.iter().zip(values) {
-            family.get_or_create(&vec![("kind", kind)]).inc_by(value);
-        }
-    }
+fn cluster<'a>() -> [Metric<Followed<'a>>; 5] {
+    [
+        one("kubernetes_stale", "1 while too little is heard of the cluster: every score is neutral", |it| {
+            flag(it.status.stale)
+        }),
+        one("kubernetes_nodes", "Nodes there are", |it| Some(it.status.total_nodes as f64)),
+        one("kubernetes_cordoned_nodes", "Nodes marked unschedulable", |it| {
+            Some(it.status.cordoned_nodes as f64)
+        }),
+        one("kubernetes_pods", "Pods that hold a share of a node", |it| Some(it.status.bound_pods as f64)),
+        one("kubernetes_lost_pods", "Pods whose node is not known", |it| Some(it.status.lost_pods as f64)),
+    ]
+}
 
-    let help = "Since the API server was last heard of them; absent before they were listed";
-    scrape.0.register_with_unit("kubernetes_age", help, Unit::Seconds, ages);
-    let helps = [
-        ("kubernetes_lists", "Lists taken"),
-        ("kubernetes_watches", "Watches begun"),
-        ("kubernetes_told_objects", "Objects told by watches"),
-        ("kubernetes_repeated_objects", "Objects told that were known already"),
-        ("kubernetes_late_objects", "Objects told that were older than what was known"),
-        ("kubernetes_refused_objects", "Objects that could not be read"),
-    ];
+fn feeds<'a>() -> [Metric<Followed<'a>>; 7] {
+    [
+        each(
+            "kubernetes_age_seconds",
+            &["kind"],
+            "Since the API server was last heard of nodes or pods; absent before they were listed",
+            |it| by_kind(it, |feed| Some(feed.age_ms? as f64 / 1000.0)),
+        ),
+        each("kubernetes_lists_total", &["kind"], "Lists taken", |it| {
+            by_kind(it, |feed| Some(feed.lists as f64))
+        }),
+        each("kubernetes_watches_total", &["kind"], "Watches begun", |it| {
+            by_kind(it, |feed| Some(feed.watches as f64))
+        }),
+        each("kubernetes_told_objects_total", &["kind"], "Objects told by watches", |it| {
+            by_kind(it, |feed| Some(feed.received as f64))
+        }),
+        each("kubernetes_repeated_objects_total", &["kind"], "Objects told that were known already", |it| {
+            by_kind(it, |feed| Some(feed.repeated as f64))
+        }),
+        each(
+            "kubernetes_late_objects_total",
+            &["kind"],
+            "Objects told that were older than what was known",
+            |it| by_kind(it, |feed| Some(feed.late as f64)),
+        ),
+        each("kubernetes_refused_objects_total", &["kind"], "Objects that could not be read", |it| {
+            by_kind(it, |feed| Some(feed.refused as f64))
+        }),
+    ]
+}
 
-    for ((name, help), family) in helps.into_iter().zip(families) {
-        scrape.0.register(name, help, family);
-    }
-    for (name, help, value) in [
-        ("kubernetes_nodes", "Nodes there are", status.total_nodes),
-        ("kubernetes_cordoned_nodes", "Nodes marked unschedulable", status.cordoned_nodes),
-        ("kubernetes_pods", "Pods that hold a share of a node", status.bound_pods),
-        ("kubernetes_lost_pods", "Pods whose node is not known", status.lost_pods),
-    ] {
-        scrape.gauge(name, help, None, value as f64);
-    }
+fn by_kind(it: &Followed<'_>, read: fn(&FollowStatus) -> Option<f64>) -> Samples {
+    let feeds = [("nodes", &it.status.nodes), ("pods", &it.status.pods)].into_iter();
+    feeds.filter_map(|(kind, feed)| Some((vec![kind.to_owned()], read(feed)?))).collect()
+}
 
-    for (name, help, value) in [
-        ("kubernetes_filter_requests", "Questions of /filter answered", &counters.filter),
-        ("kubernetes_prioritize_requests", "Questions of /prioritize answered", &counters.prioritize),
-        ("kubernetes_neutral_answers", "Questions answered without an opinion", &counters.neutral),
-        ("kubernetes_refused_requests", "Questions refused for what was in them", &counters.refused),
-        ("kubernetes_refused_hints", "Labels of pods that mean nothing", &counters.refused_hints),
-        ("kubernetes_failed_nodes", "Nodes that /filter took out", &counters.failed_nodes),
-        ("kubernetes_unknown_nodes", "Nodes that /filter was asked about in vain", &counters.unknown_nodes),
-        ("kubernetes_rebuilt", "Times that the inventory was not as the cluster", &counters.rebuilt),
-    ] {
-        scrape.counter(name, help, count(value));
-    }
+fn questions<'a>() -> [Metric<Followed<'a>>; 9] {
+    [
+        one("kubernetes_filter_requests_total", "Questions of /filter answered", |it| {
+            Some(count(&it.counters.filter) as f64)
+        }),
+        one("kubernetes_prioritize_requests_total", "Questions of /prioritize answered", |it| {
+            Some(count(&it.counters.prioritize) as f64)
+        }),
+        one("kubernetes_neutral_answers_total", "Questions answered without an opinion", |it| {
+            Some(count(&it.counters.neutral) as f64)
+        }),
+        one("kubernetes_refused_requests_total", "Questions refused for what was in them", |it| {
+            Some(count(&it.counters.refused) as f64)
+        }),
+        one("kubernetes_refused_hints_total", "Labels of pods that mean nothing", |it| {
+            Some(count(&it.counters.refused_hints) as f64)
+        }),
+        one("kubernetes_failed_nodes_total", "Nodes that /filter took out", |it| {
+            Some(count(&it.counters.failed_nodes) as f64)
+        }),
+        one("kubernetes_unknown_nodes_total", "Nodes that /filter was asked about in vain", |it| {
+            Some(count(&it.counters.unknown_nodes) as f64)
+        }),
+        one("kubernetes_rebuilt_total", "Times that the inventory was not as the cluster", |it| {
+            Some(count(&it.counters.rebuilt) as f64)
+        }),
+        spread(
+            "kubernetes_prioritize_latency_seconds",
+            "From a whole question of /prioritize to its answer",
+            |it| Some(&it.counters.latency),
+        ),
+    ]
+}
 
-    let help = "From a whole question of /prioritize to its answer";
-    let (unit, latency) = (Unit::Seconds, counters.latency.clone());
-    scrape.0.register_with_unit("kubernetes_prioritize_latency", help, unit, latency);
-
-    if let Some(shadow) = &status.shadow {
-        scrape.counter(
-            "kubernetes_shadow_agreed",
-            "Pods that went where they would have been put",
-            shadow.agreed,
-        );
-
-        scrape.counter("kubernetes_shadow_differed", "Pods that went elsewhere", shadow.differed);
-        let help = "How the chosen node stood, from 0 (the best) to 1 (the last)";
-        scrape.0.register("kubernetes_shadow_standing", help, counters.standing.clone());
-    }
+/// What only shadow mode has.
+fn shadow<'a>() -> [Metric<Followed<'a>>; 3] {
+    [
+        one(
+            "kubernetes_shadow_agreed_total",
+            "Pods that went where they would have been put; only in shadow mode",
+            |it| Some(it.status.shadow.as_ref()?.agreed as f64),
+        ),
+        one("kubernetes_shadow_differed_total", "Pods that went elsewhere; only in shadow mode", |it| {
+            Some(it.status.shadow.as_ref()?.differed as f64)
+        }),
+        spread(
+            "kubernetes_shadow_standing",
+            "How the chosen node stood, from 0 (the best) to 1 (the last); only in shadow mode",
+            |it| it.status.shadow.as_ref().map(|_| &it.counters.standing),
+        ),
+    ]
 }

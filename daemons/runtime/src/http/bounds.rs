@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
+
 use crate::lock;
 use ballast_types::Role;
 use tokio::sync::Notify;
@@ -68,7 +70,7 @@ impl Party {
     }
 }
 
-/// What was refused, for metrics.
+/// What was refused, and what became of orders, for metrics.
 #[derive(Debug, Default)]
 pub struct Refusals {
     /// Connections that made room for others.
@@ -81,6 +83,21 @@ pub struct Refusals {
     pub too_many: AtomicU64,
     /// Requests as a foreign page in a browser sends them.
     pub foreign: AtomicU64,
+    /// Changes that somebody with the right has ordered: done, failed, refused.
+    pub orders: [AtomicU64; 3],
+}
+
+impl Refusals {
+    /// An order was answered.
+    pub(super) fn ordered(&self, answer: StatusCode) {
+        let [done, failed, refused] = &self.orders;
+        let count = match answer {
+            _ if answer.is_success() => done,
+            _ if answer.is_server_error() => failed,
+            _ => refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The bounds of one daemon.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use axum::Router;
 use axum::extract::State;
 use axum::handler::Handler;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{self, MethodRouter};
 use serde::Serialize;
@@ -108,7 +108,7 @@ pub trait Observable: Clone + Send + Sync + 'static {
     /// # Errors
     /// 503, before there is one.
     fn status(&self) -> Result<Self::Status, Refused>;
-    /// The metrics, as Prometheus's text.
+    /// The metrics, as OpenMetrics text.
     ///
     /// # Errors
     /// 503, before there is a status.
@@ -124,8 +124,10 @@ pub fn common_endpoints<S: Observable>() -> Vec<Endpoint<S>> {
             .fails("503 before the first turn of the control thread"),
         Endpoint::get("/v1/events", async |State(api): State<S>| event_stream(api.events()))
             .answers("[events](#events) as server-sent events: the newest 1,000 first, then live ones"),
-        Endpoint::get("/metrics", async |State(api): State<S>| api.metrics().map(metrics_text))
-            .answers("[metrics](metrics.md), as OpenMetrics text")
+        Endpoint::get("/metrics", scrape::<S>)
+            .answers(
+                "[metrics](metrics.md) as Prometheus's text; as OpenMetrics to whose `Accept` names that",
+            )
             .fails("503 before the first turn of the control thread"),
         Endpoint::get("/healthz", async |State(api): State<S>| well(api.sick()))
             .answers("`ok`")
@@ -134,6 +136,10 @@ pub fn common_endpoints<S: Observable>() -> Vec<Endpoint<S>> {
             .answers("`ok`")
             .fails("503 with the reason while the daemon does not do its work"),
     ]
+}
+
+async fn scrape<S: Observable>(State(api): State<S>, asked: HeaderMap) -> Result<Response, Refused> {
+    Ok(metrics_text(api.metrics()?, &asked))
 }
 
 fn well(problem: Option<String>) -> Response {

@@ -270,7 +270,12 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
         tracing::info!(who, method = %request.method(), path = request.uri().path(), "order");
     }
 
-    next.run(request).await
+    let bounds = Arc::clone(&access.bounds);
+    let answer = next.run(request).await;
+    if right == Right::Operate || right == Right::Place {
+        bounds.refusals.ordered(answer.status());
+    }
+    answer
 }
 
 fn nobody() -> Response {

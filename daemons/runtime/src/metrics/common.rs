@@ -1,0 +1,114 @@
+//! The metrics that every daemon has, and those of the two that control.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ballast_types::wire::{SensorStatus, TlsStatus};
+
+use super::{Metric, MetricLine, Samples, each, flag, lines, one};
+use crate::events::Events;
+use crate::http::Refusals;
+use crate::log;
+use crate::state::DiskFaults;
+
+/// What every daemon shows.
+pub struct Common<'a> {
+    pub refusals: &'a Refusals,
+    pub events: &'a Events,
+    pub tls: Option<&'a TlsStatus>,
+    pub alarms: &'a [String],
+}
+
+/// What a daemon with sensors and a recording shows beside that.
+pub struct Sensing<'a> {
+    pub sensors: &'a [SensorStatus],
+    pub faults: &'a DiskFaults,
+}
+
+fn count(count: &AtomicU64) -> Option<f64> {
+    Some(count.load(Ordering::Relaxed) as f64)
+}
+
+/// The metrics of every daemon.
+pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 12] {
+    [
+        each("build_info", &["version"], "1, with the version of this daemon", |_| {
+            vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
+        }),
+        one("alarms", "How many alarms there are", |it| Some(it.alarms.len() as f64)),
+        each("events_total", &["event"], "Events by what happened; absent before the first", |it| {
+            it.events.counts().into_iter().map(|(event, count)| (vec![event], count as f64)).collect()
+        }),
+        each(
+            "orders_total",
+            &["result"],
+            "Changes that somebody has ordered, by what became of them",
+            |it| {
+                let results = ["done", "failed", "refused"].into_iter().zip(&it.refusals.orders);
+                results
+                    .filter_map(|(result, orders)| Some((vec![result.to_owned()], count(orders)?)))
+                    .collect()
+            },
+        ),
+        one("evicted_connections_total", "Connections that made room for others", |it| {
+            count(&it.refusals.evicted)
+        }),
+        one("failed_handshakes_total", "TLS handshakes refused, too slow or too many", |it| {
+            count(&it.refusals.handshakes)
+        }),
+        one("unauthorised_requests_total", "Requests without the role they need", |it| {
+            count(&it.refusals.unauthorised)
+        }),
+        one("limited_requests_total", "Requests that came too often", |it| count(&it.refusals.too_many)),
+        one("foreign_requests_total", "Requests with a foreign Host or Origin, or no JSON", |it| {
+            count(&it.refusals.foreign)
+        }),
+        one("dropped_log_lines_total", "Log lines that found no room", |_| Some(log::dropped() as f64)),
+        one(
+            "certificate_expiry_timestamp_seconds",
+            "When the daemon's certificate ends, since 1970; absent without one",
+            |it| Some(it.tls?.not_after_s as f64),
+        ),
+        one("certificate_reload_failed", "1 while newer files of certificates are not used", |it| {
+            flag(it.tls?.problem.is_some())
+        }),
+    ]
+}
+
+/// The metrics of an agent's and a chassis manager's sensors and disk.
+pub fn sensing<'a>() -> [Metric<Sensing<'a>>; 5] {
+    [
+        each(
+            "sensor_refresh_seconds",
+            &["sensor"],
+            "Measured time between two values of a sensor; absent before it is measured",
+            |it| of_sensors(it, |sensor| Some(sensor.refresh_ms? as f64 / 1000.0)),
+        ),
+        each("sensor_age_seconds", &["sensor"], "Age of a sensor's newest value", |it| {
+            of_sensors(it, |sensor| Some(sensor.age_ms? as f64 / 1000.0))
+        }),
+        each(
+            "sensor_faults_total",
+            &["sensor"],
+            "Readings of a sensor that were missing, implausible or refused",
+            |it| of_sensors(it, |sensor| Some(sensor.faults as f64)),
+        ),
+        each("disk_fault", &["what"], "1 for what cannot be written to disk; absent for what can", |it| {
+            it.faults.unwritten().into_iter().map(|what| (vec![what.to_owned()], 1.0)).collect()
+        }),
+        one(
+            "dropped_recording_steps_total",
+            "Steps that are missing in the recording, whose disk was full or too slow",
+            |it| Some(it.faults.dropped_steps() as f64),
+        ),
+    ]
+}
+
+/// What the reference says of both, with the daemon's name left open.
+pub fn references() -> [Vec<MetricLine>; 2] {
+    let prefix = "ballast_DAEMON";
+    [lines(prefix, &metrics()), lines(prefix, &sensing())]
+}
+
+fn of_sensors(it: &Sensing<'_>, read: fn(&SensorStatus) -> Option<f64>) -> Samples {
+    it.sensors.iter().filter_map(|sensor| Some((vec![sensor.sensor.clone()], read(sensor)?))).collect()
+}
