@@ -41,6 +41,13 @@ fn capped(lab: &Lab) -> usize {
     names.iter().filter(capped).count()
 }
 
+/// The sum of the samples that begin so.
+fn counted(metrics: &str, name: &str) -> f64 {
+    let values =
+        metrics.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit(' ').next());
+    values.map(|value| value.parse::<f64>().expect("a number")).sum()
+}
+
 fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     let mut lab = overloaded();
     let before = lab.limits();
@@ -54,6 +61,19 @@ fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     assert!(metrics.contains("ballast_chassis_state{state=\"alerting\"} 1"), "{metrics}");
     let (_, metrics) = lab.get("s01", "/metrics");
     assert!(metrics.contains("ballast_agent_lowest_frequency_hertz "), "{metrics}");
+    assert!(counted(&metrics, "ballast_agent_alert_to_lowest_frequency_seconds_count") >= 1.0, "{metrics}");
+    assert!(counted(&metrics, "ballast_agent_energy_joules_total") > 0.0, "{metrics}");
+    let (watts, vms) = (counted(&metrics, "ballast_agent_power_watts"), "ballast_agent_vm_estimated_watts{");
+    let split = counted(&metrics, vms);
+    assert!(split == 0.0 || (split / watts - 1.0).abs() < 1e-6, "{split} W of {watts} W: {metrics}");
+
+    let (_, metrics) = lab.get("chassis", "/metrics");
+    let polls = counted(&metrics, "ballast_chassis_draw_ratio_count");
+    let under = counted(&metrics, "ballast_chassis_draw_ratio_bucket{le=\"0.98\"}");
+    assert!(under < polls && counted(&metrics, "ballast_chassis_energy_joules_total") > 0.0, "{metrics}");
+    assert!(counted(&metrics, "ballast_chassis_supply_watts{") > 0.0, "{metrics}");
+    assert!(counted(&metrics, "ballast_chassis_alert_roundtrip_seconds_count") >= 2.0, "{metrics}");
+    assert!(counted(&metrics, "ballast_chassis_events_total{event=\"chassis_state\"}") >= 1.0, "{metrics}");
 
     lab.end_all();
     lab.wait_restored(&before, "");

@@ -101,8 +101,10 @@ impl Effects<Agent> for AgentEffects {
                 Some(Input::Alert(alert))
             }
             Message::Input(input) => {
-                if matches!(input, Input::Power(_)) {
-                    self.is_read.set(true);
+                match &input {
+                    Input::Power(_) => self.is_read.set(true),
+                    Input::Usage(usage) => self.counts.used(usage),
+                    _ => {}
                 }
                 Some(input)
             }
@@ -150,7 +152,7 @@ impl Effects<Agent> for AgentEffects {
     fn status(&self, machine: &Agent, now: Instant) -> AgentStatus {
         let mut status = machine.status(now);
         if self.is_read.take() {
-            self.counts.draw.observe(now, status.report.power_w, status.report.cap_w);
+            self.counts.read(now, &status);
         }
         {
             let cores = self.cores.lock();

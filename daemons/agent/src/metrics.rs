@@ -1,13 +1,14 @@
 //! The metrics of an agent.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use ballast_agent_core::VmUsage;
 use ballast_runtime::lock;
 use ballast_runtime::metrics::{DrawCounts, Metric, MetricLine, Samples, each, flag, lines, one};
 use ballast_runtime::metrics::{spread, states, watts};
 use ballast_types::wire::{AgentState, AgentStatus, Alert, Level, VmStatus};
-use ballast_types::{Epoch, Instant, KiloHertz, Seq, VmClass};
+use ballast_types::{Epoch, Instant, KiloHertz, Seq, VmClass, VmId};
 use prometheus_client::metrics::histogram::Histogram;
 
 pub(crate) const PREFIX: &str = "ballast_agent";
@@ -25,12 +26,30 @@ pub(crate) struct Counts {
     floor: Histogram,
     /// The newest alerts that cap, and when each came.
     alerts: Arc<Mutex<VecDeque<(Epoch, Seq, Instant)>>>,
+    vms: Arc<Mutex<VmCounts>>,
+}
+
+#[derive(Default)]
+struct VmCounts {
+    /// The newest CPU use, as a share of each VM's cores.
+    use_ratio: BTreeMap<VmId, f64>,
+    energy_j: BTreeMap<VmId, f64>,
+}
+
+impl VmCounts {
+    /// Each VM's share of what all of them use; none unless the use of each is known.
+    fn shares(&self, vms: &[VmStatus]) -> Option<Vec<f64>> {
+        let of_vm = |vm: &VmStatus| Some(self.use_ratio.get(&vm.vm)? * f64::from(vm.cores));
+        let uses: Vec<f64> = vms.iter().map(of_vm).collect::<Option<_>>()?;
+        let all: f64 = uses.iter().sum();
+        (all > 0.0).then(|| uses.iter().map(|used| used / all).collect())
+    }
 }
 
 impl Default for Counts {
     fn default() -> Self {
         let floor = Histogram::new(FLOOR_TIMES_S);
-        Self { draw: DrawCounts::default(), floor, alerts: Arc::default() }
+        Self { draw: DrawCounts::default(), floor, alerts: Arc::default(), vms: Arc::default() }
     }
 }
 
@@ -43,6 +62,23 @@ impl Counts {
         let mut alerts = lock(&self.alerts);
         alerts.truncate(ALERTS_KEPT - 1);
         alerts.push_front((alert.epoch, alert.seq, now));
+    }
+
+    /// The VMs' use has come; empty where nobody could look.
+    pub(crate) fn used(&self, usage: &[VmUsage]) {
+        let ratios = usage.iter().map(|it| (it.vm.clone(), it.utilisation.ratio()));
+        lock(&self.vms).use_ratio = ratios.collect();
+    }
+
+    /// The meter was read.
+    pub(crate) fn read(&self, now: Instant, status: &AgentStatus) {
+        let joules = self.draw.observe(now, status.report.power_w, status.report.cap_w);
+        let mut counts = lock(&self.vms);
+        let shares = counts.shares(&status.vms).unwrap_or_else(|| vec![0.0; status.vms.len()]);
+        let energy = status.vms.iter().zip(shares).map(|(vm, share)| {
+            (vm.vm.clone(), counts.energy_j.get(&vm.vm).copied().unwrap_or(0.0) + joules * share)
+        });
+        counts.energy_j = energy.collect();
     }
 
     /// The last core was written down, for this alert.
@@ -228,8 +264,36 @@ fn impact<'a>() -> [Metric<Shown<'a>>; 7] {
 }
 
 /// What VMs are, and may use.
-fn vms<'a>() -> [Metric<Shown<'a>>; 3] {
+fn vms<'a>() -> [Metric<Shown<'a>>; 6] {
     [
+        each("vm_cpu_ratio", CLASS_AND_VM, "CPU use of a VM, as a share of its cores", |it| {
+            let counts = lock(&it.counts.vms);
+            let used = it.status.vms.iter().filter_map(|vm| Some((vm, *counts.use_ratio.get(&vm.vm)?)));
+            used.map(|(vm, ratio)| (labels(vm), ratio)).collect()
+        }),
+        each(
+            "vm_estimated_watts",
+            CLASS_AND_VM,
+            "An estimate: the server's draw, idle power included, split by the VMs' CPU use",
+            |it| {
+                let shares = lock(&it.counts.vms).shares(&it.status.vms);
+                let Some((watts, shares)) = watts(it.status.report.power_w).zip(shares) else {
+                    return vec![];
+                };
+                let vms = it.status.vms.iter().zip(shares);
+                vms.map(|(vm, share)| (labels(vm), watts * share)).collect()
+            },
+        ),
+        each(
+            "vm_estimated_energy_joules_total",
+            CLASS_AND_VM,
+            "An estimate: the server's energy, split in the same way while use and draw were known",
+            |it| {
+                let counts = lock(&it.counts.vms);
+                let of_vms = it.status.vms.iter();
+                of_vms.filter_map(|vm| Some((labels(vm), *counts.energy_j.get(&vm.vm)?))).collect()
+            },
+        ),
         each("vm_killed", CLASS_AND_VM, "1 while a killed VM is still in the set", |it| {
             of_vms(it, |vm| flag(vm.killed))
         }),
@@ -251,9 +315,40 @@ fn vms<'a>() -> [Metric<Shown<'a>>; 3] {
 
 fn of_vms(it: &Shown<'_>, read: fn(&VmStatus) -> Option<f64>) -> Samples {
     let vms = it.status.vms.iter();
-    vms.filter_map(|vm| Some((vec![class_name(vm.class), vm.vm.to_string()], read(vm)?))).collect()
+    vms.filter_map(|vm| Some((labels(vm), read(vm)?))).collect()
+}
+
+fn labels(vm: &VmStatus) -> Vec<String> {
+    vec![class_name(vm.class), vm.vm.to_string()]
 }
 
 fn class_name(class: VmClass) -> String {
     ballast_runtime::metrics::word(&class)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ballast_types::ChassisId;
+
+    use super::*;
+
+    #[test]
+    fn the_lowest_frequency_is_timed_from_its_own_alert() {
+        let counts = Counts::default();
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let chassis = ChassisId::new("c1").unwrap();
+        for (ms, seq, level) in [(0, 1, Level::Watch), (10, 2, Level::Cap), (20, 3, Level::Emergency)] {
+            let alert = Alert { level, ..Alert::watch(chassis.clone(), Epoch(1), Seq(seq)) };
+            counts.alerted(at(ms), &alert);
+        }
+        for (seq, epoch) in [(2, 1), (1, 1), (3, 2)] {
+            counts.lowest(at(110), Epoch(epoch), Seq(seq));
+        }
+        let mut scrape = ballast_runtime::metrics::Scrape::default();
+        scrape.add("b", &[spread("floor", "", |it: &Counts| Some(&it.floor))], &counts);
+        let text = scrape.text();
+        assert!(text.contains("b_floor_count 1\n") && text.contains("b_floor_sum 0.1\n"), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ballast_chassis_core::{Chassis, Input, Ledger, Output};
+use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output};
 use ballast_runtime::clock;
 use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
@@ -60,9 +60,15 @@ impl Effects<Chassis> for ChassisEffects {
         }
         match message {
             Message::Input(input) => {
-                if let Input::Psu(poll) = &input {
-                    self.counts.supplies(&poll.supplies);
-                    self.is_read.set(true);
+                match &input {
+                    Input::Psu(poll) => {
+                        self.counts.supplies(&poll.supplies);
+                        self.is_read.set(true);
+                    }
+                    Input::Answer { server, seq, answer: Answer::Report(_) } => {
+                        self.counts.answered(now, server, *seq);
+                    }
+                    _ => {}
                 }
                 Some(input)
             }
@@ -82,6 +88,7 @@ impl Effects<Chassis> for ChassisEffects {
 
         match output {
             Output::Alert { server, alert } => {
+                self.counts.sent(now, &server, alert.seq);
                 if let Some(outbox) = self.outboxes.get(&server) {
                     outbox.send_replace(Some(alert));
                 }

@@ -1,27 +1,55 @@
 //! The metrics of a chassis manager.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
 use ballast_runtime::metrics::{DrawCounts, Metric, MetricLine, Samples, each, flag, lines, one};
 use ballast_runtime::metrics::{spread, states, watts, word};
-use ballast_types::Supply;
 use ballast_types::wire::{ChassisState, ChassisStatus, ServerStatus, Slot};
+use ballast_types::{Instant, Seq, ServerId, Supply};
+use prometheus_client::metrics::histogram::Histogram;
 
 pub(crate) const PREFIX: &str = "ballast_chassis";
 
+/// From 1 ms to 2 s, each twice the one before.
+const ROUNDTRIPS_S: [f64; 12] =
+    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048];
+
 /// What the control thread counts at every poll.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Counts {
     pub(crate) draw: DrawCounts,
     /// The newest poll, in configured order.
     supplies: Arc<Mutex<Vec<Supply>>>,
+    roundtrip: Histogram,
+    /// The newest message to each server, and when it went to its sender.
+    sent: Arc<Mutex<BTreeMap<ServerId, (Seq, Instant)>>>,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let roundtrip = Histogram::new(ROUNDTRIPS_S);
+        Self { draw: DrawCounts::default(), supplies: Arc::default(), roundtrip, sent: Arc::default() }
+    }
 }
 
 impl Counts {
     /// A poll has come.
     pub(crate) fn supplies(&self, supplies: &[Supply]) {
         *lock(&self.supplies) = supplies.to_vec();
+    }
+
+    /// A message goes to its sender.
+    pub(crate) fn sent(&self, now: Instant, server: &ServerId, seq: Seq) {
+        lock(&self.sent).insert(server.clone(), (seq, now));
+    }
+
+    /// The answer to a message has come.
+    pub(crate) fn answered(&self, now: Instant, server: &ServerId, seq: Seq) {
+        let sent = lock(&self.sent).get(server).copied();
+        let sent = sent.filter(|(newest, _)| *newest == seq);
+        sent.iter().for_each(|(_, at)| self.roundtrip.observe(now.since(*at).as_secs_f64()));
     }
 }
 
@@ -80,7 +108,7 @@ fn power<'a>() -> [Metric<Shown<'a>>; 12] {
     ]
 }
 
-fn control<'a>() -> [Metric<Shown<'a>>; 6] {
+fn control<'a>() -> [Metric<Shown<'a>>; 7] {
     use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
     [
         each("info", &["chassis", "shares"], "1, with what the manager is configured to", |it| {
@@ -94,6 +122,9 @@ fn control<'a>() -> [Metric<Shown<'a>>; 6] {
         }),
         one("dry_run", "1 while nobody is alerted and nothing capped", |it| flag(it.status.dry_run)),
         one("capping_events_total", "Capping events since start", |it| Some(it.status.alerts as f64)),
+        spread("alert_roundtrip_seconds", "From a message to an agent until its report is here", |it| {
+            Some(&it.counts.roundtrip)
+        }),
         one("refused_inputs_total", "Inputs refused since start", |it| Some(it.status.refused_inputs as f64)),
     ]
 }

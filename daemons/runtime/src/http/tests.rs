@@ -722,3 +722,18 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
     let headers = format!("Host: {at}\r\n{JSON}");
     assert_eq!(with_headers(&server, None, "POST /v1/budget", &headers).await, 200);
 }
+
+#[test]
+fn metrics_are_prometheus_text_unless_open_metrics_is_asked_for() {
+    let text = "# HELP b_kills Kills\n# TYPE b_kills counter\nb_kills_total 1\n# EOF\n";
+    let kind = |asked: &[&'static str]| {
+        let accept = asked.iter().map(|it| (header::ACCEPT, HeaderValue::from_static(it)));
+        let answer = metrics_text(text.into(), &accept.collect());
+        answer.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned()
+    };
+    let plain = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(kind(&[]), plain);
+    assert_eq!(kind(&["text/html, */*;q=0.8"]), plain);
+    let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2";
+    assert_eq!(kind(&[prometheus]), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+}

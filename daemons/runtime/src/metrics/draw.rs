@@ -36,9 +36,11 @@ impl Default for DrawCounts {
 }
 
 impl DrawCounts {
-    /// A reading: the draw, `None` where it is missing, and the limit, `None` where there is none.
-    pub fn observe(&self, now: Instant, power: Option<Watts>, limit: Option<Watts>) {
+    /// A reading: the draw, `None` where it is missing, and the limit, `None` where there is none. Gives the joules
+    /// since the one before.
+    pub fn observe(&self, now: Instant, power: Option<Watts>, limit: Option<Watts>) -> f64 {
         let mut sums = lock(&self.sums);
+        let before_j = sums.energy_j;
         let held = sums.newest.take().filter(|(at, ..)| now.since(*at) <= HOLDS);
         if let Some((at, power, limit)) = held {
             let seconds = now.since(at).as_secs_f64();
@@ -55,6 +57,8 @@ impl DrawCounts {
         if let Some((power, limit)) = power.zip(limit.filter(|limit| *limit > Watts::ZERO)) {
             self.ratio.observe(power.as_f64() / limit.as_f64());
         }
+
+        sums.energy_j - before_j
     }
 
     pub fn energy_j(&self) -> f64 {
