@@ -71,7 +71,8 @@ impl Verified {
         writeln!(
             out,
             "  events: {events_user_facing} with user-facing VMs, {events_batch} of batch VMs alone, the \
-             longest {longest_s} s; {readings_above_budget} readings were above the budget, by at most {above}"
+             longest {longest_s} s; {readings_above_budget} readings were above the budget, by at most \
+             {above}"
         )?;
 
         let Measured { deepest, deepest_moment, over_budget_s, over_budget_s_max, hardware_s, .. } = m;
