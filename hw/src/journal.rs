@@ -125,8 +125,7 @@ impl Journal {
         fs::rename(&path, &aside)
             .map_err(|e| HwError::io(&path, Operation::Write, "a file that can be moved", e))?;
         warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a \
-            previous instance are not known, the \
-             machine is taken as it stands");
+            previous instance are not known, the machine is taken as it stands");
         Ok(Opened::SetAside(aside))
     }
 

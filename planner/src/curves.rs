@@ -53,8 +53,7 @@ pub enum CurvesError {
     /// Too few settings to tell four figures from.
     #[error(
         "{points} points do not determine the curves: needed are two frequencies or more, from at most 0.9 \
-         up to \
-         1, and at each of two of them two utilisations or more"
+         up to 1, and at each of two of them two utilisations or more"
     )]
     TooFew {
         /// How many there are.

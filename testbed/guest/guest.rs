@@ -25,13 +25,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Every file that Ballast may change, with its value; what comes and goes with units is left out.
 const DUMP: &str = "grep -rH '' /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq \
     /sys/devices/system/cpu/cpufreq/policy*/scaling_min_freq \
-    /sys/devices/system/cpu/cpufreq/policy*/scaling_governor \
-    /sys/devices/system/cpu/cpu*/online \
-    /sys/class/hwmon/hwmon*/device/power1_cap \
-    /sys/class/hwmon/hwmon*/device/power1_average_interval; \
-    find /sys/class/powercap/ /sys/fs/cgroup/system.slice/guest-vms.service /sys/fs/cgroup \
-    -maxdepth 2 '(' -name 'cpuset.cpus*' -o -name 'cpu.max*' -o -name 'cgroup.subtree_control' ')' \
-    ! -path '*ballast*' -exec grep -H '' '{}' +";
+    /sys/devices/system/cpu/cpufreq/policy*/scaling_governor /sys/devices/system/cpu/cpu*/online \
+    /sys/class/hwmon/hwmon*/device/power1_cap /sys/class/hwmon/hwmon*/device/power1_average_interval; find \
+    /sys/class/powercap/ /sys/fs/cgroup/system.slice/guest-vms.service /sys/fs/cgroup -maxdepth 2 '(' -name \
+    'cpuset.cpus*' -o -name 'cpu.max*' -o -name 'cgroup.subtree_control' ')' ! -path '*ballast*' -exec grep \
+    -H '' '{}' +";
 
 /// Everything that a scenario works with.
 #[derive(Debug)]
@@ -89,9 +87,8 @@ impl Guest {
             machine,
         };
         // Drivers come while systemd is still at work.
-        let ready = "for i in $(seq 600); do [ -e /dev/ipmi0 ] && \
-            ls /sys/devices/system/cpu/cpufreq/policy3 /sys/class/hwmon/hwmon0 && exit; \
-            sleep 0.2; done; dmesg | tail -20; exit 1";
+        let ready = "for i in $(seq 600); do [ -e /dev/ipmi0 ] && ls /sys/devices/system/cpu/cpufreq/policy3 \
+            /sys/class/hwmon/hwmon0 && exit; sleep 0.2; done; dmesg | tail -20; exit 1";
         guest.shell.run(ready).context("the guest's drivers are not there")?;
 
         Ok(guest)

@@ -96,15 +96,8 @@ fn read(path: &Path) -> anyhow::Result<Vec<PublishedSystem>> {
 
 fn one<'a>(rows: &'a [PublishedSystem], name: &str) -> anyhow::Result<&'a PublishedSystem> {
     let wanted = name.to_lowercase();
-    let holds = |row: &&PublishedSystem| {
-        format!(
-            "{} \
-        {}",
-            row.system, row.cpu
-        )
-        .to_lowercase()
-        .contains(&wanted)
-    };
+    let holds =
+        |row: &&PublishedSystem| format!("{} {}", row.system, row.cpu).to_lowercase().contains(&wanted);
     let found: Vec<_> = rows.iter().filter(holds).collect();
     match found[..] {
         [one] => Ok(one),

@@ -100,8 +100,7 @@ pub(super) fn drained_line(drained: &Drained) -> String {
     let Drained { hosts, emptied, longest_s, moved, left, held_core_h } = drained;
     format!(
         "{hosts} hosts drained: {emptied} became empty, the last after {longest_s} s; {moved} VMs moved, \
-         {left} are left; \
-         moves held {held_core_h:.2} core-hours twice"
+         {left} are left; moves held {held_core_h:.2} core-hours twice"
     )
 }
 

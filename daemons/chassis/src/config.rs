@@ -114,8 +114,7 @@ fn check_budget(root: &Section<'_, '_>, budget: Option<Watts>, servers: &[Server
 }
 
 const TRIP_TIME: &str = "trip_time_ms is read as a breaker that carries every excess for that long; a real \
-                         one \
-    carries little for longer: say so with [trip_curve]";
+                         one carries little for longer: say so with [trip_curve]";
 
 #[cfg(test)]
 mod tests {

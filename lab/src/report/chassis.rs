@@ -76,8 +76,7 @@ fn figure6(rows: &[ChassisResult], paper: bool) -> Figure {
 
     Figure {
         name: "chassis-figure6".to_owned(),
-        caption: "Figure 6: by placement, shares and policy, against no budget; median and range \
-                  over seeds"
+        caption: "Figure 6: by placement, shares and policy, against no budget; median and range over seeds"
             .to_owned(),
         height: 2 * PANEL,
         draw: Box::new(move |area| {
@@ -124,20 +123,18 @@ fn groups(
 
 fn words(options: &Options) -> String {
     format!(
-        "Twelve servers share {budget} W at the supplies' input and run 36 user-facing VMs of 4 \
-         cores and 36 batch VMs of 6 cores. `balanced` puts three of each on every server; \
-         `imbalanced` puts nine user-facing VMs on each of four servers and the batch VMs on the \
-         other eight. The batch VMs are calm for 20 s (at 20 % of their cores), then all of them \
-         begin in full at once, so that every controller meets a real rise. From there they have \
-         fixed work, {minutes} minutes of it at full speed, and their run time counts; power, P95 \
-         and time above the budget are of the whole run, calm included. Load \
-         {arrivals}, batch share {share}; {seeds} seeds; medians, with the range over seeds. \
-         `P95` is over the requests of all user-facing VMs, `run time` is the mean of the batch \
-         VMs, both against `none` of the same placement and seed. `above s` is the longest \
-         stretch above the budget by 100 ms means of the true draw, `worst seed` the longest of \
-         any seed. A stretch says nothing of how far above: both policies hold down how far a breaker \
-         goes towards its trip, and `predictive` may be above for 1 % of the time. The other columns \
-         are as for one server.",
+        "Twelve servers share {budget} W at the supplies' input and run 36 user-facing VMs of 4 cores and 36 \
+         batch VMs of 6 cores. `balanced` puts three of each on every server; `imbalanced` puts nine \
+         user-facing VMs on each of four servers and the batch VMs on the other eight. The batch VMs are \
+         calm for 20 s (at 20 % of their cores), then all of them begin in full at once, so that every \
+         controller meets a real rise. From there they have fixed work, {minutes} minutes of it at full \
+         speed, and their run time counts; power, P95 and time above the budget are of the whole run, calm \
+         included. Load {arrivals}, batch share {share}; {seeds} seeds; medians, with the range over seeds. \
+         `P95` is over the requests of all user-facing VMs, `run time` is the mean of the batch VMs, both \
+         against `none` of the same placement and seed. `above s` is the longest stretch above the budget by \
+         100 ms means of the true draw, `worst seed` the longest of any seed. A stretch says nothing of how \
+         far above: both policies hold down how far a breaker goes towards its trip, and `predictive` may be \
+         above for 1 % of the time. The other columns are as for one server.",
         budget = options.budget_w,
         minutes = options.minutes,
         arrivals = options.arrivals.name(),

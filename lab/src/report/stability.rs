@@ -120,12 +120,11 @@ fn maps(rows: &[StabilityResult], options: &Options) -> Figure {
 fn words(options: &Options) -> String {
     let server = &options.server;
     format!(
-        "The server's meter shows what was true `lag` ago, as a mean over `refresh`, with an \
-         error of `noise` standard deviation. The load is steady, the cap is {} W. The \
-         agent's deadband is set to twice the meter's noise, at least 4 W: the daemon does not do \
-         that by itself, somebody must know the noise and configure it. `changes` are p-state \
-         changes per batch core and minute, `above %` is time above the cap by 100 ms means; {} \
-         seeds of {} minutes.",
+        "The server's meter shows what was true `lag` ago, as a mean over `refresh`, with an error of \
+         `noise` standard deviation. The load is steady, the cap is {} W. The agent's deadband is set to \
+         twice the meter's noise, at least 4 W: the daemon does not do that by itself, somebody must know \
+         the noise and configure it. `changes` are p-state changes per batch core and minute, `above %` is \
+         time above the cap by 100 ms means; {} seeds of {} minutes.",
         server.caps_w.first().map_or(0.0, |cap| *cap),
         server.seeds.len(),
         server.minutes,

@@ -189,19 +189,18 @@ fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
 fn words(options: &Options) -> String {
     let server = &options.server;
     format!(
-        "A policy that stays further below the cap loses more run time and is above the cap less \
-         often. The margin of `stepwise` is a share of the cap; `predictive` is told the share of time \
-         that it may be above the cap, as a chassis manager tells its `above_share_percent`, and its \
-         margin follows from that and from how far the draw flickers; each point is one margin. The \
-         longer requests are, the more the draw flickers; requests of 5 ms and more make it flicker by \
-         more than any p-state can follow, and both policies pay for that alike. One server as above, load \
-         {arrivals}, batch share {share}, {seeds} seeds; medians. Time above the cap is judged on 100 ms \
-         means of the true draw, `above s` is the longest stretch, `excess` the lost run time less the \
-         oracle's. `stepwise's` is the least excess that stepwise can have with no more time above the cap: \
-         its margins that another one beats in both ways are left out, and straight lines join the rest. \
-         Shares of predictive are not comparable where stepwise's curve does not reach, and where they are \
-         above the cap for less than {least} % of the time: a run of {minutes} minutes has a few such \
-         windows, and chance decides.",
+        "A policy that stays further below the cap loses more run time and is above the cap less often. The \
+         margin of `stepwise` is a share of the cap; `predictive` is told the share of time that it may be \
+         above the cap, as a chassis manager tells its `above_share_percent`, and its margin follows from \
+         that and from how far the draw flickers; each point is one margin. The longer requests are, the \
+         more the draw flickers; requests of 5 ms and more make it flicker by more than any p-state can \
+         follow, and both policies pay for that alike. One server as above, load {arrivals}, batch share \
+         {share}, {seeds} seeds; medians. Time above the cap is judged on 100 ms means of the true draw, \
+         `above s` is the longest stretch, `excess` the lost run time less the oracle's. `stepwise's` is the \
+         least excess that stepwise can have with no more time above the cap: its margins that another one \
+         beats in both ways are left out, and straight lines join the rest. Shares of predictive are not \
+         comparable where stepwise's curve does not reach, and where they are above the cap for less than \
+         {least} % of the time: a run of {minutes} minutes has a few such windows, and chance decides.",
         arrivals = server.arrivals.name(),
         share = server.batch_share,
         seeds = server.seeds.len(),

@@ -152,8 +152,7 @@ impl Rule for Power {
         };
         format!(
             "chassis score {:.3}: 1 less the P95 load of its cores; server score {:.3} for {towards} VMs: \
-             0.5 is \
-             balanced",
+             0.5 is balanced",
             ratio(chassis),
             ratio(server),
         )

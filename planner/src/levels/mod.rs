@@ -36,8 +36,7 @@ pub enum LevelsError {
     /// No budgets are low enough for this breaker.
     #[error(
         "{level} {node:?} is provisioned for {provisioned}; with all that the policy may shed its chassis \
-         still draw up \
-         to {lowest}: accept deeper caps, or feed fewer chassis"
+         still draw up to {lowest}: accept deeper caps, or feed fewer chassis"
     )]
     Overloaded {
         level: String,
@@ -50,8 +49,7 @@ pub enum LevelsError {
     /// Too much to remember.
     #[error(
         "sums over chassis need all readings in memory at once, and these do not fit: plan the levels from \
-         less \
-         history, or with a longer period"
+         less history, or with a longer period"
     )]
     TooMuch,
     /// No resolution.

@@ -186,8 +186,7 @@ pub(super) fn orphan_unarmed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Re
     let folder = "/run/systemd/system/ballast-agent.service.d";
     guest.shell.run(&format!(
         "mkdir -p {folder} && printf '[Service]\\nTimeoutStopSec=1s\\nExecStopPost=\\nExecStopPost=sleep \
-         999\\n' \
-         >{folder}/hang.conf && systemctl daemon-reload"
+         999\\n' >{folder}/hang.conf && systemctl daemon-reload"
     ))?;
     let done = left_alone(guest, notes);
     guest.shell.run(&format!("rm -r {folder} && systemctl daemon-reload"))?;

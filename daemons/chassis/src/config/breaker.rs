@@ -188,8 +188,7 @@ mod tests {
 
     #[test]
     fn a_breaker_that_trips_before_hardware_acts_is_refused_with_both_numbers() {
-        let curve = "[trip_curve]\npoints = [{ draw = 1.1, carried_s = 10 }, \
-                     { draw = 1.5, carried_s = 2 }]";
+        let curve = "[trip_curve]\npoints = [{ draw = 1.1, carried_s = 10 }, { draw = 1.5, carried_s = 2 }]";
         let says = "at 1.50 times the budget the breaker carries 2000 ms, and hardware needs 2200 ms";
         let text = parse(curve, "").unwrap_err();
         assert!(text.contains("trip_curve.points = [{ draw = 1.1") && text.contains(says), "{text}");

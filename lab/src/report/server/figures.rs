@@ -93,8 +93,7 @@ pub(super) fn figure5(set: &LoadRows, contenders: &[Contender], paper: bool) -> 
     Figure {
         name: format!("server-figure5-{arrivals}"),
         caption: format!(
-            "Figure 5: by cap and policy, against uncapped; median and range over seeds; load: \
-             {}",
+            "Figure 5: by cap and policy, against uncapped; median and range over seeds; load: {}",
             set.load()
         ),
         height: 2 * PANEL,
