@@ -154,7 +154,7 @@ impl Chassis {
         };
 
         if chassis.caps_on() {
-            chassis.cause = "the ledger holds out-of-band caps";
+            chassis.cause = "the ledger holds hardware caps";
         }
         chassis.reconcile(now);
 
@@ -201,7 +201,7 @@ impl Chassis {
         } else if self.blind {
             ChassisState::Blind
         } else if self.caps_on() {
-            ChassisState::OutOfBand
+            ChassisState::HardwareCaps
         } else if self.event.is_some() {
             ChassisState::Alerting
         } else if self.sighted {
@@ -347,7 +347,7 @@ impl Chassis {
             let message = (speaks && a.is_messaged()).then_some((a.next_at, "message"));
             let silent_at = (a.heard_at + silent_after).max(grace);
             let silence = (a.slot == Slot::Managed).then_some((silent_at, "silence"));
-            let retry = a.out_of_band.again_at().map(|at| (at, "out-of-band retry"));
+            let retry = a.out_of_band.again_at().map(|at| (at, "hardware cap retry"));
             [message, silence, retry].into_iter().flatten()
         });
         [Some(sight), self.releases().then_some((self.release_at, "release"))]

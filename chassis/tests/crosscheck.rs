@@ -28,7 +28,7 @@ fn what_servers_report_is_judged_when_a_supply_is_not_listed() {
     assert!(!w.has_alarm("[[supply]]"), "not yet");
     w.run(ms(2500));
     assert!(w.has_alarm("the servers report 423.0 W, the power supplies read 152.0 W"));
-    assert_eq!(w.run(ms(12_000)).state(), ChassisState::OutOfBand, "and they do not obey");
+    assert_eq!(w.run(ms(12_000)).state(), ChassisState::HardwareCaps, "and they do not obey");
     w.run(ms(60_000));
     assert_eq!(alarms(&w), 1, "once");
 

@@ -163,7 +163,7 @@ fn the_trip_fraction_says_how_urgent_an_excess_is() {
         w.run(ms(1000)).clear();
         w.total = Some(W(2400).ppm(draw));
         let began = w.now;
-        w.until(ChassisState::OutOfBand);
+        w.until(ChassisState::HardwareCaps);
         let polls = |at: ballast_types::Instant| (at - began).as_millis() as i64 / 200;
         let first = w.alerts_to(0).iter().find(|(_, a)| a.level == Level::Emergency).unwrap().0;
         assert!((polls(first) - emergency).abs() <= 1, "{draw}: {}", polls(first));
@@ -185,7 +185,7 @@ fn hardware_waits_until_a_reading_has_shown_that_the_alert_does_not_help() {
 
     // So much that hardware would come too late if it waited.
     let mut w = World::after(params(12), ms(1000));
-    assert_eq!(w.reads(W(2400 * 28 / 10)).run(ms(200)).state(), ChassisState::OutOfBand);
+    assert_eq!(w.reads(W(2400 * 28 / 10)).run(ms(200)).state(), ChassisState::HardwareCaps);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_lowered_budget_counts_for_the_breaker_five_seconds_later() {
         another.into_iter().for_each(|watts| _ = w.input(Input::Budget(Some(watts))));
         w.run(ms(1900));
         assert!(!w.levels().contains(&Level::Emergency) && w.caps().is_empty());
-        w.until(ChassisState::OutOfBand);
+        w.until(ChassisState::HardwareCaps);
         // At 1.2 a breaker of the usual curve trips after 6.9 s.
         let passed = w.now - from;
         assert!((8200..8900).contains(&passed.as_millis()), "{another:?}: {passed:?}");
@@ -218,7 +218,7 @@ fn a_budget_that_moves_every_second_hides_no_excess() {
         w.run(ms(1000));
     }
     assert!(w.levels().contains(&Level::Emergency), "{:?}", w.state());
-    assert_eq!(w.state(), ChassisState::OutOfBand);
+    assert_eq!(w.state(), ChassisState::HardwareCaps);
 }
 
 #[test]

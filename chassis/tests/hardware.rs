@@ -15,7 +15,7 @@ fn escalated(n: usize) -> World {
     w.beside = Some(W(0));
     w.run(ms(2_000));
     load(&mut w, 300, false);
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     w
 }
 
@@ -32,7 +32,7 @@ fn one_dead(n: usize, drew: i64) -> World {
     let mut w = World::new(params(n));
     w.agent(1).power = Some(W(drew));
     w.begin_event(W(197 * n as i64)).run(ms(400));
-    w.silence(1).until(ChassisState::OutOfBand);
+    w.silence(1).until(ChassisState::HardwareCaps);
     w
 }
 
@@ -80,8 +80,8 @@ fn a_server_that_obeys_is_lifted_at_once() {
     assert_eq!((w.lifts().len(), w.state()), (4, ChassisState::Alerting));
     assert!((0..4).all(|i| w.alerts_to(i).last().unwrap().1.cap_w.is_some()), "their caps stay");
     assert!(w.ledgers().last().unwrap().out_of_band.is_empty());
-    let on = w.status().out_of_band_ms;
-    assert_eq!(w.run(ms(5000)).status().out_of_band_ms, on, "counted while on only");
+    let on = w.status().hardware_caps_ms;
+    assert_eq!(w.run(ms(5000)).status().hardware_caps_ms, on, "counted while on only");
     assert!(action_ids(&w.log).windows(2).all(|p| p[0] < p[1]));
 }
 
@@ -91,7 +91,7 @@ fn a_hundred_servers_that_obey_are_lifted_within_a_minute_and_not_all_at_once() 
     load(&mut w, 300, true);
     w.clear();
     let from = w.now;
-    while w.state() == ChassisState::OutOfBand {
+    while w.state() == ChassisState::HardwareCaps {
         w.run(ms(1000));
     }
     assert!(w.now - from <= Duration::from_secs(60), "{:?}", w.now - from);
@@ -116,7 +116,7 @@ fn a_lift_that_came_too_early_is_blamed_and_waits_longer() {
 
     // Not so much that hardware would come before the next reports.
     load(&mut w, 230, false);
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     let alarm = |e: &&EventKind| match e {
         EventKind::Alarm { message } if message.contains("too early") => Some(message.clone()),
         _ => None,
@@ -144,9 +144,9 @@ fn who_was_lifted_too_early_waits_no_longer_once_its_cap_holds_nothing_back() {
     load(&mut w, 300, true);
     w.run(ms(25_000));
     load(&mut w, 230, false);
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     load(&mut w, 300, true);
-    assert_eq!(w.run(ms(20_000)).state(), ChassisState::OutOfBand, "somebody waits for a minute");
+    assert_eq!(w.run(ms(20_000)).state(), ChassisState::HardwareCaps, "somebody waits for a minute");
     load(&mut w, 80, true);
     assert_eq!(w.run(ms(10_000)).state(), ChassisState::Alerting, "all caps are lifted");
 }
@@ -173,7 +173,7 @@ fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
 
     // One dies and is capped, for it is silent in an event: there is no excess.
     let mut w = lifted(300);
-    w.silence(0).until(ChassisState::OutOfBand);
+    w.silence(0).until(ChassisState::HardwareCaps);
     assert!(too_early(&w).is_empty(), "{:?}", too_early(&w));
 
     // The one that was lifted last draws what it drew; the other draws more than there is.
@@ -181,7 +181,7 @@ fn only_lifts_that_an_excess_followed_and_servers_that_drew_more_are_blamed() {
     let last = w.lifts()[1].1.clone();
     let other = usize::from(last == name(0));
     (w.agent(other).power, w.agent(other).capped) = (Some(W(600)), false);
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     assert!(too_early(&w).iter().all(|said| !said.contains(last.as_str())), "{:?}", too_early(&w));
 }
 
@@ -194,7 +194,7 @@ fn every_server_is_capped_in_one_turn_those_that_draw_more_first() {
     w.input(Input::Powered { server: name(4), on: false });
     w.total = Some(W(1500));
     w.clear();
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     let order: Vec<_> = w.caps().into_iter().map(|(s, _)| s).collect();
     assert_eq!(order, [name(2), name(3), name(0), name(1)], "and none that is off");
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
@@ -228,7 +228,7 @@ fn a_server_that_draws_more_than_its_grant_is_paid_for_and_then_capped_by_hardwa
     let s = w.run(ms(2500)).status();
     let others: Watts = s.servers[1..].iter().filter_map(|s| s.granted_w).sum();
     assert!(others < W(500), "the others pay: {others}");
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     assert_eq!(w.caps().len(), 1, "it alone: {:?}", w.caps());
     assert_eq!(w.caps()[0].0, name(0));
     assert!((2000..5000).contains(&(w.now - from).as_millis()), "{:?}", w.now - from);
@@ -262,7 +262,7 @@ fn without_a_path_there_is_an_alarm() {
 fn a_failed_action_is_tried_again_with_an_alarm() {
     let mut w = World::after(params(1), ms(2000));
     w.actuator = Some(Err("BMC busy".into()));
-    assert!(w.reads(W(300)).until(ChassisState::OutOfBand).has_alarm("BMC busy"));
+    assert!(w.reads(W(300)).until(ChassisState::HardwareCaps).has_alarm("BMC busy"));
     w.total = Some(W(190)); // no lower cap is wanted
     w.silence(0).run(ms(60_000));
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
@@ -277,7 +277,7 @@ fn a_failed_action_is_tried_again_with_an_alarm() {
 fn an_action_without_an_answer_is_tried_again() {
     let mut w = World::after(params(1), ms(2000));
     w.actuator = None;
-    w.reads(W(300)).until(ChassisState::OutOfBand);
+    w.reads(W(300)).until(ChassisState::HardwareCaps);
     w.total = Some(W(190));
     w.silence(0).run(ms(10_100));
     let is = |(_, o): &&(_, Output)| matches!(o, Output::OutOfBandCap { .. });
@@ -299,7 +299,7 @@ fn caps_in_the_ledger_are_adopted_and_given_back() {
         let mut w = World::with(params(4), ledger.clone());
         w.agent(1).answers = answers;
         assert!(matches!(&w.log[0].1, Output::Ledger(l) if l.epoch == Epoch(4) && l.out_of_band.len() == 2));
-        assert_eq!(w.state(), ChassisState::OutOfBand);
+        assert_eq!(w.state(), ChassisState::HardwareCaps);
         let from = w.now;
 
         while w.lifts().is_empty() {
@@ -401,7 +401,7 @@ fn blind_a_hardware_cap_shows_which_meter_is_wrong() {
 
     // Nothing else bounds what it draws.
     for (i, server) in s.servers.iter().enumerate() {
-        assert_eq!(server.out_of_band_w.is_some(), i == 3, "{i}");
+        assert_eq!(server.hardware_cap_w.is_some(), i == 3, "{i}");
     }
 
     // With sight it is lifted.

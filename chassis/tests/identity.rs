@@ -142,7 +142,7 @@ fn an_agent_that_is_set_aside_is_capped_by_hardware_in_an_event() {
     let mut w = settled();
     w.begin_event(W(790));
     obey(&mut w, &[0], 9, None);
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     assert_eq!(w.caps().into_iter().map(|(server, _)| server).collect::<Vec<_>>(), [name(0)]);
     assert_eq!(w.alerts_to(1).last().unwrap().1.level, Level::Cap, "the others hear on");
 }
@@ -246,7 +246,7 @@ fn a_fenced_manager_leaves_the_ledger_alone() {
     let mut w = settled();
     w.total = Some(W(1200));
     w.actuator = None;
-    w.until(ChassisState::OutOfBand);
+    w.until(ChassisState::HardwareCaps);
     let id = *action_ids(&w.log).last().unwrap();
     obey(&mut w, &[0, 2], 2, None);
     w.until(ChassisState::Fenced);

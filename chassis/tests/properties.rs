@@ -217,7 +217,7 @@ impl Fuzz {
     /// anything where it alone is too much.
     fn check_sum(&self) {
         let s = self.status();
-        if s.state != ChassisState::Alerting && s.state != ChassisState::OutOfBand
+        if s.state != ChassisState::Alerting && s.state != ChassisState::HardwareCaps
             || s.servers.iter().any(|s| s.slot == Slot::Managed && s.granted_w.is_none())
             || self.left
         {
@@ -250,7 +250,7 @@ impl Fuzz {
             let reports = s.report.as_ref().map(|r| (r.power_w, r.cap_w));
             format!(
                 "\n{} {:?}: granted {:?}, counts with {}, hardware {:?}, reports {reports:?}",
-                s.server, s.slot, s.granted_w, s.reserved_w, s.out_of_band_w
+                s.server, s.slot, s.granted_w, s.reserved_w, s.hardware_cap_w
             )
         };
 
@@ -449,7 +449,7 @@ proptest! {
 
         if out_of_band {
             // Agents that do not say what they hold keep their hardware caps for the hold time.
-            w.until(ChassisState::OutOfBand);
+            w.until(ChassisState::HardwareCaps);
             w.each(|a| a.answers = false);
         }
 
@@ -518,6 +518,6 @@ proptest! {
 
         let s = fuzz.status();
         prop_assert_eq!(s.state, ChassisState::Normal, "{:#?}", s);
-        prop_assert!(s.servers.iter().all(|s| s.granted_w.is_none() && s.out_of_band_w.is_none()));
+        prop_assert!(s.servers.iter().all(|s| s.granted_w.is_none() && s.hardware_cap_w.is_none()));
     }
 }

@@ -54,7 +54,7 @@ pub(crate) enum Experiment {
     #[command(after_help = "Example: ballast experiment labels --input labelled.csv.zst --json\n\
         Example: ballast experiment labels --input new.csv --fit-on labelled.csv.zst")]
     Labels(Data<labels::Choice>),
-    /// Predictions of class and P95 on a made-up fleet and on real VMs (Table III)
+    /// Predictions of class and P95 on a synthetic fleet and on real VMs (Table III)
     #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
         Example: ballast experiment models --json\n\
         Example: ballast experiment models --seeds 3 --plot reliability.svg")]

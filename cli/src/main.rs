@@ -103,7 +103,7 @@ enum Command {
         Example: ballast label --input use.csv --timezone Europe/Berlin --plot figure3.svg --output -\n\
         Example: ballast label --input use.csv --method ensemble --fit-on labelled.csv.zst")]
     Label(label::LabelArgs),
-    /// Ask daemons how they are
+    /// Show the state of managers, agents and VMs
     #[command(after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
         Exit codes: 0 all answered; 1 one did not.")]
     Status(status::StatusArgs),
@@ -127,7 +127,7 @@ enum Command {
     #[command(after_help = "Example: ballast certs --dir certs --chassis rack3-c1 --server s01=10.0.0.11 \
                       --operator ann")]
     Certs(certs::CertsArgs),
-    /// Measure
+    /// Measure how fast alerts, predictions, scores and plans are
     #[command(subcommand)]
     Bench(Bench),
     /// Write manual pages and shell completions, for packages
@@ -137,7 +137,7 @@ enum Command {
 
 #[derive(Subcommand, Debug)]
 enum Bench {
-    /// From an alert handed to the chassis's sender to the floor of the slowest agent
+    /// Time from an alert in the chassis manager to the lowest frequency on the slowest server
     #[command(after_help = "Example: ballast bench alerts --servers 12 --alerts 200 --json")]
     Alerts(bench::AlertsArgs),
     /// Predictions a second from the placement daemon, and how long one takes

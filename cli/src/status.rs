@@ -189,14 +189,14 @@ fn chassis_line(chassis: &ChassisStatus) -> String {
         read.map_or_else(|| "no reading".to_owned(), |w| w.to_string()),
         chassis.limit_w,
         chassis.alerts,
-        Duration::from_millis(chassis.out_of_band_ms).as_secs_f64(),
+        Duration::from_millis(chassis.hardware_caps_ms).as_secs_f64(),
         chassis.epoch,
     )
 }
 
 fn server_row(server: &ServerStatus) -> [String; 10] {
     let mut notes = vec![];
-    if let Some(watts) = server.out_of_band_w {
+    if let Some(watts) = server.hardware_cap_w {
         notes.push(format!("hardware cap {watts}"));
     }
     notes.extend(server.report.as_ref().map(report_notes).unwrap_or_default());
@@ -303,13 +303,13 @@ mod tests {
         serde_json::to_vec(&serde_json::json!({
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
-            "sharable_w": 2450.0, "alerts": 1, "out_of_band_ms": 0, "refused_inputs": 0,
+            "sharable_w": 2450.0, "alerts": 1, "hardware_caps_ms": 0, "refused_inputs": 0,
             "alarms": ["s02 is silent"],
             "servers": [
                 {"server": "s01", "slot": "managed", "report": report(), "report_age_ms": 120,
-                 "granted_w": 204.0, "reserved_w": 204.0, "out_of_band_w": null, "last_error": null},
+                 "granted_w": 204.0, "reserved_w": 204.0, "hardware_cap_w": null, "last_error": null},
                 {"server": "s02", "slot": "silent", "report": null, "report_age_ms": null,
-                 "granted_w": null, "reserved_w": 204.0, "out_of_band_w": 204.0,
+                 "granted_w": null, "reserved_w": 204.0, "hardware_cap_w": 204.0,
                  "last_error": "connection refused"}
             ]
         }))

@@ -38,11 +38,11 @@ pub(crate) struct TrainArgs {
     /// Classes from what `ballast label` wrote, by vm_id
     #[arg(long, value_name = "FILE", requires = "input")]
     labels: Option<PathBuf>,
-    /// Learn from a made-up fleet of so many VMs instead, for trials
+    /// Learn from a synthetic fleet of so many VMs instead, for trials
     #[arg(long, value_name = "VMS", conflicts_with = "input",
         value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     generate: Option<u32>,
-    /// Write the made-up VMs too, in the form that --input takes
+    /// Write the synthetic VMs too, in the form that --input takes
     #[arg(long, value_name = "FILE", requires = "generate")]
     vms_output: Option<PathBuf>,
     /// Where the model goes
@@ -54,7 +54,7 @@ pub(crate) struct TrainArgs {
     /// The algorithm that learns
     #[arg(long, value_name = "NAME", default_value = Algorithm::default().name(), value_parser = algorithm())]
     algorithm: Algorithm,
-    /// The seed of what is random in that, and of the made-up fleet
+    /// The seed of what is random in that, and of the synthetic fleet
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Threads; they change no result [default: one for every core]

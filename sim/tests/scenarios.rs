@@ -535,7 +535,7 @@ fn row_13_a_hardware_cap_from_the_ledger_is_verified() {
     scenario.ledger =
         Ledger { epoch: Epoch(3), out_of_band: vec![(capped, Watts::from_whole(160))], ..Ledger::default() };
     let world = run(scenario, 20.0);
-    let believed = world.chassis_status().expect("the manager runs").servers[0].out_of_band_w;
+    let believed = world.chassis_status().expect("the manager runs").servers[0].hardware_cap_w;
     let kept = world.hardware_cap(0);
     assert!(believed == kept, "row 13: the manager counts on {believed:?}, the BMC keeps {kept:?}");
 }

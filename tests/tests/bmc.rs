@@ -47,7 +47,7 @@ fn lab() -> (Lab, [MockBmc; 2]) {
 
 /// The same two servers and BMCs under another budget.
 fn lab_with(budget_w: i64) -> (Lab, [MockBmc; 2]) {
-    let more = "[out_of_band]\nhold_ms = 2000\n[redfish]\ntimeout_ms = 3000\n\
+    let more = "[hardware_caps]\nhold_ms = 2000\n[redfish]\ntimeout_ms = 3000\n\
                 credentials_file = \"CREDENTIALS\"\n";
     let lab = Lab::new(steady(2, budget_w, (0.3, 0.95)), more);
     let mut newer = Model::new(Generation::Newer);
@@ -95,7 +95,7 @@ fn dead_agents_are_capped_by_redfish_and_lifted_when_they_live_again() {
     lab.wait("both are managed and lifted", |lab| {
         let managed = lab.chassis().is_some_and(|chassis| {
             let free =
-                |s: &ballast_types::wire::ServerStatus| s.slot == Slot::Managed && s.out_of_band_w.is_none();
+                |s: &ballast_types::wire::ServerStatus| s.slot == Slot::Managed && s.hardware_cap_w.is_none();
             chassis.servers.iter().all(free)
         });
 

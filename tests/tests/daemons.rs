@@ -358,7 +358,7 @@ fn slot_caps_are_adopted_although_the_ledger_is_damaged() {
     lab.start("chassis");
     let capped = |lab: &Lab| {
         let all = |c: ballast_types::wire::ChassisStatus| {
-            c.servers.iter().all(|server| server.out_of_band_w.is_some())
+            c.servers.iter().all(|server| server.hardware_cap_w.is_some())
         };
         lab.chassis().is_some_and(all)
     };
@@ -475,7 +475,7 @@ fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     std::thread::sleep(Duration::from_secs(6));
     let chassis = lab.chassis().unwrap();
     assert!(chassis.dry_run && chassis.power_w > Some(chassis.limit_w), "{chassis:?}");
-    assert!(chassis.servers.iter().all(|s| s.report.is_none() && s.out_of_band_w.is_none()));
+    assert!(chassis.servers.iter().all(|s| s.report.is_none() && s.hardware_cap_w.is_none()));
     assert!(lab.log("chassis").contains("dry run: the manager would alert"), "{}", lab.log("chassis"));
     assert!(!lab.home("chassis").join("state/ledger.json").exists());
 

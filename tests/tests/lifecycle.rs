@@ -203,7 +203,7 @@ fn out_of_band_caps_are_lifted_on_explicit_order_alone() {
     let before = lab.limits();
     lab.start("chassis");
     lab.wait("the silent server is capped out of band", |lab| {
-        lab.chassis().is_some_and(|chassis| chassis.servers[0].out_of_band_w.is_some())
+        lab.chassis().is_some_and(|chassis| chassis.servers[0].hardware_cap_w.is_some())
     });
     let config = lab.config("chassis");
     let args = ["chassis", "release", "--config", text(&config)];

@@ -431,8 +431,8 @@ pub enum ChassisState {
     Normal,
     /// A capping episode.
     Alerting,
-    /// Software was not enough, or did not answer: out-of-band caps are on.
-    OutOfBand,
+    /// Software was not enough, or did not answer: hardware caps are on.
+    HardwareCaps,
     /// No usable power reading.
     Blind,
     /// Another manager rules this chassis: nothing is ordered any more.
@@ -501,7 +501,7 @@ pub struct ServerStatus {
     /// What is reserved for it in the sum of shares.
     pub reserved_w: Watts,
     /// The out-of-band cap in force.
-    pub out_of_band_w: Option<Watts>,
+    pub hardware_cap_w: Option<Watts>,
     /// Why the last message was not answered, if it was not.
     pub last_error: Option<String>,
 }
@@ -572,7 +572,7 @@ pub struct ChassisStatus {
     /// Capping episodes since start.
     pub alerts: u64,
     /// Seconds the hardware fallback was on since start.
-    pub out_of_band_ms: u64,
+    pub hardware_caps_ms: u64,
     /// Inputs refused since start.
     pub refused_inputs: u64,
     /// Every server, in configured order.

@@ -370,7 +370,7 @@ impl Chassis {
         match change {
             Change::None => {}
             Change::Set | Change::Lifted => {
-                self.cause = "the last out-of-band cap is lifted";
+                self.cause = "the last hardware cap is lifted";
                 self.unplanned = true;
             }
             Change::Failed => {

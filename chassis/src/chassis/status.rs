@@ -25,7 +25,7 @@ impl Chassis {
             sharable_w: self.sharable(),
             shares: self.params.shares,
             alerts: self.alerts,
-            out_of_band_ms: u64::try_from(self.hardware.time_on(now).as_millis()).unwrap_or(u64::MAX),
+            hardware_caps_ms: u64::try_from(self.hardware.time_on(now).as_millis()).unwrap_or(u64::MAX),
             refused_inputs: self.refused,
             servers: self.agents.iter().map(|a| self.server_status(now, a)).collect(),
             // Only the shell knows them.
@@ -47,7 +47,7 @@ impl Chassis {
                 Some(bound) => bound.watts(),
                 None => agent.share,
             },
-            out_of_band_w: agent.out_of_band.watts(),
+            hardware_cap_w: agent.out_of_band.watts(),
             last_error: agent.error.clone(),
         }
     }

@@ -33,7 +33,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// How it is asked.
 #[derive(Args, Debug)]
 pub(crate) struct LoadArgs {
-    /// The model's file; one trained on a made fleet of 20,000 VMs unless given
+    /// The model's file; one trained on a synthetic fleet of 20,000 VMs unless given
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// Connections, each with one question under way
@@ -95,7 +95,7 @@ pub(super) fn bench(
     let model = match &args.model {
         Some(model) => model.canonicalize().with_context(|| model.display().to_string())?,
         None => {
-            tell("training a model on a made fleet of 20,000 VMs");
+            tell("training a model on a synthetic fleet of 20,000 VMs");
             let model = folder.path().join("model");
             fs::write(&model, made_model()?)?;
 

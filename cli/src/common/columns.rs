@@ -1,4 +1,4 @@
-//! Telemetry files on a command line: which columns are read, and what they hold. See docs/telemetry.md.
+//! Telemetry files on a command line: which columns are read, and what they hold. See docs/place-and-plan/telemetry.md.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const HEADING: &str = "Columns of telemetry";
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ColumnArgs {
     /// The time column: RFC 3339, or numbers since 1970
-    /// [default: timestamp, t_s, time or another usual name, see docs/telemetry.md]
+    /// [default: timestamp, t_s, time or another usual name, see the page Telemetry in the book]
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     time_column: Option<String>,
     /// What the time column's numbers count [default: what their size says]

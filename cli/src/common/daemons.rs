@@ -71,7 +71,7 @@ pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
         ChassisState::Boot => "boot",
         ChassisState::Normal => "normal",
         ChassisState::Alerting => "alerting",
-        ChassisState::OutOfBand => "hardware caps",
+        ChassisState::HardwareCaps => "hardware caps",
         ChassisState::Blind => "blind",
         ChassisState::Fenced => "fenced",
         ChassisState::Unknown => "unknown",

@@ -192,14 +192,14 @@ mod tests {
         let server = |name: &str, report: serde_json::Value| {
             serde_json::json!({
                 "server": name, "slot": "managed", "report": report, "report_age_ms": 120,
-                "granted_w": 204.0, "reserved_w": 204.0, "out_of_band_w": null, "last_error": null
+                "granted_w": 204.0, "reserved_w": 204.0, "hardware_cap_w": null, "last_error": null
             })
         };
 
         let chassis = serde_json::from_value(serde_json::json!({
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
-            "sharable_w": 2450.0, "alerts": 2, "out_of_band_ms": 0, "refused_inputs": 0, "alarms": [],
+            "sharable_w": 2450.0, "alerts": 2, "hardware_caps_ms": 0, "refused_inputs": 0, "alarms": [],
             "servers": [
                 server("s01", report("throttled", Some(1_300_000))),
                 server("s02", report("uncapped", None)),

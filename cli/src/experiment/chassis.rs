@@ -15,7 +15,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
         value_parser = args::named(Placement::ALL, Placement::name))]
     placements: Vec<Placement>,
-    /// Who is compared, with commas between [default: all]
+    /// Which policies are compared, with commas between [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::policy())]
     policies: Vec<Contender>,
     /// How the chassis manager splits the budget, with commas between [default: all]

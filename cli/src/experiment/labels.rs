@@ -15,7 +15,7 @@ const DATA: &str = "criticality_synthetic/labelled_dev.csv.zst";
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
-    /// Labelled weeks, `id,label,u0…u239` [default: the made set under $BALLAST_DATA]
+    /// Labelled weeks, `id,label,u0…u239` [default: the synthetic set under $BALLAST_DATA]
     #[arg(long, value_name = "FILE", alias = "data")]
     input: Option<PathBuf>,
     /// Learn, and choose every threshold, from these weeks alone; --input only scores. Without it the

@@ -14,7 +14,7 @@ use crate::common::threads::{self, all_cores};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
-    /// How many VMs arrive in the made-up fleet
+    /// How many VMs arrive in the synthetic fleet
     #[arg(long, value_name = "N", default_value_t = 300_000,
         value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
     vms: u32,

@@ -40,10 +40,12 @@ fn fleets(choice: &Choice) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
 }
 
 fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice { made_chassis, made_weeks, chassis, replicates, replay_chassis, seed, server, .. } = choice;
+    let Choice {
+        synthetic_chassis, synthetic_weeks, chassis, replicates, replay_chassis, seed, server, ..
+    } = choice;
     let document = if detail.document { " --output docs" } else { "" };
     format!(
-        "ballast experiment oversubscription --made-chassis {made_chassis} --made-weeks {made_weeks} \
+        "ballast experiment oversubscription --synthetic-chassis {synthetic_chassis} --synthetic-weeks {synthetic_weeks} \
          --chassis {chassis} --replicates {replicates} --replay-chassis {replay_chassis} \
          --seed {seed}{}{document}",
         server.flags()

@@ -13,7 +13,7 @@ use crate::common::threads;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
-    /// Who predicts, with commas between [default: all]
+    /// Which predictors are compared, with commas between [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = named(Arm::ALL, Arm::name))]
     arms: Vec<Arm>,
     /// Weights of the chassis score against the server score [default: 0,0.2,0.4,0.6,0.8,1]

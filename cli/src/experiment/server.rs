@@ -28,7 +28,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true,
         value_parser = positive)]
     caps_w: Vec<f64>,
-    /// Who is compared, with commas between [default: all]
+    /// Which policies are compared, with commas between [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::policy())]
     policies: Vec<Contender>,
     /// How user-facing requests come [default: steady; with --output steady,bursty,diurnal]; of several,

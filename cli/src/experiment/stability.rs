@@ -14,7 +14,7 @@ pub(crate) struct Choice {
     /// The cap on the server's draw, in watts [default: 230]
     #[arg(long, value_name = "W", allow_negative_numbers = true, value_parser = positive)]
     cap_w: Option<f64>,
-    /// Who is compared, with commas between [default: stepwise,predictive]
+    /// Which policies are compared, with commas between [default: stepwise,predictive]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::policy())]
     policies: Vec<Contender>,
     /// Lags of the server's meter, in seconds [default: 0,0.2,0.5,1]

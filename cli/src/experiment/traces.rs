@@ -27,7 +27,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "P,…", value_delimiter = ',', allow_negative_numbers = true,
         value_parser = budget)]
     budgets: Vec<f64>,
-    /// Who is compared, with commas between [default: all]
+    /// Which policies are compared, with commas between [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
         value_parser = named(TracePolicy::ALL, TracePolicy::name))]
     policies: Vec<TracePolicy>,

@@ -1,4 +1,4 @@
-//! Series of VMs, as half-hour averages, or as telemetry (docs/telemetry.md).
+//! Series of VMs, as half-hour averages, or as telemetry (docs/place-and-plan/telemetry.md).
 //!
 //! | layout | columns | memory |
 //! |---|---|---|

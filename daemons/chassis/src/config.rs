@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn keys_that_decide_nothing_any_more_are_accepted_with_a_warning() {
-        let more = "[alert]\nemergency_after_ms = 600\n[out_of_band]\nafter_ms = 2500\nstagger_ms = 5000\n";
+        let more = "[alert]\nemergency_after_ms = 600\n[hardware_caps]\nafter_ms = 2500\nstagger_ms = 5000\n";
         let old = ChassisConfig::parse("c", &config("250", more)).unwrap();
         let new = ChassisConfig::parse("c", &config("250", "")).unwrap();
         assert_eq!((old.params, new.warnings.len()), (new.params, 0));
@@ -186,11 +186,11 @@ mod tests {
             assert_eq!(hits.count(), 1, "{key}: {:?}", old.warnings);
         };
         warned("alert.emergency_after_ms ", "a quarter of the way to its trip");
-        warned("out_of_band.after_ms ", "half-way to its trip");
-        warned("out_of_band.stagger_ms ", "5 % of the limit");
+        warned("hardware_caps.after_ms ", "half-way to its trip");
+        warned("hardware_caps.stagger_ms ", "5 % of the limit");
         assert_eq!(old.warnings.len(), 3, "one for each");
-        let text = problems(&config("250", "[out_of_band]\nafter_ms = -1"));
-        assert!(text.contains("out_of_band.after_ms = -1: whole milliseconds"), "{text}");
+        let text = problems(&config("250", "[hardware_caps]\nafter_ms = -1"));
+        assert!(text.contains("hardware_caps.after_ms = -1: whole milliseconds"), "{text}");
     }
 
     #[test]

@@ -103,19 +103,19 @@ fn power<'a>() -> [Metric<Shown<'a>>; 12] {
             |it| Some(it.counts.draw.over_longest_s()),
         ),
         one("hardware_cap_seconds_total", "Time with hardware caps on", |it| {
-            Some(it.status.out_of_band_ms as f64 / 1000.0)
+            Some(it.status.hardware_caps_ms as f64 / 1000.0)
         }),
     ]
 }
 
 fn control<'a>() -> [Metric<Shown<'a>>; 7] {
-    use ChassisState::{Alerting, Blind, Boot, Fenced, Normal, OutOfBand};
+    use ChassisState::{Alerting, Blind, Boot, Fenced, HardwareCaps, Normal};
     [
         each("info", &["chassis", "shares"], "1, with what the manager is configured to", |it| {
             vec![(vec![it.status.chassis_id.to_string(), word(&it.status.shares)], 1.0)]
         }),
         each("state", &["state"], "1 for the present state", |it| {
-            states(&[Boot, Normal, Alerting, OutOfBand, Blind, Fenced], it.status.state)
+            states(&[Boot, Normal, Alerting, HardwareCaps, Blind, Fenced], it.status.state)
         }),
         one("fenced", "1 while another manager rules this chassis and nothing is sent", |it| {
             flag(it.status.state == Fenced)
@@ -141,7 +141,7 @@ fn servers<'a>() -> [Metric<Shown<'a>>; 6] {
             "server_hardware_cap_watts",
             &["server"],
             "A server's hardware cap; absent while there is none",
-            |it| of_servers(it, |server| watts(server.out_of_band_w)),
+            |it| of_servers(it, |server| watts(server.hardware_cap_w)),
         ),
         each("server_report_age_seconds", &["server"], "Age of a server's newest report", |it| {
             of_servers(it, |server| Some(server.report_age_ms? as f64 / 1000.0))

@@ -98,5 +98,5 @@ impl Served {
 fn capped(snapshot: &Snapshot<ChassisStatus>) -> impl Iterator<Item = (ServerId, Watts)> {
     let status = snapshot.get();
     let servers = status.map(|status| status.servers.clone()).unwrap_or_default();
-    servers.into_iter().filter_map(|server| Some((server.server, server.out_of_band_w?)))
+    servers.into_iter().filter_map(|server| Some((server.server, server.hardware_cap_w?)))
 }

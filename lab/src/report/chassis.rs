@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::medians::{Limit, Medians};
 
-    /// A row of made-up numbers.
+    /// A row of invented numbers.
     pub(super) fn row(
         placement: &'static str,
         policy: &'static str,

@@ -192,7 +192,7 @@ fn reliability(rows: &[ArmRow]) -> Figure {
 
 fn words(vms: u32, days: u32) -> String {
     format!(
-        "A made-up fleet of {vms} VMs over {days} days (its laws: `predict/src/fleet.rs`): public data has \
+        "A synthetic fleet of {vms} VMs over {days} days (its laws: `predict/src/fleet.rs`): public data has \
          no subscriptions. Split by time: what arrives in the last quarter is scored, and nothing that \
          became known in it is learnt from. The class is learnt and scored on VMs with five weekdays of \
          history only. `confident` is the share of predictions with a confidence of at least 60 %; recall, \

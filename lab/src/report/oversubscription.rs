@@ -18,9 +18,9 @@ use crate::oversubscription::Judged;
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Chassis of the synthetic fleet.
-    pub made_chassis: u32,
+    pub synthetic_chassis: u32,
     /// Weeks of the synthetic fleet.
-    pub made_weeks: u32,
+    pub synthetic_weeks: u32,
     /// Chassis of each population of real VMs.
     pub chassis: u32,
     /// How often weeks are resampled.
@@ -85,8 +85,8 @@ pub fn report(
     let goals = goals::goals(fleets);
     let rows = fleets.iter().flat_map(rows).map(serde_json::to_value).collect::<Result<_, _>>()?;
     let options = json!({
-        "made_chassis": settings.made_chassis,
-        "made_weeks": settings.made_weeks,
+        "synthetic_chassis": settings.synthetic_chassis,
+        "synthetic_weeks": settings.synthetic_weeks,
         "chassis": settings.chassis,
         "replicates": settings.replicates,
         "replay_chassis": settings.replay_chassis,
@@ -309,6 +309,10 @@ fn words(choice: &Settings) -> String {
          `batch f` are the lowest frequencies of such cores, `above s` the longest stretch above the budget; \
          kept means rates, floors and the trip time of 5 s. The first {} chassis were replayed, under \
          budgets that arithmetic says are kept: the others cannot be.",
-        choice.made_chassis, choice.made_weeks, choice.chassis, choice.replicates, choice.replay_chassis,
+        choice.synthetic_chassis,
+        choice.synthetic_weeks,
+        choice.chassis,
+        choice.replicates,
+        choice.replay_chassis,
     )
 }

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::medians::{Limit, Medians};
 
-    /// A row of made-up numbers.
+    /// A row of invented numbers.
     pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> ServerResult {
         ServerResult { cap_w, policy, figures: Medians::sample(Limit::Cap, p95, runtime) }
     }

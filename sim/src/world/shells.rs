@@ -220,7 +220,7 @@ impl ChassisShell<'_> {
         watts: Option<ballast_types::Watts>,
     ) {
         let Some(server) = self.index(server) else {
-            let what = format!("an out-of-band cap for {server}, which is no server here");
+            let what = format!("a hardware cap for {server}, which is no server here");
             return self.environment.violated(Promise::Protocol, what);
         };
         let at = self.environment.now + self.environment.timing.out_of_band;

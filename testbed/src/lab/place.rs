@@ -21,7 +21,7 @@ use super::caller::Caller;
 use super::{PATIENCE, ballast};
 use crate::processes::Process;
 
-/// A model file of a small made fleet. Another seed gives another model.
+/// A model file of a small synthetic fleet. Another seed gives another model.
 pub fn model(seed: u64) -> Vec<u8> {
     let options = fleet::Options { seed, vms: 6_000, ..fleet::Options::default() };
     let vms = fleet::make(&options).vms;

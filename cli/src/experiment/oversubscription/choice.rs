@@ -11,13 +11,13 @@ use crate::common::threads::all_cores;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// How many chassis have draws with the paper's quantiles
-    #[arg(long, value_name = "N", default_value_t = 144,
+    #[arg(long, alias = "made-chassis", value_name = "N", default_value_t = 144,
         value_parser = clap::value_parser!(u32).range(1..=1440))]
-    pub(super) made_chassis: u32,
+    pub(super) synthetic_chassis: u32,
     /// How many weeks of them, a reading every five minutes
-    #[arg(long, value_name = "N", default_value_t = 13,
+    #[arg(long, alias = "made-weeks", value_name = "N", default_value_t = 13,
         value_parser = clap::value_parser!(u32).range(1..=52))]
-    pub(super) made_weeks: u32,
+    pub(super) synthetic_weeks: u32,
     /// How many chassis are made of each population of real VMs
     #[arg(long, value_name = "N", default_value_t = 48,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -43,8 +43,8 @@ pub(crate) struct Choice {
 impl Default for Choice {
     fn default() -> Self {
         Self {
-            made_chassis: 144,
-            made_weeks: 13,
+            synthetic_chassis: 144,
+            synthetic_weeks: 13,
             chassis: 48,
             replicates: 100,
             replay_chassis: 2,
@@ -66,10 +66,11 @@ impl Choice {
     }
 
     pub(super) fn settings(&self) -> Settings {
-        let Self { made_chassis, made_weeks, chassis, replicates, replay_chassis, seed, .. } = *self;
+        let Self { synthetic_chassis, synthetic_weeks, chassis, replicates, replay_chassis, seed, .. } =
+            *self;
         Settings {
-            made_chassis,
-            made_weeks,
+            synthetic_chassis,
+            synthetic_weeks,
             chassis,
             replicates,
             replay_chassis,

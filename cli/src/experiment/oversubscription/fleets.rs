@@ -22,7 +22,7 @@ pub(super) fn terms(chassis: &Chassis, period_s: u32) -> Terms {
 /// Draws with the paper's quantiles.
 pub(super) fn paper(choice: &Choice) -> anyhow::Result<Fleet> {
     let chassis = Chassis { server: choice.server.model(), ..Chassis::default() };
-    let size = Size { chassis: choice.made_chassis, weeks: choice.made_weeks, period_s: 300 };
+    let size = Size { chassis: choice.synthetic_chassis, weeks: choice.synthetic_weeks, period_s: 300 };
     let idle_w = f64::from(chassis.servers) * chassis.server.idle_w;
     let provisioned_w = chassis.nameplate().as_f64();
     let draws = synthesis::draws(choice.seed, size, &Quantiles::PAPER, provisioned_w, idle_w);
@@ -34,7 +34,7 @@ pub(super) fn paper(choice: &Choice) -> anyhow::Result<Fleet> {
         measured: "nothing",
         made: "draws: seeded loads, mapped onto the upper quantiles that the paper's Table IV implies",
         chassis: draws.len(),
-        weeks: choice.made_weeks as usize,
+        weeks: choice.synthetic_weeks as usize,
         model: chassis,
         vms: None,
         factor: 1.0,

@@ -1,4 +1,4 @@
-//! `shares`, `[poll]`, `[alert]` and `[out_of_band]`: what the controller goes by.
+//! `shares`, `[poll]`, `[alert]` and `[hardware_caps]`: what the controller goes by.
 
 use std::time::Duration;
 
@@ -101,15 +101,15 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Ve
 
 fn read_out_of_band(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Vec<String>) {
     let help = "Hardware caps by slot controllers and BMCs, when software fails; `[trip_curve]` says when.";
-    let mut section = root.section("out_of_band", help);
+    let mut section = root.section("hardware_caps", help);
     let help = "The draw must have fitted for so long before a cap is lifted, unless the server's agent \
                 obeys and holds the server there.";
     params.out_of_band_hold = section.key("hold_ms", help).or(params.out_of_band_hold, span());
     let now = "hardware caps come when the breaker is half-way to its trip, or too little time is left for \
                them ([trip_curve])";
-    read_dead(&mut section, ("out_of_band", "after_ms"), now, warnings);
+    read_dead(&mut section, ("hardware_caps", "after_ms"), now, warnings);
     let now = "at most 5 % of the limit is given back in a second";
-    read_dead(&mut section, ("out_of_band", "stagger_ms"), now, warnings);
+    read_dead(&mut section, ("hardware_caps", "stagger_ms"), now, warnings);
     section.finish();
 }
 

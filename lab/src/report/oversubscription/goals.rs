@@ -21,7 +21,7 @@ pub(super) fn goals(fleets: &[Fleet]) -> Vec<Goal> {
     goals
 }
 
-/// How far the made fleet is from the paper's table.
+/// How far the synthetic fleet is from the paper's table.
 fn table_iv(fleet: &Fleet) -> [Goal; 3] {
     let stated = fleet
         .judged
