@@ -5,12 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use ballast_runtime::tls;
 use ballast_types::Watts;
 use ballast_types::wire::{BudgetAnswer, BudgetRequest};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::{Client, RequestBuilder, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use tokio::runtime::Runtime;
 
 use crate::common::daemons::{self, TlsArgs};
@@ -38,7 +37,7 @@ pub(crate) enum Budget {
 #[derive(Args, Debug)]
 pub(crate) struct Chassis {
     /// The chassis's manager, as http://ADDRESS:PORT or https://ADDRESS:PORT
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:7100")]
+    #[arg(value_name = "URL", env = "BALLAST_URL", default_value = "http://127.0.0.1:7100")]
     url: String,
     /// Print the manager's answer as a JSON object
     #[arg(long)]
@@ -73,13 +72,13 @@ pub(crate) fn run(budget: &Budget) -> anyhow::Result<ExitCode> {
     match budget {
         Budget::Show(chassis) => {
             let manager = Manager::of(chassis)?;
-            let answer = manager.ask(manager.client.get(&manager.url))?;
+            let answer = manager.ask(Method::GET, None)?;
             manager.say(&answer, &in_force(&answer))
         }
         Budget::Set(args) => set(args),
         Budget::Reset(chassis) => {
             let manager = Manager::of(chassis)?;
-            let answer = manager.ask(manager.client.delete(&manager.url))?;
+            let answer = manager.ask(Method::DELETE, None)?;
             manager.say(&answer, &in_force(&answer))
         }
     }
@@ -90,7 +89,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let put = |dry_run| {
         let SetArgs { budget: budget_w, force, for_s, .. } = *args;
         let request = BudgetRequest { budget_w, dry_run, force, for_s };
-        manager.ask(manager.client.put(&manager.url).json(&request))
+        manager.ask(Method::PUT, Some(&request))
     };
 
     if args.dry_run || !args.yes {
@@ -110,7 +109,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
 struct Manager {
     runtime: Runtime,
     client: Client,
-    url: String,
+    base: String,
     json: bool,
 }
 
@@ -119,13 +118,17 @@ impl Manager {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tls = chassis.tls.open()?;
         let client = daemons::client(tls.as_deref(), TIMEOUT)?;
-        let url = format!("{}/v1/budget", daemons::base(&chassis.url));
-        Ok(Self { runtime, client, url, json: chassis.json })
+        let base = daemons::base(&chassis.url).map_err(anyhow::Error::msg)?;
+        Ok(Self { runtime, client, base, json: chassis.json })
     }
 
-    fn ask(&self, request: RequestBuilder) -> anyhow::Result<BudgetAnswer> {
-        let asked = self.runtime.block_on(answer(request));
-        asked.map_err(|why| anyhow!("{}: {why}", self.url))
+    fn ask(&self, method: Method, request: Option<&BudgetRequest>) -> anyhow::Result<BudgetAnswer> {
+        let url = format!("{}/v1/budget", self.base);
+        let mut asked = self.client.request(method, &url);
+        if let Some(request) = request {
+            asked = asked.json(request);
+        }
+        self.runtime.block_on(answer(&self.base, asked)).map_err(|why| anyhow!("{url}: {why}"))
     }
 
     fn say(&self, answer: &BudgetAnswer, text: &str) -> anyhow::Result<ExitCode> {
@@ -138,13 +141,13 @@ impl Manager {
     }
 }
 
-async fn answer(request: RequestBuilder) -> Result<BudgetAnswer, String> {
-    let answer = request.send().await.map_err(|error| tls::cause(&error))?;
+async fn answer(base: &str, request: RequestBuilder) -> Result<BudgetAnswer, String> {
+    let answer = request.send().await.map_err(|error| daemons::failure(base, &error))?;
     let code = answer.status();
     if !code.is_success() && code != StatusCode::CONFLICT {
         return Err(daemons::refusal(answer).await);
     }
-    let body = answer.bytes().await.map_err(|error| tls::cause(&error))?;
+    let body = answer.bytes().await.map_err(|error| daemons::failure(base, &error))?;
     serde_json::from_slice(&body).map_err(|error| format!("{code}, not an answer: {error}"))
 }
 

@@ -18,7 +18,8 @@ use ballast_hw::probe::{self, Machine, Source, Written};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::common::terminal::{say, tell};
+use crate::common::grid::Fit;
+use crate::common::terminal::{has_colours, say, tell};
 use report::Report;
 use state::{Watched, channel};
 
@@ -68,7 +69,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;
     } else {
-        say(&text::text(&report, std::io::stdout().is_terminal()))?;
+        let colours = std::io::stdout().is_terminal() && has_colours();
+        say(&text::text(&report, colours, Fit::stdout(false)))?;
     }
 
     Ok(exit_code.into())

@@ -1,8 +1,10 @@
 //! What the commands share. Nothing here knows a command.
 
+pub(crate) mod answers;
 pub(crate) mod columns;
 pub(crate) mod control;
 pub(crate) mod daemons;
+pub(crate) mod grid;
 pub(crate) mod labelled;
 pub(crate) mod names;
 pub(crate) mod numbers;
@@ -10,6 +12,7 @@ pub(crate) mod parent;
 pub(crate) mod plant;
 pub(crate) mod profile;
 pub(crate) mod recording;
+pub(crate) mod screen;
 pub(crate) mod server;
 pub(crate) mod table;
 pub(crate) mod terminal;

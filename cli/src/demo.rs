@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_types::wire::ChassisStatus;
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self as keys, Event as Key, KeyCode, KeyModifiers};
+use ratatui::crossterm::event::KeyCode;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
@@ -24,6 +23,7 @@ use summary::{Observed, Setting, Summary, TraceScale, Truth};
 use view::Progress;
 
 use crate::common::plant::{self, Plan};
+use crate::common::screen::Screen;
 use crate::common::terminal::{INTERRUPTED, say, stop, tell};
 
 /// Between two looks at the run.
@@ -216,8 +216,8 @@ impl Watch {
             }
 
             if let Some(screen) = &mut self.screen {
-                screen.draw(&self.live)?;
-                if Screen::asked_to_stop()? {
+                screen.draw(|frame| view::draw(frame, &self.live))?;
+                if Screen::key()? == Some(KeyCode::Char('q')) {
                     return Ok(true);
                 }
             }
@@ -273,40 +273,5 @@ impl Watch {
             restored: false,
             interrupted,
         }
-    }
-}
-
-/// The terminal, put back when dropped.
-struct Screen(DefaultTerminal);
-
-impl Screen {
-    fn open() -> anyhow::Result<Self> {
-        ratatui::try_init().map(Self).context("cannot draw on this terminal")
-    }
-
-    fn draw(&mut self, live: &Progress) -> anyhow::Result<()> {
-        self.0.draw(|frame| view::draw(frame, live))?;
-        Ok(())
-    }
-
-    /// In a terminal that is drawn on, Ctrl-C is a key.
-    fn asked_to_stop() -> anyhow::Result<bool> {
-        while keys::poll(Duration::ZERO)? {
-            if let Key::Key(key) = keys::read()? {
-                let control = key.modifiers.contains(KeyModifiers::CONTROL);
-                match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(true),
-                    KeyCode::Char('c') if control => return Ok(true),
-                    _ => {}
-                }
-            }
-        }
-        Ok(false)
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        ratatui::restore();
     }
 }

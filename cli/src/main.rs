@@ -17,6 +17,7 @@ mod replay;
 mod rig;
 mod simulate;
 mod status;
+mod top;
 mod train;
 
 use std::process::ExitCode;
@@ -105,8 +106,14 @@ enum Command {
     Label(label::LabelArgs),
     /// Show the state of managers, agents and VMs
     #[command(after_help = "Example: ballast status http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
-        Exit codes: 0 all answered; 1 one did not.")]
+        Example: BALLAST_URL=https://10.0.0.1:7100 ballast status --check\n\n\
+        Environment: BALLAST_URL (commas between), BALLAST_CERT, BALLAST_KEY, BALLAST_CA.\n\
+        Exit codes: 0 all answered; 1 one did not. With --check: 0 all is well; 1 an alarm is on; 2 one did \
+        not answer.")]
     Status(status::StatusArgs),
+    /// Watch managers, agents and VMs on a terminal
+    #[command(after_help = "Example: ballast top http://127.0.0.1:7100 http://127.0.0.1:7101")]
+    Top(top::TopArgs),
     /// Show the power budget of a chassis, lower it for a time, or go back to the configured one
     #[command(subcommand)]
     Budget(budget::Budget),
@@ -202,6 +209,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Budget(budget) => budget::run(&budget),
         Command::Records(args) => records::run(&args),
         Command::Agent(child) => Ok(child.tied()?.run()),

@@ -5,12 +5,21 @@ use tabled::settings::Style;
 
 use super::report::Report;
 use super::state::State;
+use crate::common::grid::Fit;
 
 /// A column with sentences is no wider than this.
 const WIDTH: usize = 60;
+/// What the frame, the probe's name and its verdict take of a terminal beside two columns of sentences.
+const BESIDE: usize = 45;
 
 /// Tables of functions and findings, and the fragment; colours where a terminal shows them.
-pub(super) fn text(report: &Report, colours: bool) -> String {
+pub(super) fn text(report: &Report, colours: bool, fit: Fit) -> String {
+    let width = match fit {
+        Fit::Within(room) => (room.saturating_sub(BESIDE) / 2).clamp(16, WIDTH),
+        Fit::Pipe | Fit::Wide => WIDTH,
+    };
+    let wrapped = |text: &str| wrapped(text, width);
+
     let mut functions = Builder::new();
     functions.push_record(["function", "", "because"]);
     for function in &report.functions {
@@ -40,12 +49,12 @@ pub(super) fn text(report: &Report, colours: bool) -> String {
     if colours { coloured(&text) } else { text }
 }
 
-/// The text in lines of at most [`WIDTH`] characters, broken between words.
-fn wrapped(text: &str) -> String {
+/// The text in lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().map(|line| line.chars().count()).unwrap_or_default();
-        if line > 0 && line + 1 + word.chars().count() > WIDTH {
+        if line > 0 && line + 1 + word.chars().count() > width {
             lines.push(String::new());
         }
         if let Some(line) = lines.last_mut() {

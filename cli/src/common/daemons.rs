@@ -12,13 +12,13 @@ use clap::Args;
 #[derive(Args, Debug, Default)]
 pub(crate) struct TlsArgs {
     /// This client's certificate, for https
-    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
+    #[arg(long, value_name = "FILE", env = "BALLAST_CERT", requires_all = ["key", "ca"])]
     cert: Option<PathBuf>,
     /// The certificate's private key
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", env = "BALLAST_KEY", requires = "cert")]
     key: Option<PathBuf>,
     /// The authorities to trust
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", env = "BALLAST_CA", requires = "cert")]
     ca: Option<PathBuf>,
 }
 
@@ -39,9 +39,37 @@ pub(crate) fn client(tls: Option<&Tls>, timeout: Duration) -> reqwest::Result<re
 }
 
 /// A daemon's address as a URL; without a scheme it is plain HTTP.
-pub(crate) fn base(url: &str) -> String {
+///
+/// # Errors
+/// When that is no address of a daemon: what is.
+pub(crate) fn base(url: &str) -> Result<String, String> {
     let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    base.trim_end_matches('/').to_owned()
+    let base = base.trim_end_matches('/');
+    let is_http = reqwest::Url::parse(base).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    match is_http {
+        true => Ok(base.to_owned()),
+        false => Err(format!("{url}: a daemon's address is http://ADDRESS:PORT or https://ADDRESS:PORT")),
+    }
+}
+
+/// Why a daemon could not be asked, and what may help.
+pub(crate) fn failure(base: &str, error: &reqwest::Error) -> String {
+    let why = tls::cause(error);
+    let is_tls = base.starts_with("https:");
+    let help = if error.is_timeout() {
+        "the daemon, its machine or a firewall holds the answer back"
+    } else if why.contains("refused") {
+        "nothing listens there: is the daemon up? `systemctl status 'ballast-*'`; to try one: `ballast demo`"
+    } else if !is_tls && why.contains("invalid HTTP version") {
+        "this port speaks TLS: https://, with --cert --key --ca"
+    } else if is_tls && why.contains("InvalidContentType") {
+        "this port speaks plain HTTP: http://"
+    } else if is_tls && (why.contains("UnknownIssuer") || why.contains("CertificateRequired")) {
+        "give --cert --key --ca of an operator, or set BALLAST_CERT, BALLAST_KEY and BALLAST_CA"
+    } else {
+        return why;
+    };
+    format!("{why}: {help}")
 }
 
 /// Why a daemon did not do what it was asked, by its error answer.

@@ -51,3 +51,9 @@ pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
         }
     })
 }
+
+/// Whether whoever looks wants colours: see <https://no-color.org>; dumb terminals have none.
+pub(crate) fn has_colours() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
+}

@@ -4,42 +4,34 @@ use std::time::Duration;
 
 use ballast_types::VmClass;
 use ballast_types::wire::{AgentStatus, VmStatus};
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
 use super::mhz;
+use crate::common::grid::{Column, Fit, grid};
 use crate::common::names::class_name;
 
-const HEAD: [&str; 13] = [
-    "server",
-    "VM",
-    "class",
-    "cores",
-    "order",
-    "cap",
-    "throttled",
-    "lost",
-    "at floor",
-    "limited",
-    "periods (longest)",
-    "lowest",
-    "notes",
+/// A VM's line. Where there is no room, where it is in the throttle order goes first.
+const COLUMNS: [Column; 13] = [
+    ("server", 0),
+    ("VM", 0),
+    ("class", 0),
+    ("cores", 8),
+    ("order", 9),
+    ("now", 0),
+    ("capped", 0),
+    ("lost", 1),
+    ("at lowest", 4),
+    ("limited", 3),
+    ("periods (longest)", 7),
+    ("lowest", 5),
+    ("notes", 6),
 ];
 
 /// A table of every VM; `None` where there are none. Times are core-seconds since the agent started.
-pub(super) fn table<'a>(agents: impl Iterator<Item = &'a AgentStatus>) -> Option<String> {
-    let mut table = Builder::new();
-    table.push_record(HEAD);
-    for agent in agents {
-        for vm in &agent.vms {
-            table.push_record(row(agent.report.server.as_str(), vm));
-        }
-    }
-    let any = table.count_records() > 1;
-    any.then(|| {
-        let title = "how long (core-seconds) and how hard VMs were capped since the agent started";
-        format!("{title}\n{}", table.build().with(Style::rounded()))
-    })
+pub(super) fn table<'a>(agents: impl Iterator<Item = &'a AgentStatus>, fit: Fit) -> Option<String> {
+    let server = |agent: &'a AgentStatus| agent.report.server.as_str();
+    let rows: Vec<_> = agents.flat_map(|a| a.vms.iter().map(move |vm| row(server(a), vm))).collect();
+    let title = "how long (core-seconds) and how hard VMs were capped since the agent started";
+    (!rows.is_empty()).then(|| format!("{title}\n{}", grid(&COLUMNS, &rows, fit)))
 }
 
 fn row(server: &str, vm: &VmStatus) -> [String; 13] {

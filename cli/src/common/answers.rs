@@ -1,0 +1,137 @@
+//! What daemons say of themselves, asked all at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_runtime::tls::{self, Tls};
+use ballast_types::Role;
+use ballast_types::wire::{AgentStatus, ChassisStatus, PlaceStatus};
+use reqwest::tls::TlsInfo;
+use serde::Serialize;
+
+use super::daemons::{base, client, failure, refusal};
+
+/// An answer that takes longer counts as none.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What one URL said.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) url: String,
+    #[serde(flatten)]
+    pub(crate) said: Said,
+}
+
+/// A daemon's status, or why there is none.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Said {
+    #[serde(rename = "status")]
+    Chassis(Box<ChassisStatus>),
+    #[serde(rename = "status")]
+    Agent(Box<AgentStatus>),
+    #[serde(rename = "status")]
+    Place(Box<PlaceStatus>),
+    Error(String),
+}
+
+/// Asks every URL; the answers come in the URLs' order.
+pub(crate) async fn ask_all(urls: Vec<String>, tls: Option<Arc<Tls>>) -> anyhow::Result<Vec<Answer>> {
+    let client = client(tls.as_deref(), TIMEOUT)?;
+    let ask = |url: String| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            let said = ask(&client, &url).await.unwrap_or_else(Said::Error);
+            Answer { url, said }
+        })
+    };
+    let asked: Vec<_> = urls.into_iter().map(ask).collect();
+
+    let mut answers = Vec::with_capacity(asked.len());
+    for task in asked {
+        answers.push(task.await?);
+    }
+    Ok(answers)
+}
+
+async fn ask(client: &reqwest::Client, url: &str) -> Result<Said, String> {
+    let base = base(url)?;
+    let answer = client.get(format!("{base}/v1/status")).send().await;
+    let answer = answer.map_err(|error| failure(&base, &error))?;
+    if !answer.status().is_success() {
+        return Err(format!("GET /v1/status: {}", refusal(answer).await));
+    }
+
+    let shown = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
+    let shown = shown.and_then(tls::role_in);
+    let body = answer.bytes().await.map_err(|error| failure(&base, &error))?;
+    let said = parse(&body)?;
+    match shown.filter(|shown| Some(shown) != said.role().as_ref()) {
+        None => Ok(said),
+        Some(shown) => Err(format!("its certificate is {shown}'s, its status is not")),
+    }
+}
+
+/// A status by the `role` that it names.
+pub(crate) fn parse(body: &[u8]) -> Result<Said, String> {
+    #[derive(serde::Deserialize)]
+    struct Role {
+        role: String,
+    }
+    let wrong = |error: serde_json::Error| format!("not a status: {error}");
+    match serde_json::from_slice::<Role>(body).map_err(wrong)?.role.as_str() {
+        "chassis" => serde_json::from_slice(body).map(Said::Chassis).map_err(wrong),
+        "agent" => serde_json::from_slice(body).map(Said::Agent).map_err(wrong),
+        "place" => serde_json::from_slice(body).map(Said::Place).map_err(wrong),
+        other => Err(format!("role = {other:?}: \"chassis\", \"agent\" or \"place\"")),
+    }
+}
+
+impl Said {
+    /// Who says this.
+    fn role(&self) -> Option<Role> {
+        match self {
+            Self::Chassis(chassis) => Some(Role::Chassis(chassis.chassis_id.clone())),
+            Self::Agent(agent) => Some(Role::Agent(agent.report.server.clone())),
+            Self::Place(place) => Some(Role::Place(place.name.clone())),
+            Self::Error(_) => None,
+        }
+    }
+
+    /// What an operator should look at, each with the name of its chassis, server or daemon.
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = String> {
+        let (of, alarms) = match self {
+            Self::Chassis(chassis) => (chassis.chassis_id.as_str(), chassis.alarms.as_slice()),
+            Self::Agent(agent) => (agent.report.server.as_str(), agent.alarms.as_slice()),
+            Self::Place(place) => (place.name.as_str(), place.alarms.as_slice()),
+            Self::Error(_) => ("", [].as_slice()),
+        };
+        alarms.iter().map(move |alarm| format!("{of}: {alarm}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_status_is_said_so() {
+        for (body, why) in [("<html>", "not a status"), ("{\"role\":\"king\"}", "role = \"king\"")] {
+            let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn an_unreachable_daemon_is_an_answer_that_says_what_to_do() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for (url, why) in [
+            (closed.to_string(), "refused: nothing listens there"),
+            ("ftp://127.0.0.1:7100".to_owned(), "http://ADDRESS:PORT or https://ADDRESS:PORT"),
+            ("http://".to_owned(), "http://ADDRESS:PORT or https://ADDRESS:PORT"),
+        ] {
+            let answers = ask_all(vec![url], None).await.unwrap();
+            assert!(matches!(&answers[0].said, Said::Error(said) if said.contains(why)), "{answers:?}");
+        }
+    }
+}
