@@ -11,21 +11,12 @@ use super::policy::PolicyArg;
 /// Arguments about it.
 #[derive(Args, Debug)]
 pub(super) struct PlanArgs {
-<<<<<<< HEAD
-    /// Who stands before placement: `reserve=F` refuses a new batch that would leave less than this share of
-    /// the cluster's cores or memory free; one that has VMs running may scale out into it
-    #[arg(long, value_name = "reserve=F", value_parser = admission)]
-    admission: Option<Reserve>,
-    /// S seconds after the first arrival drain these hosts: nobody comes, and VMs are moved away one after
-    /// the other
-=======
     /// Admission before placement: `reserve=F` refuses a new batch that would leave less than this share of the
     /// cluster's cores or memory free; one that has VMs running may scale out into it
     #[arg(long, value_name = "reserve=F", value_parser = admission)]
     admission: Option<Reserve>,
     /// S seconds after the first arrival drain these hosts: no VM is placed there any more, and VMs are moved
     /// away one after the other
->>>>>>> fd8529a (names: hardware caps in config, status and states; synthetic fleets; help texts read as a user)
     #[arg(long, value_name = "S=A-B,C,…", value_parser = at_hosts)]
     drain: Vec<(u64, Hosts)>,
     /// S seconds after the first arrival open them again
