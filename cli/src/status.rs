@@ -374,7 +374,8 @@ mod tests {
              "longest_throttled_ms": 8_200, "lowest_khz": 1_200_000, "limited_core_ms": 600},
         ]));
         let row = |vm: &str| -> Vec<String> {
-            let line = text.lines().find(|line| line.contains(vm)).unwrap();
+            let is_its = |line: &&str| line.starts_with("│ s01") && line.contains(&format!("│ {vm} "));
+            let line = text.lines().find(is_its).unwrap();
             line.split('│').map(|cell| cell.trim().to_owned()).collect()
         };
 

@@ -126,7 +126,7 @@ mod tests {
     async fn an_unreachable_daemon_is_an_answer_that_says_what_to_do() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         for (url, why) in [
-            (closed.to_string(), "refused: nothing listens there"),
+            (closed.to_string(), ": nothing listens there"),
             ("ftp://127.0.0.1:7100".to_owned(), "http://ADDRESS:PORT or https://ADDRESS:PORT"),
             ("http://".to_owned(), "http://ADDRESS:PORT or https://ADDRESS:PORT"),
         ] {

@@ -74,13 +74,13 @@ impl View {
             [("server", 10), ("state", 14), ("power", 10), ("cap", 10), ("lowest", 10), ("can shed", 9)];
         table(frame, at_servers, ("servers", !on_vms), &columns, servers, of_servers);
         let columns = [
-            ("VM", 16),
+            ("VM", 14),
             ("server", 8),
-            ("class", 16),
+            ("class", 15),
             ("now", 10),
             ("capped", 9),
             ("lost", 9),
-            ("lowest", 8),
+            ("lowest", 7),
         ];
         table(frame, at_vms, ("VMs", on_vms), &columns, vms, of_vms);
     }
@@ -343,7 +343,7 @@ mod tests {
             "s01        throttled      201.5 W    204.0 W    1300 MHz",
             "s03        no report",
             "VMs 1 to 3 of 3",
-            "vm-03            s01      non-user-facing  free       1.5 s     0.3 s",
+            "vm-03          s01      non-user-facing free       1.5 s     0.3 s     -",
         ] {
             assert!(screen.contains(part), "{part}\n{screen}");
         }
