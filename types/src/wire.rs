@@ -500,7 +500,7 @@ pub struct ServerStatus {
     pub granted_w: Option<Watts>,
     /// What is reserved for it in the sum of shares.
     pub reserved_w: Watts,
-    /// The out-of-band cap in force.
+    /// The hardware cap in force.
     pub hardware_cap_w: Option<Watts>,
     /// Why the last message was not answered, if it was not.
     pub last_error: Option<String>,
@@ -571,7 +571,7 @@ pub struct ChassisStatus {
     pub shares: SharePolicy,
     /// Capping episodes since start.
     pub alerts: u64,
-    /// Seconds the hardware fallback was on since start.
+    /// Milliseconds that hardware caps were on since start.
     pub hardware_caps_ms: u64,
     /// Inputs refused since start.
     pub refused_inputs: u64,
