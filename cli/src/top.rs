@@ -36,7 +36,8 @@ pub(crate) struct TopArgs {
     )]
     urls: Vec<String>,
     /// Seconds between two questions to the daemons
-    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "S", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval_s: u64,
     #[command(flatten)]
     tls: TlsArgs,

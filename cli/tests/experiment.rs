@@ -159,8 +159,8 @@ fn made_data(folder: &Path) -> std::io::Result<()> {
 fn oversubscription_plans_made_and_measured_draws_and_says_which() {
     let folder = tempfile::tempdir().unwrap();
     made_data(folder.path()).unwrap();
-    let args = "experiment oversubscription --synthetic-chassis 8 --synthetic-weeks 1 --chassis 2 --replicates 3 \
-                --replay-chassis 0 --json";
+    let args = "experiment oversubscription --synthetic-chassis 8 --synthetic-weeks 1 --chassis 2 \
+                --replicates 3 --replay-chassis 0 --json";
     let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
     program.args(args.split_whitespace()).env("BALLAST_DATA", folder.path());
     let report = common::answer(&program.output().expect("the program can be run"));

@@ -45,9 +45,9 @@ fn command(choice: &Choice, detail: Detail) -> String {
     } = choice;
     let document = if detail.document { " --output docs" } else { "" };
     format!(
-        "ballast experiment oversubscription --synthetic-chassis {synthetic_chassis} --synthetic-weeks {synthetic_weeks} \
-         --chassis {chassis} --replicates {replicates} --replay-chassis {replay_chassis} \
-         --seed {seed}{}{document}",
+        "ballast experiment oversubscription --synthetic-chassis {synthetic_chassis} \
+         --synthetic-weeks {synthetic_weeks} --chassis {chassis} --replicates {replicates} \
+         --replay-chassis {replay_chassis} --seed {seed}{}{document}",
         server.flags()
     )
 }

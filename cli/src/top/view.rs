@@ -312,7 +312,8 @@ mod tests {
     fn agent(vms: usize) -> Answer {
         let vm = |n: usize| {
             json!({"vm": format!("vm-{n:02}"), "class": "non-user-facing", "throttle_order": 1, "cores": 2,
-                   "min_khz": (n == 7).then_some(1_300_000), "throttled_core_ms": 1500, "lost_core_ms": 100 * n})
+                   "min_khz": (n == 7).then_some(1_300_000), "throttled_core_ms": 1500,
+                   "lost_core_ms": 100 * n})
         };
         said(&json!({
             "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report("s01", "throttled"),

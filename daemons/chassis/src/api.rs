@@ -166,7 +166,7 @@ fn endpoints() -> Vec<Endpoint<Api>> {
     ]
 }
 
-/// The table of [`endpoints`] in the reference.
+/// The table of the manager's endpoints in the reference.
 #[must_use]
 pub fn http_reference() -> String {
     http::markdown(endpoints().iter().map(|it| &it.line))

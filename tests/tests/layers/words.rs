@@ -127,7 +127,7 @@ const TOO_SHORT: [&str; 4] = ["Line", "Row", "Table", "Vm"];
 /// Plain uses, with their files or folders: the placement daemon keeps its name, and to place is a plain verb.
 const PLAIN: [(&str, &str); 14] = [
     ("cli/src/main.rs", "Place"),
-    ("cli/src/status", "Place"),
+    ("cli/src/common/answers.rs", "Place"),
     ("cli/src/status", "place"),
     ("daemons/place/src", "PlaceAnswer"),
     ("daemons/place/src", "PlaceConfig"),
