@@ -191,13 +191,10 @@ impl Caller {
         let following = client()?;
         let mut outboxes = vec![];
 
-        for (n, (id, url)) in stage.agents.iter().enumerate() {
+        for ((id, url), alert_url) in stage.agents.iter().zip(&stage.alert_urls) {
             tasks.spawn(follow(following.clone(), url.clone(), Some(id.clone()), heard.clone()));
             let (reports, from) = (Arc::clone(&reports), id.clone());
-            let line = match &stage.secret {
-                Some((urls, tls)) => Link::new(&urls[n], id, Some(Arc::clone(tls)))?,
-                None => Link::new(url, id, None)?,
-            };
+            let line = Link::new(alert_url, id, stage.tls.clone())?;
 
             let (outbox, task) = sender::carry(line, move |_, answer| {
                 let report = match answer {

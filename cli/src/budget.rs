@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use ballast_runtime::Target;
 use ballast_types::Watts;
 use ballast_types::wire::{BudgetAnswer, BudgetRequest};
 use clap::{Args, Subcommand};
@@ -29,15 +30,15 @@ pub(crate) enum Budget {
         Exit codes: 0 it is set, or would be; 1 refused, not confirmed, or failed; 2 wrong usage.")]
     Set(SetArgs),
     /// Go back to the configured budget
-    #[command(after_help = "Example: ballast budget reset http://127.0.0.1:7100")]
+    #[command(after_help = "Example: ballast budget reset")]
     Reset(Chassis),
 }
 
 /// Which chassis, and how it is spoken to.
 #[derive(Args, Debug)]
 pub(crate) struct Chassis {
-    /// The chassis's manager, as http://ADDRESS:PORT or https://ADDRESS:PORT
-    #[arg(value_name = "URL", env = "BALLAST_URL", default_value = "http://127.0.0.1:7100")]
+    /// The chassis's manager, as unix:/PATH or https://ADDRESS:PORT; http://ADDRESS:PORT only shows
+    #[arg(value_name = "URL", env = "BALLAST_URL", default_value = "unix:/run/ballast-chassis/ballast.sock")]
     url: String,
     /// Print the manager's answer as a JSON object
     #[arg(long)]
@@ -109,7 +110,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
 struct Manager {
     runtime: Runtime,
     client: Client,
-    base: String,
+    target: Target,
     json: bool,
 }
 
@@ -117,18 +118,18 @@ impl Manager {
     fn of(chassis: &Chassis) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let tls = chassis.tls.open()?;
-        let client = daemons::client(tls.as_deref(), TIMEOUT)?;
-        let base = daemons::base(&chassis.url).map_err(anyhow::Error::msg)?;
-        Ok(Self { runtime, client, base, json: chassis.json })
+        let target = daemons::target(&chassis.url).map_err(anyhow::Error::msg)?;
+        let client = daemons::client(&target, tls.as_deref(), TIMEOUT)?;
+        Ok(Self { runtime, client, target, json: chassis.json })
     }
 
     fn ask(&self, method: Method, request: Option<&BudgetRequest>) -> anyhow::Result<BudgetAnswer> {
-        let url = format!("{}/v1/budget", self.base);
+        let url = self.target.url("/v1/budget");
         let mut asked = self.client.request(method, &url);
         if let Some(request) = request {
             asked = asked.json(request);
         }
-        self.runtime.block_on(answer(&self.base, asked)).map_err(|why| anyhow!("{url}: {why}"))
+        self.runtime.block_on(answer(&self.target, asked)).map_err(|why| anyhow!("{url}: {why}"))
     }
 
     fn say(&self, answer: &BudgetAnswer, text: &str) -> anyhow::Result<ExitCode> {
@@ -141,13 +142,13 @@ impl Manager {
     }
 }
 
-async fn answer(base: &str, request: RequestBuilder) -> Result<BudgetAnswer, String> {
-    let answer = request.send().await.map_err(|error| daemons::failure(base, &error))?;
+async fn answer(target: &Target, request: RequestBuilder) -> Result<BudgetAnswer, String> {
+    let answer = request.send().await.map_err(|error| daemons::failure(target, &error))?;
     let code = answer.status();
     if !code.is_success() && code != StatusCode::CONFLICT {
         return Err(daemons::refusal(answer).await);
     }
-    let body = answer.bytes().await.map_err(|error| daemons::failure(base, &error))?;
+    let body = answer.bytes().await.map_err(|error| daemons::failure(target, &error))?;
     serde_json::from_slice(&body).map_err(|error| format!("{code}, not an answer: {error}"))
 }
 

@@ -23,8 +23,8 @@ const EXIT_UNREACHABLE: u8 = 2;
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT or
-    /// https://ADDRESS:PORT
+    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT,
+    /// https://ADDRESS:PORT or unix:/PATH
     #[arg(
         value_name = "URL",
         env = "BALLAST_URL",

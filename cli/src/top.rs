@@ -27,7 +27,7 @@ const KEYS: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// Daemons to watch: a chassis manager for its servers, agents for their VMs, placement daemons; as
-    /// http://ADDRESS:PORT or https://ADDRESS:PORT
+    /// http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH
     #[arg(
         value_name = "URL",
         env = "BALLAST_URL",

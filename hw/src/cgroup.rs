@@ -9,6 +9,7 @@ mod memory;
 mod mode;
 mod usage;
 
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,8 @@ pub use memory::MemoryUse;
 pub use mode::check_mode;
 pub use usage::{CpuTimes, CpuUse, UsageMeter};
 
+/// Groups of the host itself, with the services and sessions in them.
+const HOSTS_OWN: [&str; 3] = ["system.slice", "user.slice", "init.scope"];
 /// Bytes of a group's path; deeper ones are no VM's.
 const MAX_PATH: usize = 512;
 
@@ -31,8 +34,8 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// The paths that are allowed, in words.
-    pub const PATHS: &str =
-        "a path below sys/fs/cgroup of at most 512 bytes, without \"..\", not in kubepods";
+    pub const PATHS: &str = "a path below sys/fs/cgroup of at most 512 bytes, without \"..\", not in kubepods, \
+                             and not system.slice, user.slice or init.scope: these are the host's own";
 
     /// The group at `path`, relative to the root of the hierarchy. Fails if the path is none of
     /// [`Cgroup::PATHS`]: empty, absolute, too long, leaves the hierarchy, or belongs to the kubelet, which
@@ -50,9 +53,33 @@ impl Cgroup {
         Self { dir: root.path("sys/fs/cgroup") }
     }
 
-    /// Whether `path` is one of [`Cgroup::PATHS`]. Config and API ask this too, so that nothing is accepted
-    /// there that is refused here.
-    pub fn is_path(path: &str) -> bool {
+    /// Whether `path` is one of [`Cgroup::PATHS`], and so may be a VM's.
+    pub fn is_vm_path(path: &str) -> bool {
+        Self::is_path(path) && !HOSTS_OWN.contains(&path) && !path.starts_with("init.scope/")
+    }
+
+    /// Refuses a group that cannot be a VM's: the host's own, or one that holds pid 1 or this process. Whatever
+    /// is done to that would be done to the host.
+    pub fn check_vm(root: &Root, path: &str) -> Result<(), HwError> {
+        let top = root.path("sys/fs/cgroup");
+        if !Self::is_vm_path(path) {
+            return Err(HwError::value(&top, Operation::Read, path, Self::PATHS));
+        }
+        for (process, who) in [("1", "pid 1"), ("self", "the agent")] {
+            // Where this is not to be read, as in a folder that plays a machine, nobody is in a group.
+            let groups = fs::read_to_string(root.path(&format!("proc/{process}/cgroup"))).unwrap_or_default();
+            let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+            let holds = group.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+            if holds {
+                let allowed = format!("a group of a VM alone: {who} is in this one");
+                return Err(HwError::value(&top.join(path), Operation::Write, path, allowed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `path` stays in the hierarchy, and out of the kubelet's part of it.
+    fn is_path(path: &str) -> bool {
         let plain = |part: &str| {
             !matches!(part, "" | "." | "..") && !part.contains('\0') && !part.starts_with("kubepods")
         };
@@ -98,7 +125,34 @@ mod tests {
             assert!(error.to_string().contains(Cgroup::PATHS), "{error}");
         }
 
+        for hosts in ["system.slice", "user.slice", "init.scope", "init.scope/x"] {
+            assert!(!Cgroup::is_vm_path(hosts) && Cgroup::check_vm(tree.root(), hosts).is_err(), "{hosts}");
+        }
+        assert!(Cgroup::is_vm_path("system.slice/docker-1.scope"));
+
         let good = r"machine.slice/machine-qemu\x2d1\x2dweb.scope/libvirt";
         assert!(Cgroup::at(tree.root(), good).is_ok());
+    }
+
+    #[test]
+    fn a_group_that_holds_pid_1_or_the_agent_is_no_vms() {
+        let tree = Tree::new();
+        tree.write("proc/1/cgroup", "0::/container/init\n");
+        tree.write("proc/self/cgroup", "1:cpu:/old\n0::/system.slice/ballast-agent.service\n");
+        for (path, who) in [
+            ("container", Some("pid 1")),
+            ("container/init", Some("pid 1")),
+            ("system.slice/ballast-agent.service", Some("the agent")),
+            ("system.slice/ballast-agent.service/vm", None),
+            ("container/in", None),
+            ("contain", None),
+            ("machine.slice/web.scope", None),
+        ] {
+            let said = Cgroup::check_vm(tree.root(), path).err().map(|error| error.to_string());
+            match who {
+                Some(who) => assert!(said.as_ref().is_some_and(|said| said.contains(who)), "{path}: {said:?}"),
+                None => assert_eq!(said, None, "{path}"),
+            }
+        }
     }
 }

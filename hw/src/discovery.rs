@@ -48,7 +48,7 @@ impl Pattern {
             };
             let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
 
-            if !Cgroup::is_path(&path) || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if !Cgroup::is_vm_path(&path) || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
             if rest.is_empty() {
@@ -65,7 +65,7 @@ impl FromStr for Pattern {
     fn from_str(text: &str) -> Result<Self, ()> {
         // A pattern is a path but for its wildcards. At its top it must name somebody.
         let named = !text.split('/').next().unwrap_or_default().starts_with(['*', '?']);
-        (Cgroup::is_path(text) && named).then(|| Self(text.to_owned())).ok_or(())
+        (Cgroup::is_vm_path(text) && named).then(|| Self(text.to_owned())).ok_or(())
     }
 }
 

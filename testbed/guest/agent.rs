@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use ballast_runtime::tls::{self, Peer};
+use ballast_testbed::stage::Certs;
 use ballast_types::wire::{AgentStatus, Alert, ChassisState, ChassisStatus, Level, Report, Slot};
-use ballast_types::{BootId, ChassisId, Epoch, Seq, Watts};
+use ballast_types::{BootId, ChassisId, Epoch, Role, Seq, ServerId, Watts};
 use tokio::runtime::Runtime;
 
 /// The chassis of `recipe/agent.toml`.
 pub(crate) const CHASSIS: &str = "guest-chassis";
+/// The server of `recipe/agent.toml`.
+pub(crate) const SERVER: &str = "guest";
 
 /// A client that counts its messages.
 #[derive(Debug)]
@@ -26,10 +30,13 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(port: u16) -> anyhow::Result<Self> {
+    /// The chassis of the agent at `port`, by a certificate of this authority.
+    pub(crate) fn new(port: u16, certs: &Certs) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).no_proxy().build()?;
-        let url = format!("http://127.0.0.1:{port}");
+        let tls = certs.open(&Role::Chassis(ChassisId::new(CHASSIS)?))?;
+        let client = tls::http_client(Some((&tls, Peer::Only(Role::Agent(ServerId::new(SERVER)?)))));
+        let client = client.timeout(Duration::from_secs(30)).build()?;
+        let url = format!("https://127.0.0.1:{port}");
         let lease = Duration::from_secs(60);
         Ok(Self { runtime, client, url, seq: 0, echo: None, fallback_w: 400, lease })
     }

@@ -6,9 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ballast_testbed::stage::Certs;
 use ballast_types::wire::{AgentState, AgentStatus, Level};
+use ballast_types::{Role, ServerId};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, SERVER};
 use crate::bmc::Bmc;
 use crate::machine::{CPUS, Machine, Registers};
 use crate::plant::{FLOOR, Plant, Sample, TOP};
@@ -59,7 +61,9 @@ impl Guest {
     pub(crate) fn boot(image: &Path, packages: &Path, dir: &Path, notes: &mut Notes) -> anyhow::Result<Self> {
         let stage = dir.join("stage");
         let payload = dir.join("payload.tar");
-        let manager = image::pack(packages, &stage, &payload)?;
+        let certs = Certs::make(dir)?;
+        certs.issue(&Role::Agent(ServerId::new(SERVER)?))?;
+        let manager = image::pack(packages, &dir.join("certs"), &stage, &payload)?;
         let bmc = Bmc::start(&dir.join("bmc.sock"))?;
         let began = Instant::now();
         let mut machine = Machine::start(image, &payload, dir)?;
@@ -69,7 +73,7 @@ impl Guest {
         let shell = Shell::open(machine.connect("shell")?, BOOTS_WITHIN);
         let shell = shell.with_context(|| format!("console: {}", machine.console()))?;
         notes.put("boot_s", began.elapsed().as_secs_f64());
-        let agent = Agent::new(machine.agent_port)?;
+        let agent = Agent::new(machine.agent_port, &certs)?;
         let before = BTreeMap::new();
         let (low, high) = (vec![], vec![]);
         let without = BTreeSet::new();

@@ -19,6 +19,10 @@ const RECIPE: [(&str, &str); 6] = [
     ("ssdt.asl", include_str!("recipe/ssdt.asl")),
 ];
 
+/// The agent's files among those of the authority.
+const AGENT_CERT: &str = "agent-guest.crt";
+const AGENT_KEY: &str = "agent-guest.key";
+
 /// What there is to run a guest with.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
@@ -86,8 +90,14 @@ fn build(recipe: &Path, out: &Path) -> anyhow::Result<Option<String>> {
 }
 
 /// Packs what goes into the guest into the tar file `payload`: the packages from the folder `packages`,
-/// and what stands for VMs. The chassis manager is unpacked below `stage`; gives its program.
-pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Result<PathBuf> {
+/// the agent's certificate from the folder `certs`, and what stands for VMs. The chassis manager is unpacked
+/// below `stage`; gives its program.
+pub(crate) fn pack(
+    packages: &Path,
+    certs: &Path,
+    stage: &Path,
+    payload: &Path,
+) -> anyhow::Result<PathBuf> {
     let put = |to: &str, mode: u32, bytes: &[u8]| -> anyhow::Result<()> {
         let path = stage.join(to);
         fs::create_dir_all(path.parent().unwrap_or(stage))?;
@@ -100,6 +110,9 @@ pub(crate) fn pack(packages: &Path, stage: &Path, payload: &Path) -> anyhow::Res
     let vms = include_bytes!("recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("recipe/guest-vms"))?;
+    for (name, from) in [("agent.crt", AGENT_CERT), ("agent.key", AGENT_KEY), ("ca.crt", "ca.crt")] {
+        put(&format!("usr/local/share/guest-tls/{name}"), 0o600, &fs::read(certs.join(from))?)?;
+    }
     fs::create_dir_all(stage.join("root"))?;
 
     for name in ["ballast", "ballast-agent"] {

@@ -1,7 +1,7 @@
 //! The daemons' configs of a demo: commented, so that kept ones serve as examples.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ballast_sim::plant::{PlantSpec, SensorSpec, ServerSpec};
 use ballast_sim::scenario::Control;
@@ -13,6 +13,8 @@ pub const CHASSIS: &str = "demo";
 /// Where one daemon lives.
 pub struct Home<'a> {
     pub listen: SocketAddr,
+    /// Where it takes orders of this machine.
+    pub socket: &'a Path,
     /// Its part of the rig's tree.
     pub root: &'a Path,
     pub state: &'a Path,
@@ -42,9 +44,10 @@ fn home(home: &Home<'_>) -> String {
         )
     });
 
-    let (mut listen, mut tls) = (quoted(&home.listen), String::new());
+    let socket = quoted(&format!("unix:{}", home.socket.display()));
+    let (mut listen, mut tls) = (format!("{}, {socket}", quoted(&home.listen)), String::new());
     if let (Some(stem), Some(at)) = (home.tls, home.secret()) {
-        listen = format!("[{listen}, {}]", quoted(&format!("https://{at}")));
+        listen += &format!(", {}", quoted(&format!("https://{at}")));
         let file = |path: &Path| quoted(&path.display());
         tls = format!(
             "\n[tls]\ncert = {}\nkey = {}\nca = {}\n",
@@ -55,8 +58,8 @@ fn home(home: &Home<'_>) -> String {
     }
 
     format!(
-        "# Where to serve: plain HTTP on loopback only, TLS elsewhere.\n\
-         listen = {listen}\n\
+        "# Where to serve: loopback only reads, orders come by the socket, TLS is for the network.\n\
+         listen = [{listen}]\n\
          # The machine: \"/\" on a real server; here the rig's tree of kernel-format files.\n\
          root = {}\n\
          # What must survive a restart.\n\
@@ -144,7 +147,7 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
 pub fn chassis(
     at: &Home<'_>,
     plant: &PlantSpec,
-    agents: &[SocketAddr],
+    agents: &[PathBuf],
     (control, lift_hold_ms): (&Control, u64),
 ) -> String {
     let shares = control.shares.map_or_else(String::new, |shares| {
@@ -191,7 +194,7 @@ pub fn chassis(
     }
 
     text.push_str(
-        "# The servers: where their agents serve, what they draw idle, and the label of the slot\n\
+        "# The servers: where their agents take alerts, what they draw idle, and the label of the slot\n\
          # controller's power cap, the last resort that needs no software on the server.\n",
     );
 
@@ -199,7 +202,7 @@ pub fn chassis(
         text.push_str(&format!(
             "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
             quoted(&server.id),
-            quoted(&format!("http://{agent}")),
+            quoted(&format!("unix:{}", agent.display())),
             server.model.idle_w,
             quoted(&crate::rig::slot_label(&server.id)),
         ));
@@ -222,6 +225,7 @@ mod tests {
     fn at(record: Option<&'static str>) -> Home<'static> {
         Home {
             listen: SocketAddr::from(([127, 0, 0, 1], 7101)),
+            socket: Path::new("/dev/shm/s01.sock"),
             root: Path::new("/dev/shm/a \"quoted\" root"),
             state: Path::new("/dev/shm/state"),
             record: record.map(Path::new),
@@ -251,7 +255,7 @@ mod tests {
             assert!(spec.cgroup.is_some());
         }
 
-        let agents: Vec<_> = (0..12).map(|n| SocketAddr::from(([127, 0, 0, 1], 7200 + n))).collect();
+        let agents: Vec<_> = (0..12).map(|n| PathBuf::from(format!("/dev/shm/{n}.sock"))).collect();
         let usual = Control::new(Policy::Stepwise);
         let text = chassis(&at(None), &plant, &agents, (&usual, 6000));
         let config = ChassisConfig::parse("chassis.toml", &text).unwrap();
@@ -259,7 +263,7 @@ mod tests {
         assert_eq!(config.params.lift_hold.as_millis(), 6000);
         assert_eq!(config.params.supply_rated, plant.supplies.iter().map(|s| s.rated).collect::<Vec<_>>());
 
-        assert_eq!(config.servers[11].url, "http://127.0.0.1:7211");
+        assert_eq!(config.servers[11].url, "unix:/dev/shm/11.sock");
         assert!(config.servers.iter().all(|server| server.cap.is_some()));
         let default = (config.params.shares, config.params.lift_rule);
 

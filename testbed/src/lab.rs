@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ballast_runtime::tls;
+use ballast_runtime::{Target, tls};
 use ballast_sim::demo::{DemoOptions, demo};
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, Plant, PlantSpec};
 use ballast_types::wire::{AgentStatus, ChassisStatus};
 use ballast_types::{VmClass, Watts};
 use nix::sys::signal::Signal;
-use reqwest::{Client, RequestBuilder};
+use reqwest::{Client, Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 
 use crate::changeable::{changeable, differences};
@@ -115,8 +115,10 @@ impl Lab {
         let home = |name: &str, root: PathBuf| {
             let at = self.folder.path().join(name);
             format!(
-                "listen = \"127.0.0.1:{}\"\nroot = {root:?}\nstate_dir = {:?}\nrecord_dir = {:?}\n",
+                "listen = [\"127.0.0.1:{}\", \"unix:{}\"]\nroot = {root:?}\nstate_dir = {:?}\n\
+                 record_dir = {:?}\n",
                 self.ports[name],
+                self.socket(name).display(),
                 at.join("state"),
                 at.join("recording"),
             )
@@ -136,8 +138,8 @@ impl Lab {
         for server in &self.spec.servers {
             let (id, name) = (&server.id, server.id.as_str());
             chassis += &format!(
-                "[[server]]\nid = {name:?}\nurl = \"http://127.0.0.1:{}\"\nidle_w = {}\nslot = {:?}\n",
-                self.ports[name],
+                "[[server]]\nid = {name:?}\nurl = \"unix:{}\"\nidle_w = {}\nslot = {:?}\n",
+                self.socket(name).display(),
                 server.model.idle_w,
                 slot_label(id),
             );
@@ -174,6 +176,11 @@ impl Lab {
     /// The folder of one daemon: `state`, `recording`, `log`.
     pub fn home(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Where one daemon takes orders.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.sock"))
     }
 
     pub fn config(&self, name: &str) -> PathBuf {
@@ -242,6 +249,13 @@ impl Lab {
     /// One request; status 0 when nobody answers.
     pub fn call(&self, request: impl FnOnce(&Client) -> RequestBuilder) -> (u16, String) {
         self.caller.call(request)
+    }
+
+    /// One order, as an operator of this machine gives it; status 0 when nobody answers.
+    pub fn order(&self, method: &str, name: &str, path: &str, body: &str) -> (u16, String) {
+        let target = Target::at_socket(self.socket(name));
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        Caller::of(&target).call(|client| client.request(method, target.url(path)).body(body.to_owned()))
     }
 
     pub fn get(&self, name: &str, path: &str) -> (u16, String) {

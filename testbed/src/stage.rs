@@ -80,8 +80,10 @@ pub struct Stage {
     pub fleet: Fleet,
     /// The agents, in the servers' order, with where they serve plain HTTP.
     pub agents: Vec<(ServerId, String)>,
-    /// Where each of them serves TLS, if they do, and the certificate to speak with them as chassis.
-    pub secret: Option<(Vec<String>, Arc<Tls>)>,
+    /// Where each of them takes alerts: by TLS if they serve that, by their sockets otherwise.
+    pub alert_urls: Vec<String>,
+    /// The certificate to speak with them as chassis, if they serve TLS.
+    pub tls: Option<Arc<Tls>>,
     pub chassis: Option<String>,
     /// What daemons may change, as it was before they started.
     before: BTreeMap<PathBuf, String>,
@@ -96,7 +98,8 @@ impl Stage {
         Self {
             fleet: Fleet::default(),
             agents: vec![],
-            secret: None,
+            alert_urls: vec![],
+            tls: None,
             chassis: None,
             before: BTreeMap::new(),
             tree: folder.path().join("tree"),
@@ -121,7 +124,7 @@ impl Stage {
     /// Ends whatever runs and removes what it left: an empty stage again.
     pub fn clear(&mut self) -> anyhow::Result<()> {
         self.fleet = Fleet::default();
-        for name in ["tree", "config", "state", "recordings", "logs", "certs"] {
+        for name in ["tree", "config", "state", "recordings", "logs", "certs", "run"] {
             match fs::remove_dir_all(self.home().join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(error.into());
@@ -159,7 +162,8 @@ impl Stage {
         let addresses = free_addresses(servers.len() + 1)?;
         self.agents.clear();
         let authority = play.tls.then(|| Certs::make(&home)).transpose()?;
-        let mut secret = vec![];
+        let mut sockets = vec![];
+        self.alert_urls.clear();
 
         for (server, listen) in servers.iter().zip(&addresses) {
             let name = format!("agent-{}", server.id);
@@ -167,22 +171,27 @@ impl Stage {
             if let Some(authority) = &authority {
                 files.tls = Some(authority.issue(&Role::Agent(server.id.clone()))?);
             }
-            secret.extend(files.home(*listen).secret().map(|at| format!("https://{at}")));
+            self.alert_urls.push(match files.home(*listen).secret() {
+                Some(at) => format!("https://{at}"),
+                None => format!("unix:{}", files.socket.display()),
+            });
             let meter = &plant.meter;
             let text = config::agent(&files.home(*listen), server, meter, control);
             self.fleet.agents.push(files.start("agent", &name, &text, &logs)?);
             self.agents.push((server.id.clone(), format!("http://{listen}")));
+            sockets.push(files.socket);
         }
 
-        self.secret = authority.map(|it| anyhow::Ok((secret, it.chassis()?))).transpose()?;
+        let role = Role::Chassis(ChassisId::new(config::CHASSIS)?);
+        self.tls = authority.map(|it| it.open(&role)).transpose()?;
 
         for (_, url) in self.agents.clone() {
             self.ready(client, &url, deadline).await?;
         }
-        if let Some((listen, agents)) = addresses.split_last().filter(|_| play.has_manager) {
+        if let Some(listen) = addresses.last().filter(|_| play.has_manager) {
             let hold_ms = chassis.lift_hold.as_millis() as u64;
             let files = DaemonFiles::of(&home, "chassis", &chassis_root(&self.tree), *record);
-            let text = config::chassis(&files.home(*listen), plant, agents, (control, hold_ms));
+            let text = config::chassis(&files.home(*listen), plant, &sockets, (control, hold_ms));
             self.fleet.chassis = Some(files.start("chassis", "chassis", &text, &logs)?);
             let url = format!("http://{listen}");
             self.ready(client, &url, deadline).await?;
@@ -236,14 +245,15 @@ pub fn client() -> reqwest::Result<reqwest::Client> {
     tls::http_client(None).connect_timeout(Duration::from_secs(2)).build()
 }
 
-/// The authority of one stage.
-struct Certs {
+/// An authority, and the files of whom it has certified.
+pub struct Certs {
     authority: Authority,
     dir: PathBuf,
 }
 
 impl Certs {
-    fn make(home: &Path) -> anyhow::Result<Self> {
+    /// A new one, whose files go to `certs` in this folder.
+    pub fn make(home: &Path) -> anyhow::Result<Self> {
         let dir = home.join("certs");
         fs::create_dir_all(&dir)?;
         let (authority, pair) = Authority::new(CERTIFIED)?;
@@ -252,16 +262,16 @@ impl Certs {
     }
 
     /// Writes a pair; gives its files' path without their endings.
-    fn issue(&self, role: &Role) -> anyhow::Result<PathBuf> {
+    pub fn issue(&self, role: &Role) -> anyhow::Result<PathBuf> {
         let stem = format!("{}-{}", role.kind(), role.id());
         let pair = self.authority.issue(std::slice::from_ref(role), &[], CERTIFIED)?;
         pair.create(&self.dir, &stem)?;
         Ok(self.dir.join(stem))
     }
 
-    /// The certificate of the chassis.
-    fn chassis(&self) -> anyhow::Result<Arc<Tls>> {
-        let stem = self.issue(&Role::Chassis(ChassisId::new(config::CHASSIS)?))?;
+    /// Certifies `role`, and opens that.
+    pub fn open(&self, role: &Role) -> anyhow::Result<Arc<Tls>> {
+        let stem = self.issue(role)?;
         let config = TlsConfig {
             cert: stem.with_added_extension("crt"),
             key: stem.with_added_extension("key"),
@@ -275,6 +285,7 @@ impl Certs {
 /// The files and folders of one daemon.
 struct DaemonFiles {
     config: PathBuf,
+    socket: PathBuf,
     root: PathBuf,
     state: PathBuf,
     record: Option<PathBuf>,
@@ -286,6 +297,7 @@ impl DaemonFiles {
     fn of(home: &Path, name: &str, root: &Path, record: bool) -> Self {
         Self {
             config: home.join("config").join(format!("{name}.toml")),
+            socket: home.join("run").join(format!("{name}.sock")),
             root: root.to_owned(),
             state: home.join("state").join(name),
             record: record.then(|| home.join("recordings").join(name)),
@@ -296,6 +308,7 @@ impl DaemonFiles {
     fn home(&self, listen: SocketAddr) -> Home<'_> {
         Home {
             listen,
+            socket: &self.socket,
             root: &self.root,
             state: &self.state,
             record: self.record.as_deref(),

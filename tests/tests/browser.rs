@@ -107,10 +107,10 @@ fn a_foreign_page_reads_and_changes_nothing() {
     let (chassis, agent) = (lab.url("chassis", ""), lab.url("s01", ""));
     let status = Lab::ballast(&["status", &chassis, &agent.replace("127.0.0.1", "localhost")]);
     assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
-    let (status, text) = send(&lab, &changes[0].1, &lab.url("chassis", "/v1/budget"), &[], Some(&budget));
+    let (status, text) = lab.order("PUT", "chassis", "/v1/budget", &budget.to_string());
     assert!(matches!(status, 200 | 202), "{text}");
     assert_eq!(lab.chassis().unwrap().budget_w.as_f64(), 300.0);
-    let (status, text) = send(&lab, &changes[1].1, &lab.url("s01", "/v1/alert"), &[], Some(&alert));
+    let (status, text) = lab.order("POST", "s01", "/v1/alert", &alert.to_string());
     assert_eq!(status, 200, "{text}");
 }
 
@@ -126,7 +126,7 @@ fn a_foreign_page_places_nothing() {
 
     let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
     let vm = json!({"vm_id": "a", "cores": 1, "memory_gb": 4});
-    assert_eq!(send(Method::PUT, "/v1/hosts/s1", &[], &host), 204);
+    assert_eq!(lab.call("PUT", "/v1/hosts/s1", &host).0, 204);
 
     for (who, headers, expected) in FOREIGN {
         for (method, path, body) in [
@@ -143,5 +143,6 @@ fn a_foreign_page_places_nothing() {
 
     let inventory = lab.status().inventory;
     assert_eq!((inventory.hosts, inventory.vms, inventory.placed), (1, 0, 0));
-    assert_eq!(send(Method::POST, "/v1/place", &[("host", "localhost")], &vm), 200);
+    assert_eq!(send(Method::POST, "/v1/place", &[("host", "localhost")], &vm), 403, "loopback only reads");
+    assert_eq!(lab.call("POST", "/v1/place", &vm).0, 200);
 }

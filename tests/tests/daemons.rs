@@ -6,7 +6,6 @@ use ballast_runtime::config::EXIT_CONFIG;
 use ballast_testbed::lab::{Lab, PATIENCE, steady};
 use ballast_types::wire::{AgentState, BudgetAnswer, ChassisState, Report, Slot};
 use nix::sys::signal::Signal;
-use reqwest::Client;
 use serde_json::json;
 
 ballast_testbed::wall_time![
@@ -148,7 +147,6 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
     let settled = || began.elapsed() > Duration::from_secs(11);
     lab.wait("the manager is no newcomer", |lab| lab.chassis().is_some() && settled());
     let epoch = lab.chassis().unwrap().epoch.0 + 1;
-    let url = lab.url("s01", "/v1/alert");
     let mut seq = 0;
     lab.wait("it is not ready, and says why", |lab| {
         seq += 1;
@@ -156,7 +154,7 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
             "echo_boot_id": null, "echo_agent_ms": null, "chassis_power_w": 300,
             "chassis_limit_w": 600, "cap_w": null, "fallback_w": 300, "valid_for_ms": 2000,
             "instance": 7});
-        let (status, text) = lab.call(|client: &Client| client.post(&url).body(body.to_string()));
+        let (status, text) = lab.order("POST", "s01", "/v1/alert", &body.to_string());
         assert_eq!(status, 200, "{text}");
         let (status, text) = lab.get("chassis", "/readyz");
 
@@ -171,7 +169,7 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
     let (_, metrics) = lab.get("chassis", "/metrics");
     assert!(metrics.contains("\nballast_chassis_fenced 1"), "{metrics}");
     let lower = json!({"budget_w": 500, "force": true}).to_string();
-    let (status, text) = lab.call(|client: &Client| client.put(lab.url("chassis", "/v1/budget")).body(lower));
+    let (status, text) = lab.order("PUT", "chassis", "/v1/budget", &lower);
     assert!(status == 409 && text.contains("another manager rules"), "{text}");
 }
 
@@ -182,8 +180,7 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     lab.start_all();
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(capped(&lab), 0);
-    let url = lab.url("chassis", "/v1/budget");
-    let put = |body: serde_json::Value| lab.call(|client: &Client| client.put(&url).body(body.to_string()));
+    let put = |body: serde_json::Value| lab.order("PUT", "chassis", "/v1/budget", &body.to_string());
     assert_eq!(put(json!({"budget_w": 700})).0, 400, "a budget may only be lowered");
     let (status, text) = put(json!({"budget_w": 230}));
     assert_eq!(status, 409, "more than batch can shed: {text}");
@@ -191,7 +188,7 @@ fn when_the_load_is_low_again_every_server_is_lifted() {
     let (status, text) = put(json!({"budget_w": 420, "force": true}));
     assert!(matches!(status, 200 | 202), "{text}");
     lab.wait("the lower budget holds", |lab| capped(lab) == 2 && lab.holds());
-    let (status, text) = lab.call(|client: &Client| client.delete(&url));
+    let (status, text) = lab.order("DELETE", "chassis", "/v1/budget", "");
     assert_eq!(status, 200, "{text}");
     lab.wait("both are lifted", |lab| {
         let free =
@@ -210,9 +207,8 @@ fn a_budget_for_a_time_ends_by_itself_also_after_a_restart() {
     let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
     lab.start("chassis");
     lab.wait("ready", |lab| lab.get("chassis", "/readyz").0 == 200);
-    let url = lab.url("chassis", "/v1/budget");
-    let body = json!({"budget_w": 500, "force": true, "for_s": 4});
-    let (status, text) = lab.call(|client: &Client| client.put(&url).body(body.to_string()));
+    let body = json!({"budget_w": 500, "force": true, "for_s": 4}).to_string();
+    let (status, text) = lab.order("PUT", "chassis", "/v1/budget", &body);
     assert_eq!(status, 200, "{text}");
     lab.kill("chassis");
     lab.start("chassis");
@@ -235,7 +231,7 @@ fn the_command_line_shows_sets_and_resets_the_budget() {
     lab.wait("the agent reports", |lab| {
         lab.chassis().is_some_and(|c| c.power_w.is_some() && c.servers[0].report.is_some())
     });
-    let url = lab.url("chassis", "");
+    let url = format!("unix:{}", lab.socket("chassis").display());
     let budget = |args: &[&str]| {
         let output = Lab::ballast(&[&["budget"], args, &[&url]].concat());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -297,7 +293,6 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
     let mut lab = Lab::new(steady(1, 300, (0.2, 0.2)), "");
     lab.start("s01");
     lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
-    let url = lab.url("s01", "/v1/alert");
     let alert = |epoch: u64, seq: u64, chassis: &str| {
         let body = format!(
             r#"{{"chassis_id":"{chassis}","epoch":{epoch},"seq":{seq},"level":"cap","echo_boot_id":null,
@@ -305,7 +300,7 @@ fn a_stale_alert_is_refused_and_changes_nothing() {
             "fallback_w":120,"valid_for_ms":2000}}"#
         );
 
-        lab.call(|client: &Client| client.post(&url).body(body))
+        lab.order("POST", "s01", "/v1/alert", &body)
     };
 
     assert_eq!(alert(5, 5, "lab").0, 200);
@@ -343,9 +338,8 @@ fn idle_connections_do_not_stand_between_an_alert_and_its_cores() {
     lab.wait("the agent reports", |lab| report(lab).is_some());
     let address = lab.url("s01", "").replace("http://", "");
     let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
-    let url = lab.url("chassis", "/v1/budget");
-    let lower = json!({"budget_w": 200, "force": true});
-    let (status, text) = lab.call(|client: &Client| client.put(&url).body(lower.to_string()));
+    let lower = json!({"budget_w": 200, "force": true}).to_string();
+    let (status, text) = lab.order("PUT", "chassis", "/v1/budget", &lower);
     assert!(matches!(status, 200 | 202), "{text}");
     lab.wait("its cores are capped", |lab| {
         report(lab).is_some_and(|report| report.min_khz.is_some() && report.actuator_failures == 0)

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use ballast_testbed::lab::{Lab, steady};
 use ballast_types::VmClass;
 use ballast_types::wire::Report;
-use reqwest::Client;
 
 ballast_testbed::wall_time![
     bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back,
@@ -67,7 +66,6 @@ fn bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back() {
 
 /// Tells the agent of `s01` to keep under a cap, as a chassis manager would; it is the fallback too.
 fn cap(lab: &Lab, watts: u64) {
-    let url = lab.url("s01", "/v1/alert");
     let tell = |seq: u32, boot: Option<&str>, ms: Option<u64>| -> Report {
         let body = serde_json::json!({
             "chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap", "echo_boot_id": boot,
@@ -75,7 +73,7 @@ fn cap(lab: &Lab, watts: u64) {
             "fallback_w": watts, "valid_for_ms": 2000
         });
 
-        let (status, text) = lab.call(|client: &Client| client.post(&url).body(body.to_string()));
+        let (status, text) = lab.order("POST", "s01", "/v1/alert", &body.to_string());
         assert_eq!(status, 200, "{text}");
 
         serde_json::from_str(&text).expect("a report")
@@ -113,7 +111,7 @@ fn quotas_of_an_agent_that_was_killed_are_adopted_and_lifted() {
     let gone = lab.agent("s01").unwrap().vms;
     let gone = gone.iter().find(|vm| vm.quota_millicores.is_some()).unwrap();
     let (vm, cpu_max) = (gone.vm.clone(), format!("{}.scope/cpu.max", gone.vm));
-    let (status, text) = lab.call(|client: &Client| client.delete(lab.url("s01", &format!("/v1/vms/{vm}"))));
+    let (status, text) = lab.order("DELETE", "s01", &format!("/v1/vms/{vm}"), "");
     assert_eq!(status, 204, "{text}");
     lab.wait("its bandwidth is back", |lab| {
         let now = lab.limits();

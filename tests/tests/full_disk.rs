@@ -152,7 +152,7 @@ fn a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_the
 
     // All is written anew with the first change: the folder itself has room.
     assert_eq!(lab.call("PUT", "/v1/hosts/s1", &host), (204, Value::Null));
-    assert_eq!(lab.post("/v1/place", &vm).0, 200);
+    assert_eq!(lab.call("POST", "/v1/place", &vm).0, 200);
     assert!(!alarms(&lab).contains("cannot be kept"), "{}", alarms(&lab));
     lab.kill();
     lab.restart();
@@ -259,8 +259,7 @@ fn a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last() {
     let state = lab.home("chassis").join("state");
     let [end, ledger] = ["budget-end", "ledger"].map(|name| state.join(format!("{name}.json.tmp")));
     let put = |lab: &Lab, body: Value| {
-        let url = lab.url("chassis", "/v1/budget");
-        lab.call(|client| client.put(url).body(body.to_string()))
+        lab.order("PUT", "chassis", "/v1/budget", &body.to_string())
     };
 
     let in_force = |lab: &Lab| lab.chassis().expect("a status").budget_w.as_f64();

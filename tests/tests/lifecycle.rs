@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
-use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -268,8 +267,7 @@ fn the_watchdog_is_fed_by_finished_turns_alone() {
     let alert = r#"{"chassis_id":"lab","epoch":5,"seq":5,"level":"cap","echo_boot_id":null,
         "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
         "fallback_w":120,"valid_for_ms":2000}"#;
-    let address = lab.url("s01", "").replace("http://", "");
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = UnixStream::connect(lab.socket("s01")).unwrap();
     write!(
         stream,
         "POST /v1/alert HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use ballast_runtime::Target;
 use ballast_testbed::lab::caller::Caller;
-use ballast_testbed::lab::place::PlaceLab;
+use ballast_testbed::lab::place::{PlaceLab, SOCKET};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -45,13 +46,13 @@ enum Fate {
 
 /// Places and removes deployments of one to four VMs until nobody answers; gives the fate of each, by its name
 /// and size.
-fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, Fate)> {
-    let (caller, mut fates) = (Caller::new(), BTreeMap::new());
+fn work(target: &Target, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, Fate)> {
+    let (caller, mut fates) = (Caller::of(target), BTreeMap::new());
     for n in 0.. {
         let (name, size) = (format!("{who}-{n}"), 1 + n % 4);
         let vms: Vec<_> = (0..size).map(|k| vm(&format!("{name}.{k}"))).collect();
         let body = json!({"deployment": name, "vms": vms});
-        let (status, text) = caller.post(&format!("{url}/v1/place"), &body);
+        let (status, text) = caller.post(&target.url("/v1/place"), &body);
         let fate = if status == 200 { Fate::Placed } else { Fate::Unknown };
         assert!(status == 200 || status == 0, "{status}: {text}");
         fates.insert(name.clone(), (size, fate));
@@ -63,7 +64,7 @@ fn work(url: &str, who: &str, answered: &AtomicU64) -> BTreeMap<String, (usize, 
 
         // Every third one of a single VM goes again.
         if size == 1 && n % 3 == 0 {
-            let path = format!("{url}/v1/vms/{name}.0");
+            let path = target.url(&format!("/v1/vms/{name}.0"));
             let (status, text) = caller.send("DELETE", &path, &Value::Null);
             assert!(status == 204 || status == 0, "{status}: {text}");
             let fate = if status == 204 { Fate::Gone } else { Fate::Unknown };
@@ -103,11 +104,11 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
     // Killed after so many answers: in the middle of others.
     for (round, many) in [7, 40, 3, 71, 23].into_iter().enumerate() {
         let answered = AtomicU64::new(0);
-        let url = lab.url("");
+        let target = lab.target();
         let fates = thread::scope(|scope| {
             let worker = |k: usize| {
-                let (url, answered) = (url.as_str(), &answered);
-                scope.spawn(move || work(url, &format!("r{round}w{k}"), answered))
+                let (target, answered) = (&target, &answered);
+                scope.spawn(move || work(target, &format!("r{round}w{k}"), answered))
             };
 
             let workers: Vec<_> = (0..3).map(worker).collect();
@@ -245,6 +246,7 @@ fn the_examples_in_the_documentation_are_answered() {
 
         for command in curls(&text.expect(file)) {
             let here = command.replace("127.0.0.1:7200", &address);
+            let here = here.replace("/run/ballast-place/ballast.sock", lab.path(SOCKET).to_str().unwrap());
             let here = here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
             let done = Command::new("sh").args(["-c", &here]).output().expect("a shell");
             let said = String::from_utf8_lossy(&done.stdout);

@@ -191,8 +191,7 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
     let cores = vm(&lab, batch).expect("the VM").cores;
     let cgroup = vm_cgroup(&VmId::new(batch).expect("an id"));
     let body = format!(r#"{{"class":"user-facing","cores":{cores},"cgroup":{cgroup:?}}}"#);
-    let url = lab.url(SERVER, &format!("/v1/vms/{batch}"));
-    let (status, text) = lab.call(|client| client.put(&url).body(body));
+    let (status, text) = lab.order("PUT", SERVER, &format!("/v1/vms/{batch}"), &body);
     assert_eq!(status, 204, "{text}");
     lab.wait("what was told counts", |lab| {
         vm(lab, batch)

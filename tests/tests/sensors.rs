@@ -12,7 +12,6 @@ use ballast_testbed::lab::{Lab, steady};
 use ballast_testbed::rig::{METER_LABEL, METER_NAME, chassis_root, server_root, supply_hwmon};
 use ballast_types::ServerId;
 use ballast_types::wire::{AgentState, AgentStatus, ChassisState};
-use reqwest::Client;
 use serde_json::{Value, json};
 
 ballast_testbed::wall_time![
@@ -32,7 +31,6 @@ fn reconfigure(lab: &Lab, name: &str, change: impl FnOnce(String) -> String) {
 /// Posts what the rig's supplies draw, as somebody else's meter would.
 struct Feeder<'a> {
     lab: &'a Lab,
-    url: String,
     began: Instant,
     seq: u64,
 }
@@ -60,8 +58,7 @@ impl Feeder<'_> {
             "seq": self.seq,
         });
 
-        let (status, _) = self.lab.call(|client: &Client| client.post(&self.url).body(body.to_string()));
-        status
+        self.lab.order("POST", "chassis", "/v1/power", &body.to_string()).0
     }
 }
 
@@ -79,8 +76,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
         lab.start(name);
     }
     lab.wait("the manager answers", |lab| lab.get("chassis", "/readyz").0 != 0);
-    let mut feeder =
-        Feeder { lab: &lab, url: lab.url("chassis", "/v1/power"), began: Instant::now(), seq: 0 };
+    let mut feeder = Feeder { lab: &lab, began: Instant::now(), seq: 0 };
     let until = |feeder: &mut Feeder<'_>, what: &str, done: &dyn Fn(&Lab) -> bool| {
         let began = Instant::now();
         while !done(feeder.lab) {
@@ -110,7 +106,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     assert!(granted <= status.limit_w.as_f64(), "{granted}");
     assert_eq!(status.power_w, None);
     let mut feeder =
-        Feeder { lab: &lab, url: lab.url("chassis", "/v1/power"), began: feeder.began, seq: 10_000 };
+        Feeder { lab: &lab, began: feeder.began, seq: 10_000 };
 
     until(&mut feeder, "it sees again", &|lab| {
         lab.chassis().is_some_and(|c| c.state != ChassisState::Blind && c.power_w.is_some())
@@ -142,11 +138,10 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
     lab.wait("the hang is told of", |lab| alarmed(lab, "hwmon slow: no answer for"));
 
     // An alert is obeyed meanwhile: without a reading, by the floor.
-    let url = lab.url("s01", "/v1/alert");
     let alert = r#"{"chassis_id":"lab","epoch":1,"seq":1,"level":"cap","echo_boot_id":null,
         "echo_agent_ms":null,"chassis_power_w":300,"chassis_limit_w":300,"cap_w":120,
         "fallback_w":120,"valid_for_ms":2000}"#;
-    assert_eq!(lab.call(|client: &Client| client.post(&url).body(alert)).0, 200);
+    assert_eq!(lab.order("POST", "s01", "/v1/alert", alert).0, 200);
     lab.wait("its cores are at the floor", |lab| {
         lab.agent("s01").is_some_and(|agent| agent.report.min_khz.is_some())
     });

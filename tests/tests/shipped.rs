@@ -151,7 +151,7 @@ fn the_schedulers_examples_fit_the_placement_daemon() {
     assert!(!scheduler.contains("managedResources") && !scheduler.contains("bindVerb"));
     let place = PlaceConfig::parse("place.toml", &block(&deployment, "place.toml")).unwrap();
     assert!(place.kubernetes.is_some_and(|kubernetes| kubernetes.shadow));
-    let prefix = format!("  - urlPrefix: http://{}", place.listen[0].at);
+    let prefix = format!("  - urlPrefix: {}", place.listen[0]);
     assert!(scheduler.lines().any(|line| line == prefix), "{prefix}\n{scheduler}");
     assert!(
         !deployment.contains('\t')

@@ -14,8 +14,8 @@ use ballast_predict::{fleet, train};
 use clap::Args;
 use nix::sys::signal::Signal;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -88,7 +88,7 @@ pub(super) fn told(times: &Quantiles) -> [String; 3] {
 pub(super) fn bench(
     args: &LoadArgs,
     files: impl FnOnce(&Path) -> anyhow::Result<String>,
-    prepare: impl AsyncFnOnce(&mut TcpStream) -> anyhow::Result<()>,
+    prepare: impl AsyncFnOnce(&mut UnixStream) -> anyhow::Result<()>,
     requests: &[Vec<u8>],
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("a temporary folder")?;
@@ -106,9 +106,11 @@ pub(super) fn bench(
     let [address] = free_addresses(1)?[..] else { bail!("no free port") };
     let config = folder.path().join("place.toml");
     let (state, more) = (folder.path().join("state"), files(folder.path())?);
+    let socket = folder.path().join("place.sock");
     let text = format!(
-        "name = \"bench\"\nlisten = \"{address}\"\nstate_dir = {state:?}\n[predict]\nmodel = \
-         {model:?}\n{more}"
+        "name = \"bench\"\nlisten = [\"{address}\", \"unix:{}\"]\nstate_dir = {state:?}\n[predict]\nmodel = \
+         {model:?}\n{more}",
+        socket.display()
     );
     fs::write(&config, text)?;
     let words = ["place", "--config", config.to_str().context("a path in UTF-8")?];
@@ -119,7 +121,7 @@ pub(super) fn bench(
     let measured = runtime.block_on(async {
         let stop = stop()?;
         tokio::select! {
-            measured = measure(args, address, &mut daemon, prepare, requests) => measured,
+            measured = measure(args, (address, &socket), &mut daemon, prepare, requests) => measured,
             () = stop => bail!("ended by a signal"),
         }
     });
@@ -140,9 +142,9 @@ fn made_model() -> anyhow::Result<Vec<u8>> {
 
 async fn measure(
     args: &LoadArgs,
-    address: SocketAddr,
+    (address, socket): (SocketAddr, &Path),
     daemon: &mut Process,
-    prepare: impl AsyncFnOnce(&mut TcpStream) -> anyhow::Result<()>,
+    prepare: impl AsyncFnOnce(&mut UnixStream) -> anyhow::Result<()>,
     requests: &[Vec<u8>],
 ) -> anyhow::Result<Measured> {
     let deadline = Instant::now() + READY_WITHIN;
@@ -153,7 +155,7 @@ async fn measure(
         sleep(Duration::from_millis(20)).await;
     }
 
-    prepare(&mut TcpStream::connect(address).await?).await?;
+    prepare(&mut UnixStream::connect(socket).await?).await?;
     let mut clients = JoinSet::new();
     let begin = Instant::now() + WARM_UP;
     let end = begin + Duration::from_secs(args.seconds.into());
@@ -223,7 +225,11 @@ async fn client(
 }
 
 /// Asks once.
-pub(super) async fn ask(stream: &mut TcpStream, request: &[u8], answer: &mut Vec<u8>) -> anyhow::Result<()> {
+pub(super) async fn ask(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &[u8],
+    answer: &mut Vec<u8>,
+) -> anyhow::Result<()> {
     stream.write_all(request).await?;
     answer.clear();
     while !is_whole(answer)? {

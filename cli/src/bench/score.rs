@@ -8,7 +8,7 @@ use ballast_types::SplitMix64;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
+use tokio::net::UnixStream;
 
 use super::load::{self, LoadArgs, ask, bench, post};
 use crate::common::terminal::say;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
         Ok(format!("[inventory]\nfile = {file:?}\n"))
     };
 
-    let fill = async |stream: &mut TcpStream| {
+    let fill = async |stream: &mut UnixStream| {
         let (goal, mut taken, mut n) = (servers * CORES * full_percent / 100, 0, 0);
         while taken < goal {
             let next = n + AT_ONCE;

@@ -9,7 +9,7 @@ use ballast_types::wire::{AgentStatus, ChassisStatus, PlaceStatus};
 use reqwest::tls::TlsInfo;
 use serde::Serialize;
 
-use super::daemons::{base, client, failure, refusal};
+use super::daemons::{client, failure, refusal, target};
 
 /// An answer that takes longer counts as none.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,11 +37,10 @@ pub(crate) enum Said {
 
 /// Asks every URL; the answers come in the URLs' order.
 pub(crate) async fn ask_all(urls: Vec<String>, tls: Option<Arc<Tls>>) -> anyhow::Result<Vec<Answer>> {
-    let client = client(tls.as_deref(), TIMEOUT)?;
     let ask = |url: String| {
-        let client = client.clone();
+        let tls = tls.clone();
         tokio::spawn(async move {
-            let said = ask(&client, &url).await.unwrap_or_else(Said::Error);
+            let said = ask(&url, tls.as_deref()).await.unwrap_or_else(Said::Error);
             Answer { url, said }
         })
     };
@@ -54,17 +53,18 @@ pub(crate) async fn ask_all(urls: Vec<String>, tls: Option<Arc<Tls>>) -> anyhow:
     Ok(answers)
 }
 
-async fn ask(client: &reqwest::Client, url: &str) -> Result<Said, String> {
-    let base = base(url)?;
-    let answer = client.get(format!("{base}/v1/status")).send().await;
-    let answer = answer.map_err(|error| failure(&base, &error))?;
+async fn ask(url: &str, tls: Option<&Tls>) -> Result<Said, String> {
+    let target = target(url)?;
+    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
+    let answer = client.get(target.url("/v1/status")).send().await;
+    let answer = answer.map_err(|error| failure(&target, &error))?;
     if !answer.status().is_success() {
         return Err(format!("GET /v1/status: {}", refusal(answer).await));
     }
 
     let shown = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
     let shown = shown.and_then(tls::role_in);
-    let body = answer.bytes().await.map_err(|error| failure(&base, &error))?;
+    let body = answer.bytes().await.map_err(|error| failure(&target, &error))?;
     let said = parse(&body)?;
     match shown.filter(|shown| Some(shown) != said.role().as_ref()) {
         None => Ok(said),
@@ -127,8 +127,8 @@ mod tests {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         for (url, why) in [
             (closed.to_string(), ": nothing listens there"),
-            ("ftp://127.0.0.1:7100".to_owned(), "http://ADDRESS:PORT or https://ADDRESS:PORT"),
-            ("http://".to_owned(), "http://ADDRESS:PORT or https://ADDRESS:PORT"),
+            ("ftp://127.0.0.1:7100".to_owned(), "https://ADDRESS:PORT or unix:/PATH"),
+            ("http://".to_owned(), "https://ADDRESS:PORT or unix:/PATH"),
         ] {
             let answers = ask_all(vec![url], None).await.unwrap();
             assert!(matches!(&answers[0].said, Said::Error(said) if said.contains(why)), "{answers:?}");

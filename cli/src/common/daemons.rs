@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_runtime::Target;
 use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
 use ballast_types::wire::{AgentState, ChassisState, ErrorBody};
 use clap::Args;
@@ -33,31 +34,43 @@ impl TlsArgs {
     }
 }
 
-pub(crate) fn client(tls: Option<&Tls>, timeout: Duration) -> reqwest::Result<reqwest::Client> {
+pub(crate) fn client(
+    target: &Target,
+    tls: Option<&Tls>,
+    timeout: Duration,
+) -> reqwest::Result<reqwest::Client> {
     let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
-    client.tls_info(true).timeout(timeout).build()
+    target.reached_by(client).tls_info(true).timeout(timeout).build()
 }
 
-/// A daemon's address as a URL; without a scheme it is plain HTTP.
+/// A daemon by its address or its socket; without a scheme it is plain HTTP.
 ///
 /// # Errors
 /// When that is no address of a daemon: what is.
-pub(crate) fn base(url: &str) -> Result<String, String> {
+pub(crate) fn target(url: &str) -> Result<Target, String> {
+    if url.starts_with("unix:/") {
+        return Ok(Target::new(url));
+    }
     let base = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let base = base.trim_end_matches('/');
-    let is_http = reqwest::Url::parse(base).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    let is_http = reqwest::Url::parse(&base).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     match is_http {
-        true => Ok(base.to_owned()),
-        false => Err(format!("{url}: a daemon's address is http://ADDRESS:PORT or https://ADDRESS:PORT")),
+        true => Ok(Target::new(&base)),
+        false => Err(format!("{url}: a daemon's address is {ADDRESSES}")),
     }
 }
 
+const ADDRESSES: &str = "http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH";
+
 /// Why a daemon could not be asked, and what may help.
-pub(crate) fn failure(base: &str, error: &reqwest::Error) -> String {
+pub(crate) fn failure(target: &Target, error: &reqwest::Error) -> String {
     let why = tls::cause(error);
-    let is_tls = base.starts_with("https:");
+    let is_tls = target.url("").starts_with("https:");
     let help = if error.is_timeout() {
         "the daemon, its machine or a firewall holds the answer back"
+    } else if why.contains("Permission denied") {
+        "the socket is for root and the group ballast: sudo, or `usermod -aG ballast USER`"
+    } else if why.contains("No such file") {
+        "there is no such socket: is the daemon up? `systemctl status 'ballast-*'`"
     } else if why.contains("refused") {
         "nothing listens there: is the daemon up? `systemctl status 'ballast-*'`; to try one: `ballast demo`"
     } else if !is_tls && why.contains("invalid HTTP version") {

@@ -216,7 +216,7 @@ mod tests {
             vms: Arc::new(Mutex::new(vms)),
             faults: DiskFaults::default(),
             tls: None,
-            access: Arc::new(AccessPolicy::new(ChassisId::new("c1").ok(), false)),
+            access: Arc::new(AccessPolicy::new(ChassisId::new("c1").ok())),
         };
 
         (routes(api), control)

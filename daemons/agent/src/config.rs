@@ -19,7 +19,7 @@ use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, seconds};
 use ballast_runtime::config::reader::{Section, parse_leniently};
-use ballast_runtime::config::{DaemonConfig, RedfishConfig, preset};
+use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, preset};
 use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
@@ -81,6 +81,10 @@ impl ConfigFile for AgentConfig {
 
     fn tls(&self) -> Option<&TlsConfig> {
         self.daemon.tls.as_ref()
+    }
+
+    fn listen(&self) -> &[Listen] {
+        &self.daemon.listen
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
@@ -145,7 +149,8 @@ impl ConfigFile for AgentConfig {
 }
 
 fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
-    let daemon = DaemonConfig::read(root, "127.0.0.1:7101", "/var/lib/ballast-agent");
+    let listen = ["127.0.0.1:7101", "unix:/run/ballast-agent/ballast.sock"];
+    let daemon = DaemonConfig::read(root, listen, "/var/lib/ballast-agent");
     let hold = root
         .key("orphan_hold_s", "An agent died and none came back for so long: all is put back without it.")
         .or(Duration::from_secs(60), seconds::<1>("whole seconds", 5..=3600));
@@ -351,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_that_would_be_refused_later_is_refused_here() {
-        for bad in ["../x", "/x", "a//b", "kubepods.slice/x", "x/kubepods.slice/y", ""] {
+        for bad in ["../x", "/x", "a//b", "kubepods.slice/x", "x/kubepods.slice/y", "", "system.slice"] {
             let vm = "[[vm]]\nid = \"v\"\nclass = \"user-facing\"\ncores = 2\n";
             let said = problems(&format!("{LEAST}{vm}cgroup = {bad:?}\n"));
             let expected = format!("agent.toml:8: vm[0].cgroup = {bad:?}: {}", Cgroup::PATHS);

@@ -59,7 +59,7 @@ impl Started<'_> {
             start_anew_when_there_is_room(place.state_dir.clone())?;
         }
 
-        let access = AccessPolicy::new(Some(self.config.chassis.clone()), place.serves_tls());
+        let access = AccessPolicy::new(Some(self.config.chassis.clone()));
         let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts));
         let routes = api::routes(api::Api {
             messages: self.messages.clone(),

@@ -532,7 +532,7 @@ mod tests {
             idle: Watts::from_whole(1344),
             faults: DiskFaults::default(),
             tls: None,
-            access: Arc::new(AccessPolicy::new(None, false)),
+            access: Arc::new(AccessPolicy::new(None)),
         }
     }
 

@@ -11,7 +11,7 @@ use ballast_types::{ChassisId, Role, Watts};
 pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, flag, watts};
 use ballast_runtime::config::reader::Section;
-use ballast_runtime::config::{DaemonConfig, RedfishConfig};
+use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, listen};
 use ballast_runtime::tls::TlsConfig;
 
 pub use server::{CapPath, ServerConfig};
@@ -45,8 +45,13 @@ impl ConfigFile for ChassisConfig {
         self.daemon.tls.as_ref()
     }
 
-    fn warnings(&self) -> &[String] {
-        &self.warnings
+    fn listen(&self) -> &[Listen] {
+        &self.daemon.listen
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let of_listeners = listen::warning(&self.daemon.listen);
+        self.warnings.iter().cloned().chain(of_listeners).collect()
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
@@ -56,7 +61,8 @@ impl ConfigFile for ChassisConfig {
         let budget = root
             .key("budget_w", "The power budget, at the power supplies' input; above the sum of `idle_w`.")
             .required(watts());
-        let daemon = DaemonConfig::read(root, "127.0.0.1:7100", "/var/lib/ballast-chassis");
+        let listen = ["127.0.0.1:7100", "unix:/run/ballast-chassis/ballast.sock"];
+        let daemon = DaemonConfig::read(root, listen, "/var/lib/ballast-chassis");
         let help = "Watches and logs, alerts nobody, caps nothing.";
         let dry_run = root.key("dry_run", help).or(false, flag());
 
@@ -132,7 +138,7 @@ mod tests {
         format!(
             "chassis = \"c1\"\nbudget_w = {budget}\n{more}\n\
              [[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n\
-             [[server]]\nid = \"s01\"\nurl = \"http://127.0.0.1:7101\"\nidle_w = 112\n"
+             [[server]]\nid = \"s01\"\nurl = \"unix:/run/s01.sock\"\nidle_w = 112\n"
         )
     }
     fn problems(text: &str) -> String {
@@ -244,7 +250,7 @@ mod tests {
     #[test]
     fn what_two_would_share_is_refused() {
         let supply = "[[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n";
-        let server = "[[server]]\nid = \"s02\"\nurl = \"http://127.0.0.1:7101\"\nidle_w = 50\n";
+        let server = "[[server]]\nid = \"s02\"\nurl = \"unix:/run/s01.sock\"\nidle_w = 50\n";
         let text = problems(&format!("{}{supply}{server}", config("250", "")));
         assert!(text.contains("supply[1].hwmon = \"pmbus\": every supply once"), "{text}");
         assert!(text.contains("server[1].url"), "{text}");
@@ -307,7 +313,7 @@ mod tests {
         assert!(text.contains("redfish.credentials_file is missing"), "{text}");
         let text = problems(&format!("{}slot = \"s01\"\n", bmc("https://bmc1")));
         assert!(text.contains("a slot or a BMC, not both"), "{text}");
-        let server = "[[server]]\nid = \"s02\"\nurl = \"http://127.0.0.1:7102\"\nidle_w = 50\n";
+        let server = "[[server]]\nid = \"s02\"\nurl = \"unix:/run/s02.sock\"\nidle_w = 50\n";
         let text = problems(&format!("{}{server}redfish = \"https://bmc1\"\n", bmc("https://bmc1")));
         assert!(text.contains("server[1].redfish = \"https://bmc1\": every server has one"), "{text}");
 
@@ -361,10 +367,12 @@ mod tests {
     }
 
     #[test]
-    fn agents_beyond_loopback_are_refused() {
-        let text = config("250", "").replace("127.0.0.1:7101", "192.0.2.7:7101");
-        assert!(problems(&text).contains("on loopback"), "{}", problems(&text));
-        let text = text.replace("http:", "https:");
+    fn an_agent_takes_alerts_by_its_socket_or_by_tls() {
+        let with = |url: &str| config("250", "").replace("unix:/run/s01.sock", url);
+        for plain in ["http://127.0.0.1:7101", "http://192.0.2.7:7101", "unix:s01.sock", "https://s01:7101"] {
+            assert!(problems(&with(plain)).contains("unix:/path of the agent's socket"), "{plain}");
+        }
+        let text = with("https://192.0.2.7:7101");
         assert!(problems(&text).contains("only with [tls]"), "{}", problems(&text));
         let tls = "[tls]\ncert = \"/c\"\nkey = \"/k\"\nca = \"/a\"\n";
         assert!(ChassisConfig::parse("chassis.toml", &format!("{text}{tls}")).is_ok());

@@ -28,7 +28,7 @@ impl<'a> Opened<'a> {
     /// Takes the state folder for this process, and reads the ledger. Fails when another manager has the
     /// folder, or certificates or ledger cannot be read.
     pub(crate) fn open(config: &'a ChassisConfig) -> anyhow::Result<Self> {
-        for warning in &config.warnings {
+        for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
         let state_dir = &config.daemon.state_dir;

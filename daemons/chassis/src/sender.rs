@@ -13,6 +13,7 @@ use ballast_types::{Role, Seq, ServerId};
 use reqwest::{Client, StatusCode};
 use tokio::sync::watch;
 
+use ballast_runtime::Target;
 use ballast_runtime::tls::{self, Peer, Tls};
 
 /// An agent that has not answered by then gets its next message instead.
@@ -25,7 +26,7 @@ pub type Outbox = watch::Sender<Option<Alert>>;
 
 /// The line to one agent: where it is, who it must be, and the connection.
 pub struct Link {
-    url: String,
+    agent_at: Target,
     agent: Role,
     tls: Option<Arc<Tls>>,
     client: Client,
@@ -37,13 +38,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// The line to the agent of `server` at `url`. Over https it must show that server's certificate.
+    /// The line to the agent of `server` at `url`, or `unix:/…`. Over https it must show that server's
+    /// certificate.
     pub fn new(url: &str, server: &ServerId, tls: Option<Arc<Tls>>) -> reqwest::Result<Self> {
         let agent = Role::Agent(server.clone());
-        let client = client(tls.as_deref(), &agent, None)?;
+        let agent_at = Target::new(url);
+        let client = client(&agent_at, tls.as_deref(), &agent, None)?;
         let generation = tls.as_ref().map(|tls| tls.generation());
-        let (url, reservation) = (format!("{url}/v1/alert"), None);
-        Ok(Self { url, agent, tls, client, generation, reservation, shown: true })
+        Ok(Self { agent_at, agent, tls, client, generation, reservation: None, shown: true })
     }
 
     /// Makes a new connection with the next message when there are new certificates, and shows a new
@@ -51,7 +53,8 @@ impl Link {
     fn renew(&mut self, is_broken: bool) -> reqwest::Result<()> {
         let generation = self.tls.as_ref().map(|tls| tls.generation());
         if generation != self.generation || (is_broken && !self.shown) {
-            self.client = client(self.tls.as_deref(), &self.agent, self.reservation.as_deref())?;
+            let (tls, reservation) = (self.tls.as_deref(), self.reservation.as_deref());
+            self.client = client(&self.agent_at, tls, &self.agent, reservation)?;
             (self.generation, self.shown) = (generation, true);
         }
         Ok(())
@@ -59,7 +62,7 @@ impl Link {
 
     async fn post(&mut self, alert: &Alert) -> reqwest::Result<Answer> {
         self.renew(false)?;
-        let answer = match self.client.post(&self.url).json(alert).send().await {
+        let answer = match self.client.post(self.agent_at.url("/v1/alert")).json(alert).send().await {
             Ok(answer) => answer,
             Err(error) => return self.renew(true).and(Err(error)),
         };
@@ -84,11 +87,10 @@ impl Link {
     }
 }
 
-fn client(tls: Option<&Tls>, agent: &Role, reservation: Option<&str>) -> reqwest::Result<Client> {
-    tls::client_with_reservation(tls.map(|tls| (tls, Peer::Only(agent.clone()))), reservation)
-        .timeout(DEADLINE)
-        .tcp_nodelay(true)
-        .build()
+fn client(at: &Target, tls: Option<&Tls>, agent: &Role, reservation: Option<&str>) -> reqwest::Result<Client> {
+    let client =
+        tls::client_with_reservation(tls.map(|tls| (tls, Peer::Only(agent.clone()))), reservation);
+    at.reached_by(client).timeout(DEADLINE).tcp_nodelay(true).build()
 }
 
 /// The task that carries messages over a `line`, and hands every answer to `deliver`.

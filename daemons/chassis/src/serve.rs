@@ -40,7 +40,7 @@ impl Started<'_> {
             tls.watch(self.events.clone())?;
         }
         let (config, place) = (self.config, &self.config.daemon);
-        let access = AccessPolicy::new(None, place.serves_tls()).with_allowed_hosts(&place.allowed_hosts);
+        let access = AccessPolicy::new(None).with_allowed_hosts(&place.allowed_hosts);
         let access = Arc::new(access);
         Arc::clone(&self.orders).watch()?;
         let routes = api::routes(api::Api {

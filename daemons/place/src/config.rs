@@ -59,6 +59,10 @@ impl ConfigFile for PlaceConfig {
         self.tls.as_ref()
     }
 
+    fn listen(&self) -> &[Listen] {
+        &self.listen
+    }
+
     fn read_further(&mut self, file: &str) -> Result<(), ConfigError> {
         let inventory = self.inventory.as_mut().map_or(Ok(()), HostFile::load);
         inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))
@@ -70,7 +74,8 @@ impl ConfigFile for PlaceConfig {
                 PeerName::new(text).ok()
             }),
         );
-        let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, "127.0.0.1:7200");
+        let listen = ["127.0.0.1:7200", "unix:/run/ballast-place/ballast.sock"];
+        let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, listen);
         let state_dir = root
             .key("state_dir", "Where hosts, VMs and the journal of both are kept over a restart.")
             .or("/var/lib/ballast-place".into(), path("a folder"));

@@ -150,7 +150,7 @@ pub(super) mod tests {
             events,
             kube: None,
             tls: None,
-            access: Arc::new(AccessPolicy::of_queries(false)),
+            access: Arc::new(AccessPolicy::of_queries()),
         };
 
         (dir, api)

@@ -67,7 +67,7 @@ impl Adopted<'_> {
         });
         let kube = kube.transpose()?;
 
-        let mut access = AccessPolicy::of_queries(config.listen.iter().any(|listen| listen.tls))
+        let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts);
         if let Some(kube) = &kube {
             access = access.with_body_bytes_max(kube.body_bytes_max());

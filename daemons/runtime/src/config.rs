@@ -47,7 +47,7 @@ pub struct DaemonConfig {
 }
 
 impl DaemonConfig {
-    pub fn read(root: &mut Section<'_, '_>, listen: &str, state_dir: &str) -> Self {
+    pub fn read(root: &mut Section<'_, '_>, listen: [&str; 2], state_dir: &str) -> Self {
         let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, listen);
         let machine = root
             .key("root", "The machine; a folder that looks like one for trying things out.")
@@ -74,10 +74,6 @@ impl DaemonConfig {
         self.tls.as_ref().map(open).transpose()
     }
 
-    /// Whether any of its listeners is TLS.
-    pub fn serves_tls(&self) -> bool {
-        self.listen.iter().any(|listen| listen.tls)
-    }
 }
 
 /// A daemon's file, checked.
@@ -96,9 +92,12 @@ pub trait ConfigFile: Sized {
         Ok(())
     }
 
+    /// Where the daemon serves.
+    fn listen(&self) -> &[Listen];
+
     /// What works, and should be told otherwise.
-    fn warnings(&self) -> &[String] {
-        &[]
+    fn warnings(&self) -> Vec<String> {
+        listen::warning(self.listen()).into_iter().collect()
     }
 
     /// Reads and checks a file, those that it names, and that its certificates say who the daemon is. The

@@ -1,11 +1,12 @@
 //! What the daemons serve alike. `endpoint`: requests, each with its line in the reference; `listen`:
-//! connections; `bounds`: how many and how much; `origin`: pages in browsers; `roles`: who may do what.
+//! connections; `socket`: those of this machine's operators; `bounds`: how many and how much; `origin`: pages in browsers; `roles`: who may do what.
 
 mod bounds;
 mod endpoint;
 mod listen;
 mod origin;
 mod roles;
+mod socket;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -90,15 +91,22 @@ pub fn guarded(routes: Router, access: Arc<AccessPolicy>) -> Router {
         .layer(from_fn(move |request: Request, next: Next| roles::admit(Arc::clone(&access), request, next)))
 }
 
-/// A request as a client on this machine sends it; without a body if that is empty.
+/// A request as an operator of this machine sends it; without a body if that is empty.
 #[cfg(any(test, feature = "testing"))]
 pub fn from_here(method: &str, path: &str, body: String) -> Request {
     let request = axum::http::Request::builder().method(method).uri(path);
     let request = request
         .header(header::HOST, "127.0.0.1:7100")
         .header(header::CONTENT_TYPE, "application/json")
-        .extension((roles::Caller::LOCAL, bounds::Party::Local));
+        .extension((roles::Caller::by_socket(None), bounds::Party::Local));
     request.body(body.into()).expect("a request")
+}
+
+/// The same request as anybody on this machine sends it, over plain HTTP.
+#[cfg(any(test, feature = "testing"))]
+pub fn by_loopback(mut request: Request) -> Request {
+    request.extensions_mut().insert((roles::Caller::LOCAL, bounds::Party::Local));
+    request
 }
 
 #[cfg(test)]

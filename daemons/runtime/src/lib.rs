@@ -23,6 +23,7 @@ pub mod sensors;
 mod serve;
 pub mod state;
 mod systemd;
+mod target;
 pub mod tls;
 pub mod watchdog;
 
@@ -31,6 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use clock::now;
 pub use program::EXIT_LIVE;
 pub use serve::{Leaving, serve, wait_until};
+pub use target::Target;
 
 /// A mutex's value, whoever panicked while holding it: no value here is ever left half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

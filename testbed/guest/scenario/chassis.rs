@@ -53,16 +53,21 @@ fn forget(guest: &mut Guest) -> anyhow::Result<()> {
 fn manager(guest: &Guest) -> anyhow::Result<(Manager, u16)> {
     let home = guest.plant.chassis_root.with_file_name("chassis");
     fs::create_dir_all(&home)?;
+    let certs = home.with_file_name("certs");
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let config = format!(
         "chassis = {CHASSIS:?}\nbudget_w = {BUDGET_W}\nlisten = \"127.0.0.1:{port}\"\n\
          root = {:?}\nstate_dir = {:?}\nshared_w = {SHARED_W}\n\
+         [tls]\ncert = {:?}\nkey = {:?}\nca = {:?}\n\
          [alert]\nlift_hold_ms = 1000\n\
          [poll]\nlag_ms = 50\nrefresh_ms = 50\n\
          [[supply]]\nhwmon = \"pmbus\"\nrated_w = 600\n\
-         [[server]]\nid = \"guest\"\nurl = \"http://127.0.0.1:{}\"\nidle_w = 112\n",
+         [[server]]\nid = \"guest\"\nurl = \"https://127.0.0.1:{}\"\nidle_w = 112\n",
         guest.plant.chassis_root,
         home.join("state"),
+        certs.join(format!("chassis-{CHASSIS}.crt")),
+        certs.join(format!("chassis-{CHASSIS}.key")),
+        certs.join("ca.crt"),
         guest.machine.agent_port,
     );
 

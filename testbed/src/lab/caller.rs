@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_runtime::tls;
+use ballast_runtime::{Target, tls};
 use reqwest::header::{self, HeaderMap};
 use reqwest::{Client, ClientBuilder, RequestBuilder};
 use serde_json::Value;
@@ -19,9 +19,19 @@ pub fn json_client(client: ClientBuilder) -> Client {
 pub struct Caller(Runtime, Client);
 
 impl Caller {
+    /// One for any address.
     pub fn new() -> Self {
+        Self::by(tls::http_client(None))
+    }
+
+    /// One for a daemon's socket, as its operators have; of a URL the path counts.
+    pub fn of(target: &Target) -> Self {
+        Self::by(target.reached_by(tls::http_client(None)))
+    }
+
+    fn by(client: ClientBuilder) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Self(runtime.expect("a runtime"), json_client(tls::http_client(None)))
+        Self(runtime.expect("a runtime"), json_client(client))
     }
 
     /// One request; status 0 when nobody answers.

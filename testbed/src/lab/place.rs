@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ballast_predict::model::Algorithm;
 use ballast_predict::{fleet, train};
-use ballast_runtime::tls;
+use ballast_runtime::{Target, tls};
 use ballast_types::wire::PlaceStatus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,6 +20,9 @@ use tempfile::TempDir;
 use super::caller::Caller;
 use super::{PATIENCE, ballast};
 use crate::processes::Process;
+
+/// The daemon's socket in its folder.
+pub const SOCKET: &str = "place.sock";
 
 /// A model file of a small synthetic fleet. Another seed gives another model.
 pub fn model(seed: u64) -> Vec<u8> {
@@ -46,8 +49,9 @@ impl PlaceLab {
         let port = free.local_addr().expect("an address").port();
         drop(free);
         let text = format!(
-            "name = \"lab\"\nlisten = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n[predict]\n\
+            "name = \"lab\"\nlisten = [\"127.0.0.1:{port}\", \"unix:{}\"]\nstate_dir = {:?}\n[predict]\n\
              model = {:?}\n{}",
+            dir.path().join(SOCKET).display(),
             dir.path().join("state"),
             dir.path().join("model"),
             predict.replace("LAB", &dir.path().display().to_string()),
@@ -78,9 +82,15 @@ impl PlaceLab {
         self.daemon.wait().expect("an end");
     }
 
-    /// The answer to a call.
+    /// Where it takes orders.
+    pub fn target(&self) -> Target {
+        Target::at_socket(self.path(SOCKET))
+    }
+
+    /// The answer to a call, as an operator of this machine makes it.
     pub fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let (status, text) = self.caller.send(method, &self.url(path), body);
+        let target = self.target();
+        let (status, text) = Caller::of(&target).send(method, &target.url(path), body);
         let empty = text.is_empty().then_some(Value::Null);
         (status, empty.unwrap_or_else(|| serde_json::from_str(&text).expect("JSON")))
     }

@@ -105,18 +105,22 @@ impl Lab {
             let files = site.put(&name, &site.issue(&[&role_of(&name)], 90), &site.ca);
             let plain = lab.url(&name, "").replace("http://", "");
             let (_, port) = plain.split_once(':').expect("a port");
+            let socket = format!("unix:{}", lab.socket(&name).display());
             let TlsConfig { cert, key, ca, .. } = files;
             let mut text = fs::read_to_string(lab.config(&name)).expect("a config");
             text = text.replace(
-                &format!("listen = {plain:?}"),
+                &format!("listen = [{plain:?}, {socket:?}]"),
                 &format!(
                     "listen = [{plain:?}, \"https://{SECRET}:{port}\"]\n\
                      tls = {{ cert = {cert:?}, key = {key:?}, ca = {ca:?} }}"
                 ),
             );
+            for agent in lab.servers() {
+                let socket = format!("\"unix:{}\"", lab.socket(&agent).display());
+                text = text.replace(&socket, &format!("{:?}", lab.secret_url(&agent, "")));
+            }
 
-            fs::write(lab.config(&name), text.replace("http://127.0.0.1", &format!("https://{SECRET}")))
-                .expect("a config");
+            fs::write(lab.config(&name), text).expect("a config");
         }
 
         (lab, site)

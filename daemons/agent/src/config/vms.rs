@@ -52,7 +52,7 @@ fn read_vm(
         .key("cores", "CPUs: the VM gets whole physical cores with at least as many threads.")
         .required(cores());
     let throttle_order = read_throttle_order(&mut section);
-    let cgroup = Allowed::text(Cgroup::PATHS, |path| Cgroup::is_path(path).then(|| path.to_owned()));
+    let cgroup = Allowed::text(Cgroup::PATHS, |path| Cgroup::is_vm_path(path).then(|| path.to_owned()));
     let cgroup = section.key("cgroup", "The VM's cgroup.").optional(cgroup);
     let on_extreme = read_on_extreme(&mut section);
 

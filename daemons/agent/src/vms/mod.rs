@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use ballast_agent_core::{ControlledVm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
-use ballast_hw::{Binders, Domain, HwError, Journal, Originals, Root};
+use ballast_hw::{Binders, Cgroup, Domain, HwError, Journal, Originals, Root};
 use ballast_types::wire::VmSpec;
 use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
@@ -136,6 +136,10 @@ impl Vms {
         if self.journal.is_none() {
             return Err(VmsError::Refused("the agent stops".into()));
         }
+        if let Some(path) = spec.as_ref().and_then(|spec| spec.cgroup.as_deref()) {
+            Cgroup::check_vm(&self.root, path)
+                .map_err(|error| VmsError::Refused(format!("cgroup = {path:?}: {error}")))?;
+        }
         let left = self.specs.change(id, spec)?;
         self.give_all_back(&left);
         Ok(self.move_all())
@@ -187,10 +191,10 @@ impl Vms {
         for vm in &mut set {
             let Some(path) = self.specs.cgroup(&vm.id) else { continue };
             let cpus = self.specs.cpus(vm);
-            let placed = match self.floating {
+            let placed = Cgroup::check_vm(&self.root, &path).and_then(|()| match self.floating {
                 Some(_) => self.follow(&path, vm),
                 None => self.confine(&path, &cpus),
-            };
+            });
 
             match placed.and_then(|group| Ok((group.inode()?, group))) {
                 Ok((inode, group)) => {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
-use ballast_hw::{Cgroup, CpuList, Domain};
+use ballast_hw::{CpuList, Domain};
 use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
@@ -214,9 +214,6 @@ impl Specs {
     pub(super) fn change(&mut self, id: VmId, spec: Option<VmSpec>) -> Result<Vec<String>, VmsError> {
         let refused = |why: String| Err(VmsError::Refused(why));
         if let Some(spec) = &spec {
-            if let Some(path) = spec.cgroup.as_deref().filter(|path| !Cgroup::is_path(path)) {
-                return refused(format!("cgroup = {path:?}: {}", Cgroup::PATHS));
-            }
             if let Err(why) = spec.check() {
                 return refused(why.into());
             }

@@ -130,7 +130,7 @@ mod tests {
         let text = format!(
             "chassis = \"c1\"\nbudget_w = 250\n{top}\n\
              [[supply]]\nhwmon = \"pmbus\"\nrated_w = 3000\n\
-             [[server]]\nid = \"s01\"\nurl = \"http://127.0.0.1:7101\"\nidle_w = 112\n{server}\n"
+             [[server]]\nid = \"s01\"\nurl = \"unix:/run/s01.sock\"\nidle_w = 112\n{server}\n"
         );
         ChassisConfig::parse("chassis.toml", &text).map_err(|error| error.to_string())
     }

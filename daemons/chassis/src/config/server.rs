@@ -5,7 +5,7 @@ use ballast_types::{ServerId, Watts};
 
 use ballast_runtime::config::allowed::{Allowed, ID, choice, text, watts, whole};
 use ballast_runtime::config::reader::Section;
-use ballast_runtime::config::{BmcAddress, Listen};
+use ballast_runtime::config::{BmcAddress, Listen, listen::SOCKET};
 
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -96,9 +96,11 @@ impl ServerConfig {
 
 /// An address: the alert's way must not depend on a name server.
 fn read_url(section: &mut Section<'_, '_>) -> Option<String> {
-    let address =
-        |url: &str| (url.starts_with("http") && Listen::parse(url).is_some()).then(|| url.to_owned());
-    let allowed = Allowed::text("http://address:port on loopback, or https://address:port", address);
+    let is_url = |url: &str| url.starts_with("https:") || url.starts_with(SOCKET);
+    let address = move |url: &str| (is_url(url) && Listen::parse(url).is_some()).then(|| url.to_owned());
+    let words = "https://address:port, or unix:/path of the agent's socket on this host: agents take no alerts \
+                 by plain HTTP";
+    let allowed = Allowed::text(words, address);
     section.key("url", "Where its agent serves.").required(allowed)
 }
 

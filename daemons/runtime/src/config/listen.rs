@@ -1,6 +1,8 @@
 //! Where a daemon listens, and its certificates.
 
+use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_types::Role;
@@ -10,20 +12,32 @@ use super::allowed::{Allowed, list, path, seconds};
 use super::reader::{ConfigError, Section};
 use crate::tls::{Tls, TlsConfig};
 
-/// One address to serve at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
-    pub at: SocketAddr,
-    /// Whether by mutual TLS; plain HTTP is for loopback alone.
-    pub tls: bool,
+/// One place to serve at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Plain HTTP on loopback, where anybody on this machine may read, and nobody changes anything.
+    Plain(SocketAddr),
+    /// Mutual TLS.
+    Tls(SocketAddr),
+    /// Plain HTTP through a file: whom its mode lets in may read and order.
+    Socket(PathBuf),
 }
 
 const LISTEN: &str = "address:port, or several in [ ]: plain HTTP on loopback, as in \
-                      \"127.0.0.1:7100\", TLS elsewhere and where it begins with \"https://\"";
+                      \"127.0.0.1:7100\", TLS elsewhere and where it begins with \"https://\", a socket of \
+                      this machine as \"unix:/run/….sock\" of at most 100 bytes";
+/// How a socket's path is told from an address.
+pub const SOCKET: &str = "unix:";
+/// The kernel takes 107 (unix(7)).
+const SOCKET_BYTES_MAX: usize = 100;
 
 impl Listen {
-    /// `ADDRESS:PORT`, `http://…` on loopback, or `https://…`.
+    /// `ADDRESS:PORT`, `http://…` on loopback, `https://…`, or `unix:/…`.
     pub fn parse(text: &str) -> Option<Self> {
+        if let Some(path) = text.strip_prefix(SOCKET) {
+            let fits = path.starts_with('/') && path.len() <= SOCKET_BYTES_MAX;
+            return fits.then(|| Self::Socket(path.into()));
+        }
         let (tls, at) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(at), _) => (Some(true), at),
             (_, Some(at)) => (Some(false), at),
@@ -31,16 +45,39 @@ impl Listen {
         };
         let at: SocketAddr = at.parse().ok()?;
         let loopback = at.ip().is_loopback();
-        let tls = tls.unwrap_or(!loopback);
-        (tls || loopback).then_some(Self { at, tls })
+        match tls.unwrap_or(!loopback) {
+            true => Some(Self::Tls(at)),
+            false => loopback.then_some(Self::Plain(at)),
+        }
     }
 
     fn all(value: &DeValue<'_>) -> Option<Vec<Self>> {
         let one = |value: &DeValue<'_>| Self::parse(value.as_str()?);
         let Some(several) = value.as_array() else { return one(value).map(|one| vec![one]) };
         let all: Vec<Self> = several.iter().map(|it| one(it.get_ref())).collect::<Option<_>>()?;
-        let once = |(n, it): (usize, &Self)| all[..n].iter().all(|other| other.at != it.at);
+        let once = |(n, it): (usize, &Self)| all[..n].iter().all(|other| !other.is_at(it));
         (!all.is_empty() && all.iter().enumerate().all(once)).then_some(all)
+    }
+
+    fn is_at(&self, other: &Self) -> bool {
+        self == other || self.address().is_some_and(|at| other.address() == Some(at))
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Plain(at) | Self::Tls(at) => Some(*at),
+            Self::Socket(_) => None,
+        }
+    }
+}
+
+impl Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(at) => write!(f, "http://{at}"),
+            Self::Tls(at) => write!(f, "https://{at}"),
+            Self::Socket(path) => write!(f, "{SOCKET}{}", path.display()),
+        }
     }
 }
 
@@ -55,24 +92,36 @@ pub struct ListenConfig {
 }
 
 impl ListenConfig {
-    /// Reads `listen`, `[tls]` and `allowed_hosts`; `default` is an address on loopback.
-    pub fn read(root: &mut Section<'_, '_>, default: &str) -> Self {
+    /// Reads `listen`, `[tls]` and `allowed_hosts`; `default` is an address on loopback, and a socket.
+    pub fn read(root: &mut Section<'_, '_>, default: [&str; 2]) -> Self {
         let shown = format!("{default:?}");
-        let default = Listen::parse(default).into_iter().collect();
+        let default = default.into_iter().filter_map(Listen::parse).collect();
+        let help = "Where the daemon serves HTTP. Loopback only reads; orders come by a `unix:` socket, whose \
+                    group is `ballast`, or by TLS.";
         let listen = root
-            .key("listen", "Where the daemon serves HTTP; more than one address in [ ].")
+            .key("listen", help)
             .or(default, Allowed::new(LISTEN, Listen::all, move |_| shown.clone()));
         let help = "Names that clients call this daemon by, beside localhost and those in its certificate.";
         let allowed_hosts = root.key("allowed_hosts", help).or(vec![], list(ALLOWED_HOSTS, host));
 
         let section = root.table("tls", "Mutual TLS with clients and peers; new files are taken live.");
         let tls = section.and_then(read_tls);
-        if tls.is_none() && listen.iter().any(|it| it.tls) {
+        if tls.is_none() && listen.iter().any(|it| matches!(it, Listen::Tls(_))) {
             root.refuse_key("listen", "beyond loopback only with [tls]: cert, key and ca");
         }
 
         Self { listen, tls, allowed_hosts }
     }
+}
+
+/// What is to be told of listeners by which nobody can order anything.
+pub fn warning(listen: &[Listen]) -> Option<String> {
+    let only_reads = listen.iter().all(|it| matches!(it, Listen::Plain(_)));
+    only_reads.then(|| {
+        "listen: nobody can order anything: loopback only reads; add \"unix:/run/….sock\", or https:// with \
+         [tls]"
+            .to_owned()
+    })
 }
 
 fn read_tls(mut section: Section<'_, '_>) -> Option<TlsConfig> {
@@ -121,7 +170,7 @@ mod tests {
     use crate::config::reader::parse;
 
     fn read(source: &str) -> Result<ListenConfig, String> {
-        parse("x.toml", source, |root| Some(ListenConfig::read(root, "127.0.0.1:7100")))
+        parse("x.toml", source, |root| Some(ListenConfig::read(root, ["127.0.0.1:7100", "unix:/run/b.sock"])))
             .map_err(|error| error.to_string())
     }
 
@@ -129,18 +178,23 @@ mod tests {
 
     #[test]
     fn plain_http_is_for_loopback_and_tls_for_the_rest() {
-        let at = |at: &str, tls| Listen { at: at.parse().unwrap(), tls };
-        let plain = vec![at("127.0.0.1:7100", false)];
-        let default = ListenConfig { listen: plain.clone(), tls: None, allowed_hosts: vec![] };
-        assert_eq!(read("").unwrap(), default);
-        assert_eq!(read("listen = \"http://127.0.0.1:7100\"").unwrap().listen, plain);
+        let plain = |at: &str| Listen::Plain(at.parse().unwrap());
+        let tls_at = |at: &str| Listen::Tls(at.parse().unwrap());
+        let listen = vec![plain("127.0.0.1:7100"), Listen::Socket("/run/b.sock".into())];
+        assert_eq!(read("").unwrap(), ListenConfig { listen, tls: None, allowed_hosts: vec![] });
+        assert_eq!(read("listen = \"http://127.0.0.1:1\"").unwrap().listen, [plain("127.0.0.1:1")]);
         let ListenConfig { listen, tls, allowed_hosts } = read(&format!(
-            "listen = [\"127.0.0.1:1\", \"10.0.0.5:2\", \"https://[::1]:3\", \"0.0.0.0:4\"]\n\
+            "listen = [\"127.0.0.1:1\", \"10.0.0.5:2\", \"https://[::1]:3\", \"0.0.0.0:4\", \"unix:/s\"]\n\
              allowed_hosts = [\"Place.Kube-System.svc\", \"FD00:0::1\"]\n{TLS}"
         ))
         .unwrap();
-        let expected =
-            [at("127.0.0.1:1", false), at("10.0.0.5:2", true), at("[::1]:3", true), at("0.0.0.0:4", true)];
+        let expected = [
+            plain("127.0.0.1:1"),
+            tls_at("10.0.0.5:2"),
+            tls_at("[::1]:3"),
+            tls_at("0.0.0.0:4"),
+            Listen::Socket("/s".into()),
+        ];
 
         assert_eq!(listen, expected);
         assert_eq!(allowed_hosts, ["place.kube-system.svc", "fd00::1"]);
@@ -157,6 +211,9 @@ mod tests {
             ("listen = []", "address:port"),
             ("listen = [\"127.0.0.1:1\", \"https://127.0.0.1:1\"]", "address:port"),
             ("listen = [\"127.0.0.1:1\", 7100]", "address:port"),
+            ("listen = \"unix:b.sock\"", "unix:/run"),
+            ("listen = [\"unix:/s\", \"unix:/s\"]", "unix:/run"),
+            (&format!("listen = \"unix:/{}\"", "s".repeat(100)), "at most 100 bytes"),
             ("[tls]\ncert = \"/c\"\nkey = \"/k\"", "tls.ca is missing"),
             ("tls = 1", "must be a table"),
             ("allowed_hosts = \"a\"", "allowed_hosts = \"a\": DNS names or IP addresses"),

@@ -18,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
@@ -27,6 +27,7 @@ use tower::ServiceExt as _;
 
 use super::bounds::{Bounds, Party, Room};
 use super::roles::{AccessPolicy, Caller};
+use super::socket;
 use crate::config::Listen;
 use crate::tls::Tls;
 
@@ -45,33 +46,60 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Open streams are cut this long after the order to stop.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
-/// One address, bound.
-pub struct Listener {
-    listener: TcpListener,
-    tls: Option<Arc<Tls>>,
+/// One address or socket, bound.
+pub enum Listener {
+    Plain(TcpListener),
+    Tls(TcpListener, Arc<Tls>),
+    Socket(UnixListener),
 }
 
-#[cfg(test)]
+/// Who has connected, before anything was said.
+enum Connection {
+    Plain(TcpStream),
+    Tls(TcpStream, SocketAddr, Arc<Tls>),
+    Socket(UnixStream),
+}
+
 impl Listener {
     /// Where it is.
+    #[cfg(test)]
     pub(super) fn local_addr(&self) -> SocketAddr {
-        self.listener.local_addr().expect("a bound socket has an address")
+        let (Self::Plain(listener) | Self::Tls(listener, _)) = self else { panic!("a socket") };
+        listener.local_addr().expect("a bound socket has an address")
+    }
+
+    async fn accept(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Self::Plain(listener) => Connection::Plain(listener.accept().await?.0),
+            Self::Tls(listener, tls) => {
+                let (stream, from) = listener.accept().await?;
+                Connection::Tls(stream, from, Arc::clone(tls))
+            }
+            Self::Socket(listener) => Connection::Socket(listener.accept().await?.0),
+        })
     }
 }
 
-/// Binds every address, with a clear error.
+/// Binds every address and socket, with a clear error.
 pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Listener>> {
     let mut listeners = vec![];
-    for Listen { at, tls: secret } in all {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {at}: {error}"));
-        let tls = tls.filter(|_| *secret).cloned();
-        if *secret && tls.is_none() {
-            return Err(named(io::Error::other("there are no certificates")));
-        }
-        listeners.push(Listener { listener: TcpListener::bind(at).await.map_err(named)?, tls });
+    for listen in all {
+        listeners.push(bind_one(listen, tls).await.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"))
+        })?);
     }
     Ok(listeners)
+}
+
+async fn bind_one(listen: &Listen, tls: Option<&Arc<Tls>>) -> io::Result<Listener> {
+    Ok(match listen {
+        Listen::Plain(at) => Listener::Plain(TcpListener::bind(at).await?),
+        Listen::Tls(at) => {
+            let tls = tls.cloned().ok_or_else(|| io::Error::other("there are no certificates"))?;
+            Listener::Tls(TcpListener::bind(at).await?, tls)
+        }
+        Listen::Socket(path) => Listener::Socket(socket::bind(path)?),
+    })
 }
 
 /// Serves until `stop` ends; open streams are cut half a second later.
@@ -104,9 +132,9 @@ struct Service {
 
 async fn welcome(listener: Listener, mut service: Service) {
     loop {
-        let (stream, from) = tokio::select! {
-            accepted = listener.listener.accept() => match accepted {
-                Ok(accepted) => accepted,
+        let connection = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(connection) => connection,
                 Err(error) => {
                     tracing::warn!(%error, "accept");
                     sleep(ACCEPT_PAUSE).await;
@@ -116,38 +144,54 @@ async fn welcome(listener: Listener, mut service: Service) {
             _ = service.stopped.changed() => return,
         };
 
-        let party = match &listener.tls {
-            None => Party::Local,
-            Some(_) => Party::at(from.ip()),
+        let party = match &connection {
+            Connection::Plain(_) | Connection::Socket(_) => Party::Local,
+            Connection::Tls(_, from, _) => Party::at(from.ip()),
         };
 
         let room = service.access.bounds.enter(party.clone());
-        let (service, tls) = (service.clone(), listener.tls.clone());
+        let service = service.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = attend(stream, from, party, tls, &room, service) => {}
-                () = room.taken_away() => tracing::debug!(%from, "made room for another"),
+                () = attend(connection, party.clone(), &room, service) => {}
+                () = room.taken_away() => tracing::debug!(?party, "made room for another"),
             }
         });
     }
 }
 
-/// One connection, from its handshake to its end.
-async fn attend(
+/// One connection, from its beginning to its end.
+async fn attend(connection: Connection, party: Party, room: &Room, service: Service) {
+    // That Nagle's algorithm stays on costs latency, nothing else.
+    match connection {
+        Connection::Plain(stream) => {
+            let _ = stream.set_nodelay(true);
+            speak(Watched::new(stream), Caller::LOCAL, party, room, service).await;
+        }
+        Connection::Tls(stream, from, tls) => {
+            let _ = stream.set_nodelay(true);
+            attend_tls(stream, from, &tls, party, room, service).await;
+        }
+        Connection::Socket(stream) => {
+            let caller = Caller::by_socket(stream.peer_cred().ok());
+            speak(Watched::new(stream), caller, party, room, service).await;
+        }
+    }
+}
+
+/// One connection by TLS, from its handshake to its end.
+async fn attend_tls(
     stream: TcpStream,
     from: SocketAddr,
+    tls: &Arc<Tls>,
     party: Party,
-    tls: Option<Arc<Tls>>,
     room: &Room,
     service: Service,
 ) {
-    // A refusal costs latency, nothing else.
-    let _ = stream.set_nodelay(true);
     let stream = Watched::new(stream);
-    let Some(tls) = tls else { return speak(stream, Caller::LOCAL, party, room, service).await };
     let generation = tls.generation();
     let bounds = Arc::clone(&service.access.bounds);
-    let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, &tls, room, &bounds)).await {
+    let stream = match timeout(HANDSHAKE_WITHIN, shake_hands(stream, from, tls, room, &bounds)).await {
         Ok(Ok(stream)) => stream,
         failed => {
             bounds.refusals.handshakes.fetch_add(1, Ordering::Relaxed);
@@ -167,7 +211,7 @@ async fn attend(
     };
 
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
-    let caller = Caller::certified(&tls, generation, chain);
+    let caller = Caller::certified(tls, generation, chain);
     let party = caller.party(party);
 
     if caller.role().is_some() {
@@ -179,12 +223,12 @@ async fn attend(
 
 /// What a client says first costs nothing to read; the handshake that it asks for does.
 async fn shake_hands(
-    stream: Watched,
+    stream: Watched<TcpStream>,
     from: SocketAddr,
     tls: &Tls,
     room: &Room,
     bounds: &Bounds,
-) -> io::Result<TlsStream<Watched>> {
+) -> io::Result<TlsStream<Watched<TcpStream>>> {
     let asked = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     let reservation =
         asked.client_hello().alpn().is_some_and(|mut all| all.any(|it| tls.shows_reservation(it)));
@@ -233,13 +277,13 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// A connection that ends when nothing moves.
-struct Watched {
-    stream: TcpStream,
+struct Watched<S> {
+    stream: S,
     idle: Pin<Box<Sleep>>,
 }
 
-impl Watched {
-    fn new(stream: TcpStream) -> Self {
+impl<S> Watched<S> {
+    fn new(stream: S) -> Self {
         Self { stream, idle: Box::pin(sleep(IDLE_MAX)) }
     }
 
@@ -254,7 +298,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -265,7 +309,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.noted(cx, polled)

@@ -1,7 +1,7 @@
 //! Who asks, and what he may.
 //!
 //! Reading is for everybody who was let in: any certificate of the authority, and this machine over
-//! plain HTTP. Every route that changes something names the [`Right`] that it needs, with [`only`].
+//! plain HTTP. Whom the mode of the daemon's socket lets in may order everything. Every route that changes something names the [`Right`] that it needs, with [`only`].
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use ballast_types::{ChassisId, Role};
 use rustls::pki_types::{CertificateDer, UnixTime};
+use tokio::net::unix::UCred;
 use tokio::time::{sleep, timeout};
 
 use super::Refused;
@@ -63,9 +64,6 @@ impl Right {
 pub struct AccessPolicy {
     /// The chassis that may alert; a chassis manager takes alerts from nobody.
     chassis: Option<Role>,
-    /// Whether this machine may change things without a certificate: only while every listener is
-    /// plain, and so on loopback.
-    plain_writes: bool,
     body_bytes_max: usize,
     /// Names of this daemon, in lower case, beside those that its addresses and certificate give it.
     allowed_hosts: Vec<String>,
@@ -73,19 +71,19 @@ pub struct AccessPolicy {
 }
 
 impl AccessPolicy {
-    /// For a daemon that obeys `chassis`, and serves TLS or does not.
-    pub fn new(chassis: Option<ChassisId>, tls: bool) -> Self {
+    /// For a daemon that obeys `chassis`.
+    pub fn new(chassis: Option<ChassisId>) -> Self {
         let chassis = chassis.map(Role::Chassis);
         let bounds = Arc::new(Bounds::new(chassis.clone()));
         let (body_bytes_max, allowed_hosts) = (BODY_BYTES_MAX, vec![]);
-        Self { chassis, plain_writes: !tls, body_bytes_max, allowed_hosts, bounds }
+        Self { chassis, body_bytes_max, allowed_hosts, bounds }
     }
 
     /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
-    pub fn of_queries(tls: bool) -> Self {
+    pub fn of_queries() -> Self {
         let bounds = Arc::new(Bounds::of_queries());
         let (body_bytes_max, allowed_hosts) = (BATCH_BYTES_MAX, vec![]);
-        Self { chassis: None, plain_writes: !tls, body_bytes_max, allowed_hosts, bounds }
+        Self { chassis: None, body_bytes_max, allowed_hosts, bounds }
     }
 
     /// The same, for longer questions.
@@ -104,7 +102,8 @@ impl AccessPolicy {
     /// 403, with what is needed and who this is.
     fn check(&self, caller: &Caller, right: Right) -> Result<(), Refused> {
         let has = match (&caller.0, right) {
-            (Kind::Local, _) => self.plain_writes,
+            (Kind::Local, _) => false,
+            (Kind::Socket(_), _) => true,
             (Kind::Certified(_), Right::Alert) => {
                 caller.role().is_some() && caller.role() == self.chassis.as_ref()
             }
@@ -127,7 +126,7 @@ impl AccessPolicy {
         };
 
         let is = match (&caller.0, caller.role()) {
-            (Kind::Local, _) => "this came without one".to_owned(),
+            (Kind::Local, _) => "plain HTTP only reads; on this machine use the daemon's socket".to_owned(),
             (_, None) => "this one has no role".to_owned(),
             (_, Some(role)) => format!("this is {role}"),
         };
@@ -142,8 +141,10 @@ pub struct Caller(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    /// This machine, over plain HTTP on loopback.
+    /// Anybody on this machine, over plain HTTP on loopback.
     Local,
+    /// Whom the mode of the daemon's socket has let in; the kernel says who that is, where it does.
+    Socket(Option<UCred>),
     Certified(Arc<Certified>),
 }
 
@@ -167,8 +168,13 @@ impl origin::Reached for Caller {
 }
 
 impl Caller {
-    /// This machine.
+    /// Anybody on this machine.
     pub const LOCAL: Self = Self(Kind::Local);
+
+    /// Who came by the daemon's socket.
+    pub(super) fn by_socket(peer: Option<UCred>) -> Self {
+        Self(Kind::Socket(peer))
+    }
 
     /// Who showed this chain in a handshake that succeeded under `generation`.
     pub(super) fn certified(tls: &Arc<Tls>, generation: u64, chain: Vec<CertificateDer<'static>>) -> Self {
@@ -187,20 +193,27 @@ impl Caller {
     #[must_use]
     pub fn role(&self) -> Option<&Role> {
         match &self.0 {
-            Kind::Local => None,
+            Kind::Local | Kind::Socket(_) => None,
             Kind::Certified(certified) => certified.role.as_ref(),
         }
     }
 
-    /// For the log.
+    /// For log and events.
     pub fn name(&self) -> String {
-        self.role().map_or_else(|| "this machine".to_owned(), Role::to_string)
+        match &self.0 {
+            Kind::Socket(Some(peer)) => match peer.pid() {
+                Some(pid) => format!("uid {} (pid {pid})", peer.uid()),
+                None => format!("uid {}", peer.uid()),
+            },
+            Kind::Socket(None) | Kind::Local => "this machine".to_owned(),
+            Kind::Certified(_) => self.role().map_or_else(|| "no role".to_owned(), Role::to_string),
+        }
     }
 
     /// Whose room and tokens it uses, when it is known by `address`.
     pub(super) fn party(&self, address: Party) -> Party {
         match &self.0 {
-            Kind::Local => Party::Local,
+            Kind::Local | Kind::Socket(_) => Party::Local,
             Kind::Certified(it) => it.role.clone().map_or(address, Party::Named),
         }
     }

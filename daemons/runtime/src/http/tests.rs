@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use tokio::time::timeout;
 
 use super::roles::only;
 use super::*;
+use crate::Target;
 use crate::config::Listen;
 use crate::tls::{self, Peer, Tls, TlsConfig};
 
@@ -91,32 +94,39 @@ fn client(tls: &Tls, peer: Peer) -> reqwest::Client {
 struct TestServer {
     tls: SocketAddr,
     plain: SocketAddr,
+    socket: PathBuf,
+    _folder: TempDir,
     access: Arc<AccessPolicy>,
     _stop: oneshot::Sender<()>,
 }
 
 impl TestServer {
     async fn open(tls: Option<&Arc<Tls>>) -> Self {
-        let access = AccessPolicy::new(ChassisId::new("c1").ok(), tls.is_some());
+        let access = AccessPolicy::new(ChassisId::new("c1").ok());
         let access = Arc::new(access.with_allowed_hosts(&["monitor.example".to_owned()]));
         let (done, events) = (async || "done", Events::default());
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
             .route("/v1/events", get(move || std::future::ready(event_stream(&events))))
+            .route("/v1/ask", post(done))
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
             .route("/v1/power", only(Right::ReportPower, post(done)));
-        let any = |tls| Listen { at: SocketAddr::from(([127, 0, 0, 1], 0)), tls };
-        let all: Vec<_> = [any(false)].into_iter().chain(tls.map(|_| any(true))).collect();
-        let listeners = bind(&all, tls).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (any, socket) = (SocketAddr::from(([127, 0, 0, 1], 0)), folder.path().join("run/b.sock"));
+        let by_tls = tls.map(|_| Listen::Tls(any));
+        let all: Vec<_> = [Listen::Plain(any)].into_iter().chain(by_tls).collect();
+        let mut listeners = bind(&all, tls).await.unwrap();
         let at: Vec<_> = listeners.iter().map(Listener::local_addr).collect();
+        listeners.extend(bind(&[Listen::Socket(socket.clone())], None).await.unwrap());
         let (stop, stopped) = oneshot::channel();
         let serving = serve(listeners, guarded(routes, Arc::clone(&access)), Arc::clone(&access), async {
             drop(stopped.await);
         });
         tokio::spawn(serving);
 
-        Self { plain: at[0], tls: *at.last().unwrap(), access, _stop: stop }
+        let (plain, tls) = (at[0], *at.last().unwrap());
+        Self { plain, tls, socket, _folder: folder, access, _stop: stop }
     }
 
     fn url(&self, path: &str) -> String {
@@ -205,19 +215,41 @@ async fn who_cannot_prove_who_he_is_does_not_come_in() {
 }
 
 #[tokio::test]
-async fn this_machine_may_read_and_change_things_only_while_nothing_is_beyond_loopback() {
+async fn this_machine_reads_by_loopback_and_orders_by_the_socket() {
     let site = Site::new();
-    let local = json_client(tls::http_client(None));
-    for (tls, expected) in [(None, 200), (Some(site.tls(AGENT)), 403)] {
+    for tls in [None, Some(site.tls(AGENT))] {
         let server = TestServer::open(tls.as_ref()).await;
-        let at = |path: &str| format!("http://{}{path}", server.plain);
-        let read = local.get(at("/v1/status")).send().await.unwrap();
-        assert_eq!(read.status().as_u16(), 200);
-        for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
-            let answer = local.post(at(path)).send().await.unwrap();
-            assert_eq!(answer.status().as_u16(), expected, "{path}");
+        for (target, expected) in [
+            (Target::new(&format!("http://{}", server.plain)), 403),
+            (Target::at_socket(server.socket.clone()), 200),
+        ] {
+            let local = json_client(target.reached_by(tls::http_client(None)));
+            let read = local.get(target.url("/v1/status")).send().await.unwrap();
+            assert_eq!(read.status().as_u16(), 200);
+            for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
+                let answer = local.post(target.url(path)).send().await.unwrap();
+                assert_eq!(answer.status().as_u16(), expected, "{path}");
+            }
         }
     }
+}
+
+#[tokio::test]
+async fn a_socket_is_for_its_owner_and_group_and_takes_the_place_of_a_dead_one_alone() {
+    let server = TestServer::open(None).await;
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&server.socket), 0o660);
+    let at = |path: &Path| [Listen::Socket(path.to_owned())];
+    let error = bind(&at(&server.socket), None).await.err().unwrap().to_string();
+    assert!(error.contains("another daemon answers there"), "{error}");
+
+    let dead = server.socket.with_file_name("dead.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    assert!(bind(&at(&dead), None).await.is_ok());
+    let file = server.socket.with_file_name("file");
+    fs::write(&file, "an operator's").unwrap();
+    let error = bind(&at(&file), None).await.err().unwrap().to_string();
+    assert!(error.contains("no socket") && fs::read(&file).unwrap() == b"an operator's", "{error}");
 }
 
 #[tokio::test]
@@ -621,7 +653,7 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
         ("evil@127.0.0.1", 400),
         ("127.0.0.1/x", 400),
     ] {
-        for line in ["POST /v1/alert", "GET /v1/status", "GET /v1/events", "GET /nowhere"] {
+        for line in ["POST /v1/ask", "GET /v1/status", "GET /v1/events", "GET /nowhere"] {
             let headers = format!("Host: {host}\r\n{JSON}");
             let expected = if (expected, line) == (200, "GET /nowhere") { 404 } else { expected };
             let got = with_headers(&server, None, line, &headers).await;
@@ -629,7 +661,7 @@ async fn a_name_that_is_not_the_daemons_is_refused_by_plain_http() {
         }
     }
 
-    let rebound = format!("http://evil.example:{port}/v1/alert");
+    let rebound = format!("http://evil.example:{port}/v1/ask");
     let headers = format!("Host: 127.0.0.1:{port}\r\n{JSON}");
     let line = format!("POST {rebound}");
     assert_eq!(with_headers(&server, None, &line, &headers).await, 400, "two hosts at once");
@@ -702,7 +734,7 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
 
     for (headers, expected) in &cases {
         let headers = format!("Host: {at}\r\n{headers}");
-        for line in ["POST /v1/alert", "POST /v1/budget", "GET /v1/status"] {
+        for line in ["POST /v1/ask", "GET /v1/status"] {
             // Nothing is read into a body that is not there.
             let expected = if (*expected, line) == (415, "GET /v1/status") { 200 } else { *expected };
             refused += u64::from(expected != 200);
@@ -717,10 +749,10 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
     let headers = format!("Host: {at}\r\nOrigin: null\r\n{JSON}");
 
     for _ in 0..300 {
-        assert_eq!(with_headers(&server, None, "POST /v1/budget", &headers).await, 403);
+        assert_eq!(with_headers(&server, None, "POST /v1/ask", &headers).await, 403);
     }
     let headers = format!("Host: {at}\r\n{JSON}");
-    assert_eq!(with_headers(&server, None, "POST /v1/budget", &headers).await, 200);
+    assert_eq!(with_headers(&server, None, "POST /v1/ask", &headers).await, 200);
 }
 
 #[test]
