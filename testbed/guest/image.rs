@@ -92,12 +92,7 @@ fn build(recipe: &Path, out: &Path) -> anyhow::Result<Option<String>> {
 /// Packs what goes into the guest into the tar file `payload`: the packages from the folder `packages`,
 /// the agent's certificate from the folder `certs`, and what stands for VMs. The chassis manager is unpacked
 /// below `stage`; gives its program.
-pub(crate) fn pack(
-    packages: &Path,
-    certs: &Path,
-    stage: &Path,
-    payload: &Path,
-) -> anyhow::Result<PathBuf> {
+pub(crate) fn pack(packages: &Path, certs: &Path, stage: &Path, payload: &Path) -> anyhow::Result<PathBuf> {
     let put = |to: &str, mode: u32, bytes: &[u8]| -> anyhow::Result<()> {
         let path = stage.join(to);
         fs::create_dir_all(path.parent().unwrap_or(stage))?;

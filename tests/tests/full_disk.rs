@@ -258,9 +258,7 @@ fn a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last() {
     ready(&lab);
     let state = lab.home("chassis").join("state");
     let [end, ledger] = ["budget-end", "ledger"].map(|name| state.join(format!("{name}.json.tmp")));
-    let put = |lab: &Lab, body: Value| {
-        lab.order("PUT", "chassis", "/v1/budget", &body.to_string())
-    };
+    let put = |lab: &Lab, body: Value| lab.order("PUT", "chassis", "/v1/budget", &body.to_string());
 
     let in_force = |lab: &Lab| lab.chassis().expect("a status").budget_w.as_f64();
     let next_life = |lab: &mut Lab| {

@@ -105,8 +105,7 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     let granted: f64 = status.servers.iter().map(|s| s.granted_w.unwrap().as_f64()).sum();
     assert!(granted <= status.limit_w.as_f64(), "{granted}");
     assert_eq!(status.power_w, None);
-    let mut feeder =
-        Feeder { lab: &lab, began: feeder.began, seq: 10_000 };
+    let mut feeder = Feeder { lab: &lab, began: feeder.began, seq: 10_000 };
 
     until(&mut feeder, "it sees again", &|lab| {
         lab.chassis().is_some_and(|c| c.state != ChassisState::Blind && c.power_w.is_some())

@@ -833,6 +833,19 @@ pub enum EventKind {
         /// The cap at that time.
         cap_w: Watts,
     },
+    /// Somebody with the right has given an order: to set a budget, a VM or a host.
+    Order {
+        /// Who: a certificate's role, or the user and the process at the daemon's socket.
+        who: String,
+        /// The request's method and path.
+        what: String,
+        /// What was in force before; `null` where there was nothing, or the order was not read.
+        before: Option<String>,
+        /// What was asked for, as it came; `null` without a body.
+        after: Option<String>,
+        /// The status of the answer, and why where the order was not done.
+        outcome: String,
+    },
     /// A server's slot changed.
     SlotChanged {
         /// The server that this is about.

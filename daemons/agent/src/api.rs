@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_agent_core::Input;
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::message::Message;
 use super::vms::{Vms, VmsError};
 use crate::metrics::{Counts, PREFIX, Shown};
+use ballast_runtime::audit::Before;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, AccessPolicy, Endpoint, Observable, Refused, Right};
@@ -138,7 +139,8 @@ async fn delete_vm(State(api): State<Api>, Path(id): Path<String>) -> Result<Res
     change_vms(api, &id, None).await
 }
 
-/// Answers once the change is on disk, the cores are moved, and the controller knows.
+/// Answers once the change is on disk, the cores are moved, and the controller knows; tells the audit log what
+/// the VM was before.
 async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response, Refused> {
     let refuse = |error: VmsError| {
         let code = match error {
@@ -152,11 +154,13 @@ async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response
     // Moving cores takes milliseconds in the kernel: not on the thread that answers alerts.
     let changed = tokio::task::spawn_blocking(move || {
         let mut vms = lock(&api.vms);
+        let before = vms.specs().remove(&id).and_then(|spec| serde_json::to_string(&spec).ok());
         let set = vms.change(id, spec)?;
-        Ok(api.messages.send(Message::Input(Input::Vms(set))))
+        Ok((before, api.messages.send(Message::Input(Input::Vms(set)))))
     });
-    changed.await.map_err(stopping)?.map_err(refuse)?.map_err(stopping)?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let (before, sent) = changed.await.map_err(stopping)?.map_err(refuse)?;
+    sent.map_err(stopping)?;
+    Ok((before.map(|before| Extension(Before(before))), StatusCode::NO_CONTENT).into_response())
 }
 
 #[cfg(test)]

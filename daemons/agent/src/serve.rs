@@ -9,6 +9,7 @@ use anyhow::bail;
 use ballast_agent_core::Input;
 use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{Root, durable};
+use ballast_runtime::audit::AuditLog;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::redfish::Bmcs;
@@ -60,7 +61,8 @@ impl Started<'_> {
         }
 
         let access = AccessPolicy::new(Some(self.config.chassis.clone()));
-        let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts));
+        let audit = AuditLog::new(&place.state_dir, self.events.clone(), self.faults.clone());
+        let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts).with_audit(audit));
         let routes = api::routes(api::Api {
             messages: self.messages.clone(),
             snapshot: Arc::clone(&self.snapshot),

@@ -18,6 +18,7 @@ use super::budget::{self, BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
 use crate::metrics::{Counts, PREFIX, Shown};
+use ballast_runtime::audit::Before;
 use ballast_runtime::clock;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
@@ -224,11 +225,18 @@ async fn show_budget(State(api): State<Api>) -> Result<Response, Refused> {
 }
 
 /// Sets a lower budget, or says what it would take.
-async fn set_budget(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-    body: Bytes,
-) -> Result<Response, Refused> {
+async fn set_budget(State(api): State<Api>, body: Bytes) -> impl IntoResponse {
+    (before(&api), try_set_budget(api, body).await)
+}
+
+/// The budget in force before an order, for the audit log.
+fn before(api: &Api) -> Option<Extension<Before>> {
+    let budget = api.snapshot.get()?.budget_w;
+    let until = api.orders.until().map_or(String::new(), |until| format!(" until_unix_s={until}"));
+    Some(Extension(Before(format!("budget_w={}{until}", budget.as_f64()))))
+}
+
+async fn try_set_budget(api: Api, body: Bytes) -> Result<Response, Refused> {
     let request: BudgetRequest = http::json(&body)?;
     let asked = request.budget_w;
     api.check(&request)?;
@@ -244,20 +252,6 @@ async fn set_budget(
         (_, false) => format!("refused unless forced: {weighed}"),
     };
 
-    let from = status.budget_w.as_f64();
-    let who = caller.name();
-    tracing::info!(
-        who,
-        from,
-        to = asked.as_f64(),
-        for_s = request.for_s,
-        dry_run = request.dry_run,
-        force = request.force,
-        accepted,
-        reason,
-        "budget"
-    );
-
     if request.dry_run || !accepted {
         let code = if request.dry_run { StatusCode::OK } else { StatusCode::CONFLICT };
         let answer = api.answer(&weighed, asked, reason)?;
@@ -271,14 +265,13 @@ async fn set_budget(
     change_budget(&api, lower, until, &weighed).await
 }
 
-async fn reset_budget(
-    State(api): State<Api>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, Refused> {
+async fn reset_budget(State(api): State<Api>) -> impl IntoResponse {
+    (before(&api), try_reset_budget(api).await)
+}
+
+async fn try_reset_budget(api: Api) -> Result<Response, Refused> {
     let status = api.status()?;
-    let (from, to) = (status.budget_w.as_f64(), api.budget_max.as_f64());
     let accepted = status.state != ChassisState::Fenced;
-    tracing::info!(who = caller.name(), from, to, accepted, "budget");
     let weighed = Weighed::of(&status, api.budget_max);
     if !accepted {
         let answer = api.answer(&weighed, api.budget_max, OVERRULED.to_owned())?;

@@ -87,9 +87,13 @@ impl Link {
     }
 }
 
-fn client(at: &Target, tls: Option<&Tls>, agent: &Role, reservation: Option<&str>) -> reqwest::Result<Client> {
-    let client =
-        tls::client_with_reservation(tls.map(|tls| (tls, Peer::Only(agent.clone()))), reservation);
+fn client(
+    at: &Target,
+    tls: Option<&Tls>,
+    agent: &Role,
+    reservation: Option<&str>,
+) -> reqwest::Result<Client> {
+    let client = tls::client_with_reservation(tls.map(|tls| (tls, Peer::Only(agent.clone()))), reservation);
     at.reached_by(client).timeout(DEADLINE).tcp_nodelay(true).build()
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ballast_chassis_core::Input;
 use ballast_hw::durable::Lock;
+use ballast_runtime::audit::AuditLog;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::redfish::Bmcs;
@@ -40,7 +41,9 @@ impl Started<'_> {
             tls.watch(self.events.clone())?;
         }
         let (config, place) = (self.config, &self.config.daemon);
-        let access = AccessPolicy::new(None).with_allowed_hosts(&place.allowed_hosts);
+        let audit = AuditLog::new(&place.state_dir, self.events.clone(), self.faults.clone());
+        let audit = if config.dry_run { audit.without_file() } else { audit };
+        let access = AccessPolicy::new(None).with_allowed_hosts(&place.allowed_hosts).with_audit(audit);
         let access = Arc::new(access);
         Arc::clone(&self.orders).watch()?;
         let routes = api::routes(api::Api {

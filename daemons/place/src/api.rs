@@ -22,6 +22,7 @@ use crate::metrics::{Followed, PREFIX, Shown};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Observable, Refused};
 use ballast_runtime::metrics::{Common, Scrape};
+use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 
@@ -44,6 +45,8 @@ pub(super) struct Api {
     pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
     /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
+    /// What the disk does not take of the audit log.
+    pub(super) faults: DiskFaults,
     pub(super) events: Events,
     /// The scheduler extender, if there is one.
     pub(super) kube: Option<Arc<Kube>>,
@@ -68,6 +71,7 @@ impl Api {
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         alarms.extend(self.inventory.alarms());
+        alarms.extend(self.faults.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
         let inventory = InventoryStatus {

@@ -1,6 +1,5 @@
 //! The calls about hosts and VMs, as they are made.
 
-
 use ballast_placement::inventory::Snapshot;
 use proptest::prelude::*;
 use serde_json::{Value, json};

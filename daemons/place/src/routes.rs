@@ -111,6 +111,7 @@ pub(super) mod tests {
     use ballast_runtime::events::Events;
     use ballast_runtime::http::AccessPolicy;
     use ballast_runtime::lock;
+    use ballast_runtime::state::DiskFaults;
     use ballast_types::PeerName;
     use serde_json::{Value, json};
     use tempfile::TempDir;
@@ -147,6 +148,7 @@ pub(super) mod tests {
             predictor,
             read_at: Arc::new(Mutex::new(ballast_runtime::now())),
             counters: Arc::default(),
+            faults: DiskFaults::default(),
             events,
             kube: None,
             tls: None,

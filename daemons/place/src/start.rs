@@ -6,8 +6,10 @@ use std::thread::{self, JoinHandle};
 
 use ballast_hw::durable::Lock;
 use ballast_predict::Request;
+use ballast_runtime::audit::AuditLog;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Listener};
+use ballast_runtime::state::DiskFaults;
 use ballast_runtime::{clock, lock};
 use tokio::runtime::Runtime;
 
@@ -67,8 +69,10 @@ impl Adopted<'_> {
         });
         let kube = kube.transpose()?;
 
+        let faults = DiskFaults::new(events.clone());
         let mut access = AccessPolicy::of_queries()
-            .with_allowed_hosts(&config.allowed_hosts);
+            .with_allowed_hosts(&config.allowed_hosts)
+            .with_audit(AuditLog::new(&config.state_dir, events.clone(), faults.clone()));
         if let Some(kube) = &kube {
             access = access.with_body_bytes_max(kube.body_bytes_max());
         }
@@ -81,6 +85,7 @@ impl Adopted<'_> {
             hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
             hosts_problem: Arc::default(),
             counters: Arc::default(),
+            faults,
             events,
             kube,
             tls: opened.tls,

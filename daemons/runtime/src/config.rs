@@ -73,7 +73,6 @@ impl DaemonConfig {
         let open = |tls| Tls::open(tls, Some(own)).map_err(anyhow::Error::msg);
         self.tls.as_ref().map(open).transpose()
     }
-
 }
 
 /// A daemon's file, checked.

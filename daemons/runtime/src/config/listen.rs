@@ -98,9 +98,8 @@ impl ListenConfig {
         let default = default.into_iter().filter_map(Listen::parse).collect();
         let help = "Where the daemon serves HTTP. Loopback only reads; orders come by a `unix:` socket, whose \
                     group is `ballast`, or by TLS.";
-        let listen = root
-            .key("listen", help)
-            .or(default, Allowed::new(LISTEN, Listen::all, move |_| shown.clone()));
+        let listen =
+            root.key("listen", help).or(default, Allowed::new(LISTEN, Listen::all, move |_| shown.clone()));
         let help = "Names that clients call this daemon by, beside localhost and those in its certificate.";
         let allowed_hosts = root.key("allowed_hosts", help).or(vec![], list(ALLOWED_HOSTS, host));
 

@@ -1,8 +1,9 @@
 //! Listening: one task for every connection, so that none waits for another.
 
-use std::future::Future;
+use std::future::{self, Future};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const IDLE_MAX: Duration = Duration::from_secs(30);
 /// After a failed accept, as when files run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two tries to bind a socket.
+const BIND_PAUSE: Duration = Duration::from_secs(1);
 /// Open streams are cut this long after the order to stop.
 const STOP_WITHIN: Duration = Duration::from_millis(500);
 
@@ -51,6 +54,8 @@ pub enum Listener {
     Plain(TcpListener),
     Tls(TcpListener, Arc<Tls>),
     Socket(UnixListener),
+    /// A socket that could not be bound: it is tried again.
+    Unbound(PathBuf),
 }
 
 /// Who has connected, before anything was said.
@@ -68,8 +73,24 @@ impl Listener {
         listener.local_addr().expect("a bound socket has an address")
     }
 
+    /// Waits until it is bound.
+    async fn bound(self, access: &AccessPolicy) -> Self {
+        let Self::Unbound(path) = self else { return self };
+        loop {
+            match socket::bind(&path) {
+                Ok(listener) => {
+                    access.note_socket(None);
+                    return Self::Socket(listener);
+                }
+                Err(error) => access.note_socket(Some(format!("{}: {error}", path.display()))),
+            }
+            sleep(BIND_PAUSE).await;
+        }
+    }
+
     async fn accept(&self) -> io::Result<Connection> {
         Ok(match self {
+            Self::Unbound(_) => future::pending().await,
             Self::Plain(listener) => Connection::Plain(listener.accept().await?.0),
             Self::Tls(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
@@ -80,13 +101,15 @@ impl Listener {
     }
 }
 
-/// Binds every address and socket, with a clear error.
+/// Binds every address, with a clear error; sockets too, or they are tried again.
 pub async fn bind(all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Vec<Listener>> {
     let mut listeners = vec![];
     for listen in all {
-        listeners.push(bind_one(listen, tls).await.map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"))
-        })?);
+        listeners.push(
+            bind_one(listen, tls).await.map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"))
+            })?,
+        );
     }
     Ok(listeners)
 }
@@ -98,7 +121,14 @@ async fn bind_one(listen: &Listen, tls: Option<&Arc<Tls>>) -> io::Result<Listene
             let tls = tls.cloned().ok_or_else(|| io::Error::other("there are no certificates"))?;
             Listener::Tls(TcpListener::bind(at).await?, tls)
         }
-        Listen::Socket(path) => Listener::Socket(socket::bind(path)?),
+        // The budget is guarded without it, and others are alerted by TLS.
+        Listen::Socket(path) => match socket::bind(path) {
+            Ok(listener) => Listener::Socket(listener),
+            Err(error) => {
+                tracing::warn!(%error, "cannot listen on {listen}; it is tried again");
+                Listener::Unbound(path.clone())
+            }
+        },
     })
 }
 
@@ -131,6 +161,11 @@ struct Service {
 }
 
 async fn welcome(listener: Listener, mut service: Service) {
+    let access = Arc::clone(&service.access);
+    let listener = tokio::select! {
+        listener = listener.bound(&access) => listener,
+        _ = service.stopped.changed() => return,
+    };
     loop {
         let connection = tokio::select! {
             accepted = listener.accept() => match accepted {

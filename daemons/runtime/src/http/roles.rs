@@ -16,12 +16,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use ballast_types::{ChassisId, Role};
 use rustls::pki_types::{CertificateDer, UnixTime};
+use serde::Deserialize;
 use tokio::net::unix::UCred;
 use tokio::time::{sleep, timeout};
 
 use super::Refused;
 use super::bounds::{Bounds, Party};
 use super::origin;
+use crate::audit::{AuditLog, Before, Order};
 use crate::lock;
 use crate::tls::{RESERVATION, Tls, not_after, role_of};
 
@@ -31,6 +33,10 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A body must be whole by then.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
+/// No answer to an order comes near this.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// So much of an order's body is written down.
+const TOLD_BYTES_MAX: usize = 1024;
 /// Between two looks at whether a connection's certificate is still good.
 const LOOK: Duration = Duration::from_secs(1);
 /// A certificate's chain is verified again after this, and whenever the trusted authorities change.
@@ -67,6 +73,7 @@ pub struct AccessPolicy {
     body_bytes_max: usize,
     /// Names of this daemon, in lower case, beside those that its addresses and certificate give it.
     allowed_hosts: Vec<String>,
+    audit: Option<AuditLog>,
     pub bounds: Arc<Bounds>,
 }
 
@@ -75,20 +82,31 @@ impl AccessPolicy {
     pub fn new(chassis: Option<ChassisId>) -> Self {
         let chassis = chassis.map(Role::Chassis);
         let bounds = Arc::new(Bounds::new(chassis.clone()));
-        let (body_bytes_max, allowed_hosts) = (BODY_BYTES_MAX, vec![]);
-        Self { chassis, body_bytes_max, allowed_hosts, bounds }
+        Self { chassis, body_bytes_max: BODY_BYTES_MAX, allowed_hosts: vec![], audit: None, bounds }
     }
 
     /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
     pub fn of_queries() -> Self {
         let bounds = Arc::new(Bounds::of_queries());
-        let (body_bytes_max, allowed_hosts) = (BATCH_BYTES_MAX, vec![]);
-        Self { chassis: None, body_bytes_max, allowed_hosts, bounds }
+        let body_bytes_max = BATCH_BYTES_MAX;
+        Self { chassis: None, body_bytes_max, allowed_hosts: vec![], audit: None, bounds }
     }
 
     /// The same, for longer questions.
     pub fn with_body_bytes_max(self, body_bytes_max: usize) -> Self {
         Self { body_bytes_max: self.body_bytes_max.max(body_bytes_max), ..self }
+    }
+
+    /// The same, with every order written down.
+    pub fn with_audit(self, audit: AuditLog) -> Self {
+        Self { audit: Some(audit), ..self }
+    }
+
+    /// The daemon's socket cannot be bound, and why; or (`None`) it is.
+    pub(super) fn note_socket(&self, why: Option<String>) {
+        if let Some(audit) = &self.audit {
+            audit.faults().note("the socket for orders", why);
+        }
     }
 
     /// The same, also called by these names.
@@ -278,17 +296,49 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
         return refused.into_response();
     }
 
-    if right == Right::Operate {
-        let who = caller.name();
-        tracing::info!(who, method = %request.method(), path = request.uri().path(), "order");
-    }
-
-    let bounds = Arc::clone(&access.bounds);
-    let answer = next.run(request).await;
+    let (access, who) = (Arc::clone(access), caller.name());
+    let answer = match right {
+        Right::Operate => audited(&access, who, request, next).await,
+        _ => next.run(request).await,
+    };
     if right == Right::Operate || right == Right::Place {
-        bounds.refusals.ordered(answer.status());
+        access.bounds.refusals.ordered(answer.status());
     }
     answer
+}
+
+/// Has an order done, and written down before it is answered.
+async fn audited(access: &AccessPolicy, who: String, request: Request, next: Next) -> Response {
+    let Some(audit) = access.audit.clone() else { return next.run(request).await };
+    let what = format!("{} {}", request.method(), request.uri());
+    let (parts, body) = request.into_parts();
+    // Whole already, and not too long: `admit` has seen to that.
+    let body = to_bytes(body, access.body_bytes_max).await.unwrap_or_default();
+    let after = (!body.is_empty()).then(|| text_of(&body));
+    let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
+
+    let (parts, body) = answer.into_parts();
+    let body = to_bytes(body, ANSWER_BYTES_MAX).await.unwrap_or_default();
+    let before = parts.extensions.get::<Before>().map(|Before(before)| before.clone());
+    let why = serde_json::from_slice::<Why>(&body).ok().filter(|_| !parts.status.is_success());
+    let why = why.and_then(|why| why.error.or(why.reason)).map_or(String::new(), |why| format!(": {why}"));
+    let order = Order { who, what, before, after, outcome: format!("{}{why}", parts.status) };
+    // The disk may take its time, and alerts leave from this thread.
+    let _ = tokio::task::spawn_blocking(move || audit.note(order)).await;
+
+    Response::from_parts(parts, Body::from(body))
+}
+
+/// Why an order was not done, as answers say that.
+#[derive(Deserialize)]
+struct Why {
+    error: Option<String>,
+    reason: Option<String>,
+}
+
+/// The beginning of a body, for people.
+fn text_of(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(TOLD_BYTES_MAX)]).into_owned()
 }
 
 fn nobody() -> Response {

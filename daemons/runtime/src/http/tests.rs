@@ -239,16 +239,15 @@ async fn a_socket_is_for_its_owner_and_group_and_takes_the_place_of_a_dead_one_a
     let server = TestServer::open(None).await;
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&server.socket), 0o660);
-    let at = |path: &Path| [Listen::Socket(path.to_owned())];
-    let error = bind(&at(&server.socket), None).await.err().unwrap().to_string();
+    let error = socket::bind(&server.socket).unwrap_err().to_string();
     assert!(error.contains("another daemon answers there"), "{error}");
 
     let dead = server.socket.with_file_name("dead.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
-    assert!(bind(&at(&dead), None).await.is_ok());
+    assert!(socket::bind(&dead).is_ok());
     let file = server.socket.with_file_name("file");
     fs::write(&file, "an operator's").unwrap();
-    let error = bind(&at(&file), None).await.err().unwrap().to_string();
+    let error = socket::bind(&file).unwrap_err().to_string();
     assert!(error.contains("no socket") && fs::read(&file).unwrap() == b"an operator's", "{error}");
 }
 
