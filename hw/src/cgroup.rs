@@ -34,8 +34,9 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// The paths that are allowed, in words.
-    pub const PATHS: &str = "a path below sys/fs/cgroup of at most 512 bytes, without \"..\", not in kubepods, \
-                             and not system.slice, user.slice or init.scope: these are the host's own";
+    pub const PATHS: &str = "a path below sys/fs/cgroup of at most 512 bytes, without \"..\", not in \
+                             kubepods, and not system.slice, user.slice or init.scope: these are the \
+                             host's own";
 
     /// The group at `path`, relative to the root of the hierarchy. Fails if the path is none of
     /// [`Cgroup::PATHS`]: empty, absolute, too long, leaves the hierarchy, or belongs to the kubelet, which

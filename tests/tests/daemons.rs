@@ -326,7 +326,7 @@ fn an_agent_that_cannot_start_changes_nothing() {
     let output = Lab::ballast(&["agent", "--config", lab.config("s01").to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("cannot listen on {address}")), "{text}");
+    assert!(text.contains(&format!("cannot listen on http://{address}")), "{text}");
     assert!(!lab.home("s01").join("state/journal.json").exists(), "{text}");
     assert!(lab.limits() == before, "something was changed");
 }

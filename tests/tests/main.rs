@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+mod access;
 mod bmc;
 mod browser;
 mod cores;

@@ -261,13 +261,13 @@ fn analyze(args: &[&str]) -> Option<String> {
 
 #[test]
 fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
-    // Exposure as systemd-analyze reckons it, 0 to 10.
+    // Exposure as systemd-analyze reckons it, 0 to 10; 0.1 of it is the group of the sockets.
     let most = [
-        ("agent", 2.4),
+        ("agent", 2.5),
         ("agent-arm", 1.1),
         ("agent-orphan", 2.1),
-        ("chassis", 1.4),
-        ("place", 1.1),
+        ("chassis", 1.5),
+        ("place", 1.2),
         ("train", 0.3),
     ];
 

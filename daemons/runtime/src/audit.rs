@@ -45,7 +45,7 @@ pub struct AuditLog {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct Entry<'a> {
     unix_ms: u64,
     #[serde(flatten)]
     order: &'a EventKind,
@@ -81,7 +81,7 @@ impl AuditLog {
 fn append(path: &Path, order: &EventKind) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let mut line = serde_json::to_vec(&Line { unix_ms: since.as_millis() as u64, order })?;
+    let mut line = serde_json::to_vec(&Entry { unix_ms: since.as_millis() as u64, order })?;
     line.push(b'\n');
 
     let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(named)?;

@@ -98,8 +98,8 @@ impl ServerConfig {
 fn read_url(section: &mut Section<'_, '_>) -> Option<String> {
     let is_url = |url: &str| url.starts_with("https:") || url.starts_with(SOCKET);
     let address = move |url: &str| (is_url(url) && Listen::parse(url).is_some()).then(|| url.to_owned());
-    let words = "https://address:port, or unix:/path of the agent's socket on this host: agents take no alerts \
-                 by plain HTTP";
+    let words = "https://address:port, or unix:/path of the agent's socket on this host: agents take no \
+                 alerts by plain HTTP";
     let allowed = Allowed::text(words, address);
     section.key("url", "Where its agent serves.").required(allowed)
 }

@@ -96,8 +96,8 @@ impl ListenConfig {
     pub fn read(root: &mut Section<'_, '_>, default: [&str; 2]) -> Self {
         let shown = format!("{default:?}");
         let default = default.into_iter().filter_map(Listen::parse).collect();
-        let help = "Where the daemon serves HTTP. Loopback only reads; orders come by a `unix:` socket, whose \
-                    group is `ballast`, or by TLS.";
+        let help = "Where the daemon serves HTTP. Loopback only reads; orders come by a `unix:` socket, \
+                    whose group is `ballast`, or by TLS.";
         let listen =
             root.key("listen", help).or(default, Allowed::new(LISTEN, Listen::all, move |_| shown.clone()));
         let help = "Names that clients call this daemon by, beside localhost and those in its certificate.";

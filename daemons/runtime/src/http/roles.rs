@@ -59,9 +59,9 @@ impl Right {
     /// Who has it, as the reference names them.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Alert => "the manager of its chassis",
-            Self::Operate | Self::Place => "operator",
-            Self::ReportPower => "power source",
+            Self::Alert => "the manager of its chassis, or the socket",
+            Self::Operate | Self::Place => "operator, or the socket",
+            Self::ReportPower => "power source, or the socket",
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(group) = group
         && let Err(error) = chown(path, None, Some(group.gid.as_raw()))
     {
-        tracing::warn!(path = %path.display(), group = GROUP, %error, "only the owner of the socket may order");
+        tracing::warn!(path = %path.display(), group = GROUP, %error, "only the socket's owner may order");
     }
     fs::set_permissions(path, Permissions::from_mode(MODE))?;
 
