@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use ballast_types::wire::{Event, EventKind};
 use ballast_types::{ActionId, CoreId, Epoch, Instant, KiloHertz, Seq, VmId, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::{ActuatorError, Output, Params};
 
@@ -29,7 +30,7 @@ const RECOVER_AFTER: Duration = Duration::from_secs(10);
 pub(crate) const ID_STRIDE: u64 = 1 << 20;
 
 /// What is actuated.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Target {
     /// A core's p-state.
     Core(CoreId),
@@ -50,7 +51,7 @@ impl fmt::Display for Target {
 }
 
 /// What one actuator shall do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Goal {
     /// Nothing: the hardware is free.
     Lift,
@@ -77,14 +78,14 @@ impl fmt::Display for Goal {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Phase {
     Idle,
     Waiting { id: ActionId, until: Instant },
     Retry { at: Instant },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Request {
     goal: Goal,
     phase: Phase,
@@ -108,7 +109,7 @@ impl Request {
 }
 
 /// A floor drop on behalf of a message, until every core has answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Drop {
     message: (Epoch, Seq),
     cores: u16,
@@ -116,7 +117,7 @@ struct Drop {
 }
 
 /// Every actuator of the server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Actuators {
     targets: Vec<Target>,
     requests: Vec<Request>,

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 
 use ballast_types::wire::{Alert, Event, EventKind, RefusalReason};
 use ballast_types::{Epoch, Instant, Machine, Seq, Watts, Why};
+use serde::{Deserialize, Serialize};
 
 use mechanism::{Mechanism, Pstates, Quotas};
 
@@ -40,7 +41,7 @@ use crate::{ControlledVm, Input, Output, Params, Policy, RecoveredState, Tuning}
 const SAY_WITHIN: Duration = Duration::from_millis(600);
 
 /// How far the agent's stop has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Leaving {
     /// It stays.
     No,
@@ -52,7 +53,7 @@ enum Leaving {
 }
 
 /// The controller of one server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Agent {
     params: Params,
     tuning: Tuning,
@@ -66,8 +67,6 @@ pub struct Agent {
     overdraw: Overdraw,
     past: Past,
     throttle: Throttle,
-    /// What the throttle's cores or units are.
-    mechanism: &'static dyn Mechanism,
     actuators: Actuators,
     fleet: Fleet,
     estimate: Estimate,
@@ -98,7 +97,6 @@ impl Agent {
         }
         let units = params.units();
         let size = units.len();
-        let mechanism: &'static dyn Mechanism = if params.floating() { &Quotas } else { &Pstates };
         let memory = recovered.memory.clone();
         let orders = Orders::new(params.chassis_id.clone(), params.boot_id.clone(), memory, now);
         let mut agent = Self {
@@ -122,17 +120,21 @@ impl Agent {
             out: VecDeque::new(),
             scratch: Vec::with_capacity(size),
             throttle: Throttle::new(units, params.equal()),
-            mechanism,
             params,
         };
 
-        mechanism.adopt(&mut agent, now, recovered);
+        agent.mechanism().adopt(&mut agent, now, recovered);
         agent.past.note(now, agent.throttle.levels());
 
         if agent.params.policy == Policy::None {
             agent.lift_all(now);
         }
         agent
+    }
+
+    /// What the throttle's cores or units are.
+    fn mechanism(&self) -> &'static dyn Mechanism {
+        if self.params.floating() { &Quotas } else { &Pstates }
     }
 
     pub fn params(&self) -> &Params {
@@ -190,14 +192,14 @@ impl Agent {
 
     fn vms(&mut self, now: Instant, vms: Vec<ControlledVm>) {
         self.account(now);
-        self.mechanism.replace(self, vms);
+        self.mechanism().replace(self, vms);
         self.shed.keep(|vm| self.fleet.has(vm));
         if !self.params.equal() {
             let joining = self.joining();
             self.throttle.reclass(self.fleet.classes(&self.params.floors()), joining);
             self.past.note(now, self.throttle.levels());
             self.write(now, None);
-            self.mechanism.replaced(self, now);
+            self.mechanism().replaced(self, now);
         }
         self.account(now);
     }
@@ -265,7 +267,7 @@ impl Agent {
             if let Some(message) = drop {
                 self.actuators.begin_drop(message);
             }
-            self.mechanism.write(self, now, &changed, drop.is_some());
+            self.mechanism().write(self, now, &changed, drop.is_some());
             self.actuators.end_drop();
             self.account(now);
         }
@@ -278,7 +280,7 @@ impl Agent {
         self.actuators.request(now, self.actuators.server(), Goal::Lift, false, &mut self.out);
         self.throttle.lift_all();
         self.write(now, None);
-        self.mechanism.lift(self, now);
+        self.mechanism().lift(self, now);
         self.actuators.retry_now(now, &mut self.out);
     }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::{Instant, Seq, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::meter::Sample;
 
@@ -12,7 +13,7 @@ use crate::meter::Sample;
 const WAITING: usize = 16;
 
 /// Messages whose cap no sample has shown respected yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Enforced {
     /// A sample younger than this after the message shows, at least in part, the draw before it: the
     /// meter's lag, and what it averages over.

@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::{Params, Tuning};
 
 /// From the first cap to the lift.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Episode {
     began: Instant,
     /// The floor drop, once per episode, is used.

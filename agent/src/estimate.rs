@@ -3,11 +3,11 @@
 mod pstates;
 mod quotas;
 
-use core::fmt::Debug;
 use std::sync::Arc;
 
 use ballast_types::wire::ClassWatts;
 use ballast_types::{VmClass, Watts};
+use serde::{Deserialize, Serialize};
 
 use self::pstates::Pstates;
 use self::quotas::Quotas;
@@ -16,7 +16,7 @@ use crate::bandwidth::View;
 use crate::throttle::Class;
 
 /// Dynamic watts, by what is throttled: cores, or units of floating VMs.
-pub(crate) trait Dynamic: Debug + Send + Sync {
+pub(crate) trait Dynamic {
     /// Dynamic watts that a low-priority core, or unit of a floating VM, would draw at another level, by
     /// the most that it was used in the last fast windows.
     fn core_w(&self, view: &View<'_>, core: usize, level: usize) -> f64;
@@ -48,25 +48,37 @@ pub(crate) trait Dynamic: Debug + Send + Sync {
 }
 
 /// The server's power model, with what is throttled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Estimate {
     full: Watts,
     idle: Watts,
-    /// Never changes, so that copies share it.
-    dynamic: Arc<dyn Dynamic>,
+    model: Model,
+}
+
+/// Never changes, so that copies share it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Model {
+    Pstates(Arc<Pstates>),
+    Quotas(Arc<Quotas>),
 }
 
 impl Estimate {
     pub(crate) fn new(params: &Params) -> Self {
         let watts = |w| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        let dynamic: Arc<dyn Dynamic> =
-            if params.floating() { Arc::new(Quotas::new(params)) } else { Arc::new(Pstates::new(params)) };
-        Self { full: watts(params.model.full_w), idle: watts(params.model.idle_w), dynamic }
+        let model = if params.floating() {
+            Model::Quotas(Arc::new(Quotas::new(params)))
+        } else {
+            Model::Pstates(Arc::new(Pstates::new(params)))
+        };
+        Self { full: watts(params.model.full_w), idle: watts(params.model.idle_w), model }
     }
 
     /// Dynamic watts, core by core or unit by unit.
     pub(crate) fn dynamic(&self) -> &dyn Dynamic {
-        &*self.dynamic
+        match &self.model {
+            Model::Pstates(model) => &**model,
+            Model::Quotas(model) => &**model,
+        }
     }
 
     /// What throttling can do, class by class.
@@ -75,8 +87,8 @@ impl Estimate {
             class: if class.user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing },
             order: class.order,
             cores: class.cores.len() as u16,
-            sheddable_w: low(self.dynamic.sheddable(view, class)),
-            restorable_w: high(self.dynamic.restorable(view, Some(class))),
+            sheddable_w: low(self.dynamic().sheddable(view, class)),
+            restorable_w: high(self.dynamic().restorable(view, Some(class))),
         };
         view.throttle.classes().iter().map(class).collect()
     }
@@ -90,13 +102,13 @@ impl Estimate {
             return (self.unrestricted(view) - draw.unwrap_or(self.idle)).at_least_zero();
         }
         let user_facing = view.throttle.classes().iter().filter(|class| class.user_facing);
-        let theirs: Watts = user_facing.map(|class| high(self.dynamic.restorable(view, Some(class)))).sum();
-        high(self.dynamic.restorable(view, None)) - theirs
+        let theirs: Watts = user_facing.map(|class| high(self.dynamic().restorable(view, Some(class)))).sum();
+        high(self.dynamic().restorable(view, None)) - theirs
     }
 
     /// Where no use is known, the server counts as fully busy.
     fn unrestricted(&self, view: &View<'_>) -> Watts {
-        let dynamic = self.dynamic.unrestricted(view);
+        let dynamic = self.dynamic().unrestricted(view);
         dynamic.map_or(self.full, |watts| (self.idle + high(watts)).min(self.full))
     }
 }

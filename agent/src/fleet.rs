@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ballast_types::wire::VmStatus;
 use ballast_types::{Core, Instant, OnExtreme, Utilisation, VmClass, VmId};
+use serde::{Deserialize, Serialize};
 
 use crate::impact::Impact;
 use crate::throttle::{Class, Floors, Throttle};
@@ -17,7 +18,7 @@ const PEAK_WINDOWS: u8 = 40;
 const USAGE_VALID_FOR: Duration = Duration::from_secs(5);
 
 /// What is known of a VM's CPU use.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct ObservedUse {
     usage: Option<(Utilisation, Instant)>,
     /// Its bandwidth limit stopped it in the time of `usage`.
@@ -42,7 +43,7 @@ impl ObservedUse {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Member {
     vm: ControlledVm,
     /// Indices of those of its cores that exist; a floating VM's units.
@@ -78,7 +79,7 @@ impl Member {
 }
 
 /// The newest set of VMs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fleet {
     members: Vec<Member>,
     /// Which VM a core belongs to; the last one that names it.

@@ -11,6 +11,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::Instant;
+use serde::{Deserialize, Serialize};
 
 pub use fused::Fused;
 pub(crate) use regression::Regression;
@@ -33,7 +34,7 @@ const ERROR_OVER: f64 = 32.0;
 const BELIEVED: f64 = 0.06;
 
 /// One fast window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Window {
     from: Instant,
     to: Instant,
@@ -41,7 +42,7 @@ struct Window {
 }
 
 /// The regression between RAPL and the meter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fusion {
     /// From the end of the meter's averaging to its reading.
     lag: Duration,

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use ballast_types::wire::VmImpact;
 use ballast_types::{Instant, KiloHertz};
+use serde::{Deserialize, Serialize};
 
 use crate::throttle::Throttle;
 
@@ -11,7 +12,7 @@ use crate::throttle::Throttle;
 const PPM: u64 = 1_000_000;
 
 /// The account of one VM; all times are core-nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Impact {
     rates: Rates,
     throttled: u64,
@@ -26,7 +27,7 @@ pub(crate) struct Impact {
 }
 
 /// How many cores it is that the accounts grow by.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Rates {
     capped: u64,
     floored: u64,

@@ -21,6 +21,7 @@ use core::time::Duration;
 
 use ballast_types::wire::{Alert, Level, OtherManager, Refusal, RefusalReason};
 use ballast_types::{BootId, ChassisId, Epoch, Instance, Instant, Seq, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::Memory;
 use identity::Identity;
@@ -44,7 +45,7 @@ fn lower(a: Option<Watts>, b: Option<Watts>) -> Option<Watts> {
 }
 
 /// One order in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Grant {
     cap: Option<Watts>,
     /// How far under it the mean draw is kept, if the chassis says that.
@@ -84,7 +85,7 @@ pub(crate) struct Accepted {
 }
 
 /// Everything the chassis has ordered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
     boot_id: BootId,
     /// This life began. What an earlier one reported, and a message from then echoes, proves nothing:

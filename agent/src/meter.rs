@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::Reading;
 
@@ -15,14 +16,14 @@ pub(crate) fn plausible(watts: Watts) -> bool {
 }
 
 /// One valid reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) watts: Watts,
     pub(crate) taken_at: Instant,
 }
 
 /// The newest valid reading, and how long it may be believed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Meter {
     period: Duration,
     stale: Duration,

@@ -5,12 +5,13 @@
 //! So under a live lease its own limit waits for a message from who knows of the jump, or for 1.5 s.
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::Tuning;
 use crate::recent::Recent;
 
 /// Samples since the first one that was clearly above the cap, with everything at its floor.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Overdraw {
     tuning: Tuning,
     first: Option<Instant>,

@@ -4,12 +4,13 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::Instant;
+use serde::{Deserialize, Serialize};
 
 /// Writes that are remembered, at most: more than there are within the longest lag that is usual.
 const KEPT: usize = 16;
 
 /// The levels of all cores, as they were lately.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Past {
     /// From the end of the meter's averaging to its reading.
     lag: Duration,

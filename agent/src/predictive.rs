@@ -26,6 +26,7 @@ mod forecast;
 use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::fusion::{Fusion, Regression};
 use crate::meter::{Sample, plausible};
@@ -42,7 +43,7 @@ const CURVE_OVER: (f64, f64) = (20.0, 600.0);
 /// Movement of 5 W says as much of the slope as the model does.
 const CURVE_PRIOR: f64 = 25.0;
 /// The model, and whether it may act.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Predictive {
     tuning: Tuning,
     period: Duration,

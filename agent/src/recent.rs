@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 /// What is averaged over: flicker and a meter's noise are gone, a trip is far away.
 const SPAN: Duration = Duration::from_secs(2);
@@ -11,7 +12,7 @@ const SPAN: Duration = Duration::from_secs(2);
 const KEPT: usize = 64;
 
 /// Values of the last two seconds.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Recent {
     values: VecDeque<(Instant, Watts)>,
 }

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ballast_types::wire::{Event, EventKind, VmKill};
 use ballast_types::{ActionId, Instant, VmId};
+use serde::{Deserialize, Serialize};
 
 use crate::actuators::{ANSWER_WITHIN, ID_STRIDE};
 use crate::{ActuatorError, ControlledVm, Output, Params};
@@ -30,7 +31,7 @@ const RUN: u8 = 2;
 const REMEMBERED: usize = 16;
 
 /// What has come of trying to kill a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Fate {
     // So many tries have failed; the next one is not before this.
     Again { tries: u8, at: Instant },
@@ -40,7 +41,7 @@ enum Fate {
 }
 
 /// A kill that is not answered yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct KillRequest {
     id: ActionId,
     until: Instant,
@@ -48,7 +49,7 @@ struct KillRequest {
 }
 
 /// Who was killed, who is next, and whether it is bad enough.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shed {
     after: Option<Duration>,
     tries: u8,

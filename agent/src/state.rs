@@ -2,6 +2,7 @@
 
 use ballast_types::Instant;
 use ballast_types::wire::AgentState;
+use serde::{Deserialize, Serialize};
 
 /// What the agent is doing, with what only that state needs.
 ///
@@ -18,7 +19,7 @@ use ballast_types::wire::AgentState;
 /// ```
 /// An emergency leads to `Throttled` from `Uncapped` and `Recovering`; the other states keep their
 /// name, with every class at its floor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum State {
     /// No sample yet: what was found restricted stays.
     Boot,

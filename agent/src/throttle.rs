@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use ballast_types::{Core, CoreId, KiloHertz, Ladder};
+use serde::{Deserialize, Serialize};
 
 /// Cores that are throttled together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Class {
     /// Lower is throttled first.
     pub(crate) order: u8,
@@ -41,7 +42,7 @@ pub(crate) enum Joining {
 }
 
 /// The meant p-states.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Throttle {
     cores: Vec<Core>,
     level: Vec<u16>,

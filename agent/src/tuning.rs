@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use ballast_types::Watts;
+use serde::{Deserialize, Serialize};
 
 use crate::Params;
 
@@ -19,7 +20,7 @@ const RECOVERY: Duration = Duration::from_secs(4);
 const MIN_STEPS: u128 = 8;
 
 /// The numbers of the control loop.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// How long a draw that is too much at the floor waits for a message that knows of it.
     pub patience: Duration,

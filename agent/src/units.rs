@@ -6,13 +6,14 @@
 //! allows it.
 
 use ballast_types::{Core, Ladder};
+use serde::{Deserialize, Serialize};
 
 /// Of its quota, a VM that uses this much may want more than it gets: its use is a mean over periods of
 /// which some were stopped and some were not.
 pub(crate) const AT_QUOTA: f64 = 0.95;
 
 /// UnitIndices that are given to VMs and taken back.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct UnitIndices {
     spare: Vec<u16>,
     given: u16,

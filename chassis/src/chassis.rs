@@ -9,10 +9,12 @@ mod polls;
 mod status;
 
 use core::time::Duration;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use ballast_types::wire::{ChassisState, Event, EventKind, Level, Slot};
 use ballast_types::{ActionId, Instant, Machine, ServerId, Watts, Why};
+use serde::{Deserialize, Serialize};
 
 use crate::crosscheck::Crosscheck;
 use crate::detector::Detector;
@@ -29,7 +31,7 @@ use identity::Identity;
 /// The controller of one chassis.
 ///
 /// Desired state goes out, answers come in; see [`crate`] for the parts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Chassis {
     params: Params,
     tuning: Tuning,
@@ -55,7 +57,7 @@ pub struct Chassis {
     blind: bool,
     /// What was told of the state, and why it may have changed since.
     published: ChassisState,
-    cause: &'static str,
+    cause: Cow<'static, str>,
     /// Facts have changed since the last plan.
     unplanned: bool,
     /// A poll has come since agents were last spoken to.
@@ -131,7 +133,7 @@ impl Chassis {
             sighted: false,
             blind: false,
             published: ChassisState::Boot,
-            cause: "",
+            cause: "".into(),
             unplanned: true,
             polled: false,
             release_at: now,
@@ -154,7 +156,7 @@ impl Chassis {
         };
 
         if chassis.caps_on() {
-            chassis.cause = "the ledger holds hardware caps";
+            chassis.cause = "the ledger holds hardware caps".into();
         }
         chassis.reconcile(now);
 
@@ -247,7 +249,7 @@ impl Chassis {
             return;
         }
         self.published = to;
-        let cause = self.cause.to_owned();
+        let cause = self.cause.to_string();
         self.tell(now, EventKind::ChassisState { from, to, cause });
     }
 

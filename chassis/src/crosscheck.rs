@@ -9,6 +9,7 @@
 use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 /// The two sides disagree when the reports are above the supplies' total by more than this share of
 /// it, in parts per million (5 %): meters are 1 % off, and now and then one by 5 %.
@@ -18,7 +19,7 @@ const APART_PPM: u32 = 50_000;
 const ALARM_AFTER: Duration = Duration::from_secs(3);
 
 /// What was seen of both sides.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Crosscheck {
     /// Since when every poll found the reports above the supplies' total.
     above_since: Option<Instant>,

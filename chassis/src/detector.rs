@@ -15,6 +15,7 @@
 use core::time::Duration;
 
 use ballast_types::{Instant, TripCurve, TripFraction};
+use serde::{Deserialize, Serialize};
 
 /// A reference lies so many standard deviations under the mean that is to be found.
 const HALF_SHIFT: f64 = 0.5;
@@ -34,7 +35,7 @@ const ALONE: f64 = 3.0;
 const LONGEST_GAP: Duration = Duration::from_secs(1);
 
 /// Finds a mean that lasts, in noise.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Cusum {
     sum: f64,
     /// Found, until the sum is back at 0.
@@ -86,7 +87,7 @@ impl Scale {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Detector {
     trip: TripFraction,
     high: Cusum,

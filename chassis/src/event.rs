@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 /// One capping event.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CappingEvent {
     pub(crate) began: Instant,
     /// For how long everything has fitted, less the time in which it has not: one bad second does not
@@ -56,7 +57,7 @@ impl CappingEvent {
 ///
 /// Below zero it makes up for watts that nobody knew of. Above zero it lends what servers leave of their
 /// caps; so it is never above a small share of the limit, and nothing while there is an excess.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Integral {
     watts: Watts,
 }

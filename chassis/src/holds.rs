@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 
 use ballast_types::{Seq, Watts};
+use serde::{Deserialize, Serialize};
 
 /// So many different caps are kept; beyond it the two oldest count as one, at the higher cap.
 const MAX_HELD: usize = 16;
 
 /// The messages of one server that may still be in force.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Holds {
     /// Numbers rise, caps fall: each is the highest cap of all messages from its number on.
     /// [`Watts::MAX`] is uncapped, or unknown.

@@ -8,11 +8,12 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 /// So many are kept apart; beyond it the oldest ends early, which is the strict side.
 const MAX_KEPT: usize = 16;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Lowered {
     /// What was in force before, and until when the breaker is judged by that: oldest first, budgets fall.
     before: VecDeque<(Watts, Instant)>,

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use ballast_types::Watts;
 use ballast_types::wire::Report;
+use serde::{Deserialize, Serialize};
 
 /// Reports that are kept: 2 s while alerting, 5 s of heartbeats in a calm chassis.
 const KEPT: usize = 10;
@@ -36,7 +37,7 @@ pub(crate) struct Need {
 }
 
 /// The last reports of one server.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Needs {
     /// Oldest first: base, demand and draw.
     observed: VecDeque<(Watts, Watts, Watts)>,

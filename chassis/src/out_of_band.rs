@@ -15,6 +15,7 @@
 use core::time::Duration;
 
 use ballast_types::{ActionId, Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 /// Tries in quick succession.
 const QUICK_TRIES: u32 = 3;
@@ -30,7 +31,7 @@ const READ_BACK: Duration = Duration::from_secs(15);
 const SLACK_PPM: u32 = 20_000;
 
 /// An action that is not known to have succeeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attempt {
     id: ActionId,
     tries: u32,
@@ -40,7 +41,7 @@ pub(crate) struct Attempt {
 }
 
 /// Where one server's cap stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Phase {
     Off,
     // Ordered.
@@ -61,7 +62,7 @@ pub(crate) enum Change {
 }
 
 /// One server's out-of-band cap, and why its last action failed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OutOfBand {
     pub(crate) phase: Phase,
     pub(crate) error: Option<String>,

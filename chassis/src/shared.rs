@@ -12,6 +12,7 @@
 use core::time::Duration;
 
 use ballast_types::{Instant, Watts};
+use serde::{Deserialize, Serialize};
 
 /// The length of one comparison.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ const FEW: f64 = 5.0;
 const REMEMBERED_MW: i64 = 10_000;
 
 /// One second under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Window {
     began: Instant,
     readings: u64,
@@ -54,7 +55,7 @@ struct Window {
 }
 
 /// A regression line with exponential forgetting, of the difference over the total; all in watts.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Regression {
     points: f64,
     total: f64,
@@ -106,7 +107,7 @@ impl Regression {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Shared {
     floor: Watts,
     /// What counts before the first comparison when nothing else is known.

@@ -1,9 +1,11 @@
 //! One server: what is known of its agent, what it was told, and what it may draw.
 
 use core::time::Duration;
+use std::borrow::Cow;
 
 use ballast_types::wire::{Level, Report, Slot};
 use ballast_types::{Epoch, Instance, Instant, Seq, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::allocate::Claim;
 use crate::holds::Holds;
@@ -30,7 +32,7 @@ const MIN_OVER: Watts = Watts::from_whole(5);
 const OVER_MEAN: Duration = Duration::from_secs(2);
 
 /// Another manager, in an agent's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contradiction {
     pub(crate) epoch: Epoch,
     pub(crate) instance: Option<Instance>,
@@ -56,7 +58,7 @@ impl Contradiction {
 }
 
 /// Whether a server draws more than its cap, in the mean.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Overdraw {
     /// How far above its cap it draws, in milliwatts, as a running mean.
     mean_mw: i64,
@@ -85,12 +87,12 @@ impl Bound {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Agent {
     pub(crate) server: Server,
     pub(crate) slot: Slot,
     /// Why it is silent.
-    pub(crate) cause: &'static str,
+    pub(crate) cause: Cow<'static, str>,
     /// Since when it is in this slot.
     pub(crate) since: Instant,
     pub(crate) report: Option<Report>,
@@ -136,7 +138,7 @@ impl Agent {
         Self {
             slot: slot_of(server.mode),
             server,
-            cause: "",
+            cause: "".into(),
             since: now,
             report: None,
             heard_at: now,
@@ -275,7 +277,7 @@ impl Agent {
     /// Moves it to another slot.
     pub(crate) fn move_to(&mut self, now: Instant, slot: Slot, cause: &'static str) {
         self.slot = slot;
-        self.cause = cause;
+        self.cause = cause.into();
         self.since = now;
     }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use ballast_types::{Instant, Supply, SupplyState, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::Poll;
 
@@ -33,7 +34,7 @@ const RECENT: usize = 16;
 const IMPLAUSIBLE_PPM: u32 = 1_500_000;
 
 /// Why a poll gave no reading. The index is the supply's, in configured order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fault {
     /// Not as many supplies as configured.
     Count,
@@ -62,7 +63,7 @@ pub(crate) enum Outcome {
 }
 
 /// One supply's last readable state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct SupplyRecord {
     rated: Watts,
     state: SupplyState,
@@ -79,7 +80,7 @@ struct SupplyRecord {
 }
 
 /// The power supplies as last polled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Supplies {
     records: Vec<SupplyRecord>,
     rated: Watts,

@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use ballast_types::Watts;
+use serde::{Deserialize, Serialize};
 
 use crate::Params;
 
@@ -18,7 +19,7 @@ pub(crate) const ACTUATION: Duration = Duration::from_millis(1500);
 
 /// Where the draw is kept in a capping event: under the limit by what flickers above a mean, for the share of
 /// time that the operator allows, and by 1 % at least.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetPoint {
     /// So many standard deviations of the flicker lie between the set point and the limit: the normal
     /// quantile of the share of time above it.
@@ -42,7 +43,7 @@ impl SetPoint {
 }
 
 /// The numbers of the control loop.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// One standard deviation of the readings' noise, as a share of the limit.
     pub noise: f64,

@@ -3,13 +3,15 @@
 use core::time::Duration;
 use std::io::BufReader;
 
-use ballast_agent_core::Policy;
+use ballast_agent_core::{Actuator, Policy};
 use ballast_sim::campaign::Overload;
 use ballast_sim::demo::overloaded;
 use ballast_sim::plant::PlantSpec;
-use ballast_sim::replay::{Part, RecordingError, RecordingReport, replay};
+use ballast_sim::replay::{Part, Recorded, RecordingError, RecordingReport, replay};
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::{Checks, Restrictions, TapedInstance, World};
+use ballast_types::Cause;
+use ballast_types::recording::{Header, MachineState};
 use ballast_types::wire::SharePolicy;
 use serde::Serialize;
 
@@ -179,6 +181,65 @@ fn a_recording_replays_exactly_and_a_changed_one_does_not() {
     broken[20] = "{\"at\":";
     damaged(&[broken.join("\n").as_bytes()], "file-0");
     assert!(matches!(play(&[]), Err(RecordingError::Empty)));
+}
+
+/// Replays every part of a start that begins with the machine as it was then.
+fn replay_from_every_state<M>(life: &TapedInstance<M::Params, M::Start, M::Input, M::Output>)
+where
+    M: Recorded<Params: Clone + Serialize, Start: Clone + Serialize, Input: Clone + Serialize> + Serialize,
+{
+    let header = life.header.clone();
+    let origin = header.clone();
+    let mut machine = M::make(header.params.clone(), header.start.expect("a start"), header.at);
+    let lines = String::from_utf8(bytes(life)).expect("JSON");
+    let lines: Vec<&str> = lines.lines().collect();
+
+    for (n, step) in life.steps.iter().enumerate() {
+        if n % 50 == 25 {
+            let state = MachineState { at: life.steps[n - 1].at, steps: n as u64, machine: &machine };
+            let Header { ballast_recording, machine: name, at, unix_ms, params, .. } = origin.clone();
+            let start = None::<M::Start>;
+            let header =
+                Header { ballast_recording, machine: name, at, unix_ms, params, start, state: Some(state) };
+            let header = serde_json::to_string(&header).expect("JSON");
+            let file = [&[&*header], &lines[n + 1..]].concat().join("\n");
+            let before = |steps: usize| lines[..=steps].join("\n");
+
+            let alone = play(&[file.as_bytes()]).expect("it can be replayed alone");
+            assert_eq!((alone.starts, alone.resumed, alone.mismatches), (0, 1, 0), "{n}: {alone:?}");
+            assert_eq!(alone.steps, (life.steps.len() - n) as u64);
+            let whole = play(&[before(n).as_bytes(), file.as_bytes()]).expect("it goes on");
+            assert_eq!((whole.starts, whole.resumed, whole.mismatches), (1, 0, 0), "{n}: {whole:?}");
+            let gap = play(&[before(n - 5).as_bytes(), file.as_bytes()]).expect("it begins anew");
+            assert_eq!((gap.starts, gap.resumed, gap.mismatches), (1, 1, 0), "{n}: {gap:?}");
+        }
+
+        match &step.cause {
+            Cause::Timeout => machine.handle_timeout(step.at),
+            Cause::Input(input) => machine.handle_input(step.at, input.clone()),
+        }
+        while machine.poll_output().is_some() {}
+    }
+}
+
+#[test]
+fn a_file_that_begins_with_the_machine_is_replayed_alone_behind_its_forerunner_and_behind_a_gap() {
+    for (policy, actuator) in [
+        (Policy::Stepwise, Actuator::Pstate),
+        (Policy::Predictive, Actuator::Pstate),
+        (Policy::Stepwise, Actuator::CpuMax),
+    ] {
+        let mut scenario = Overload { policy, actuator, ..Overload::new(11, 2, 6) }.scenario();
+        (scenario.record, scenario.length) = (true, Duration::from_secs(40));
+        let report = scenario.run(&mut []);
+        let world = report.run().world().expect("a world");
+        for life in world.agent_tape(0).expect("a tape").instances() {
+            replay_from_every_state::<ballast_agent_core::Agent>(life);
+        }
+        for life in world.chassis_tape().expect("a tape").instances() {
+            replay_from_every_state::<ballast_chassis_core::Chassis>(life);
+        }
+    }
 }
 
 /// A budget counts for the breaker from five seconds after it was accepted, whatever comes meanwhile.

@@ -92,7 +92,7 @@ impl TripPoint {
 }
 
 /// How far a breaker has gone towards its trip.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TripFraction {
     curve: TripCurve,
     now: f64,

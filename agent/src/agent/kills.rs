@@ -52,6 +52,6 @@ impl Agent {
         sample.watts > most
             && self.orders.capped_by_lease()
             && self.throttle.all_floored()
-            && self.mechanism.floor_obeyed(self)
+            && self.mechanism().floor_obeyed(self)
     }
 }

@@ -3,8 +3,6 @@
 //! The throttle moves both alike, as levels on a ladder. Only here is it known what a level means to the
 //! machine, and what a previous instance may have left on it.
 
-use core::fmt::Debug;
-
 use ballast_types::{CoreId, Instant, KiloHertz, OnExtreme, VmClass, VmId};
 
 use super::Agent;
@@ -14,7 +12,7 @@ use crate::units::{ladder, levels, millicores};
 use crate::{ControlledVm, RecoveredQuota, RecoveredState};
 
 /// One way to throttle.
-pub(super) trait Mechanism: Debug + Sync {
+pub(super) trait Mechanism {
     /// Takes over what a previous instance left. Until the VMs are told, that alone counts as low-priority: it
     /// was.
     fn adopt(&self, agent: &mut Agent, now: Instant, recovered: RecoveredState);

@@ -1,6 +1,7 @@
 //! Dynamic watts of cores that are slowed by their p-states: a p-state lowers a core's dynamic power as `f^a`.
 
 use ballast_types::Ladder;
+use serde::{Deserialize, Serialize};
 
 use super::Dynamic;
 use crate::Params;
@@ -8,7 +9,7 @@ use crate::bandwidth::View;
 use crate::throttle::Class;
 
 /// Dynamic watts of one fully busy core at every p-state, computed once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Pstates {
     /// One table per distinct ladder.
     tables: Vec<Vec<f64>>,

@@ -1,13 +1,15 @@
 //! Dynamic watts of floating VMs: a bandwidth limit stops a VM for part of the time and leaves the frequency
 //! alone, so it lowers power in proportion, and only once it bites.
 
+use serde::{Deserialize, Serialize};
+
 use super::Dynamic;
 use crate::Params;
 use crate::bandwidth::{View, bandwidths};
 use crate::throttle::Class;
 
 /// The same for every core: a floating VM runs on any of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Quotas {
     /// Of one fully busy core.
     per_core: f64,

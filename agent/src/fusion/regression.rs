@@ -1,5 +1,7 @@
 //! A straight line through noisy points that drift.
 
+use serde::{Deserialize, Serialize};
+
 /// Lines are not believed to be steeper or flatter than this: beyond it something else is measured.
 const SLOPES: (f64, f64) = (0.5, 2.0);
 
@@ -8,7 +10,7 @@ const SLOPES: (f64, f64) = (0.5, 2.0);
 /// The level follows within `level_over` points and the slope within `slope_over`: what shifts both sides
 /// (fans, a warmer package) moves often, what scales them seldom. While `x` hardly moves nothing is learnt of
 /// the slope: `prior` is the variance of `x`, in its unit squared, that weighs as much as the belief in 1.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Regression {
     level_over: f64,
     slope_over: f64,

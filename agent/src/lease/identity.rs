@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use ballast_types::wire::{Alert, OtherManager, RefusalReason};
 use ballast_types::{ChassisId, Epoch, Instance, Instant, Seq};
+use serde::{Deserialize, Serialize};
 
 /// A manager cannot restart faster than this, and every restart costs one epoch.
 const FASTEST_RESTART: Duration = Duration::from_millis(200);
@@ -22,14 +23,14 @@ const HIGHEST_EPOCH: Epoch = Epoch(u64::MAX / 2);
 const HEARD: usize = 16;
 
 /// The newest message of this instance.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Newest {
     seq: Seq,
     at: Instant,
 }
 
 /// Who is obeyed, and who was refused.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Identity {
     chassis_id: ChassisId,
     /// The newest epoch obeyed; 0 before any.

@@ -1,7 +1,9 @@
 //! The mean draw over two seconds in which nothing was moved.
 
+use serde::{Deserialize, Serialize};
+
 /// The mean draw so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Centre {
     /// Windows that are averaged.
     over: u32,

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The means whose deviation counts: a breaker does not see what is shorter.
 const LENGTH: Duration = Duration::from_millis(100);
 /// The running mean that they deviate from: 3 s of them.
@@ -18,7 +20,7 @@ const MIN_W: f64 = 0.3;
 const MOVED: i8 = 3;
 
 /// Deviation of 100 ms means from their running mean.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Flicker {
     /// Of the 100 ms under way: time, and joules.
     span: Duration,

@@ -3,6 +3,8 @@
 //! A level that follows slowly while the rest only flickers, and at once when it moves. How far the next
 //! window misses it is measured too: that is what the margin has to carry.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Tuning;
 
 /// The miss is that of the last windows (5 s at 50 ms).
@@ -13,7 +15,7 @@ const OUTLIER: f64 = 3.0;
 const MIN_W: f64 = 0.3;
 
 /// The forecast of the rest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Forecast {
     tuning: Tuning,
     windows: u32,

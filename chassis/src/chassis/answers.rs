@@ -111,7 +111,7 @@ impl Chassis {
         } else if agent.slot == Slot::Managed {
             self.change_slot(now, i, Slot::Silent, cause);
         } else {
-            agent.cause = cause;
+            agent.cause = cause.into();
         }
     }
 

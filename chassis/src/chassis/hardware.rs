@@ -12,6 +12,7 @@ use core::time::Duration;
 
 use ballast_types::wire::{EventKind, Slot};
 use ballast_types::{ActionId, Instant, ServerId, Watts};
+use serde::{Deserialize, Serialize};
 
 use super::Chassis;
 use crate::Output;
@@ -25,7 +26,7 @@ const OVERDRAWS_FOR: Duration = Duration::from_secs(2);
 const NOISE_PPM: u32 = 30_000;
 
 /// What is kept of one server's hardware cap.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Given {
     /// How long everything must have fitted before the cap is given back. Who obeys waits only after a lift
     /// that came too early.
@@ -37,7 +38,7 @@ struct Given {
     unrestricted: Option<Watts>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hardware {
     /// Caps in the ledger on servers that are not configured: nobody can lift them from here.
     unconfigured: Vec<(ServerId, Watts)>,
@@ -189,7 +190,7 @@ impl Chassis {
         if caps.is_empty() {
             return;
         }
-        self.cause = cause;
+        self.cause = cause.into();
         self.blame_lifts(now);
         let mut orders = Vec::with_capacity(caps.len());
 
@@ -370,7 +371,7 @@ impl Chassis {
         match change {
             Change::None => {}
             Change::Set | Change::Lifted => {
-                self.cause = "the last hardware cap is lifted";
+                self.cause = "the last hardware cap is lifted".into();
                 self.unplanned = true;
             }
             Change::Failed => {
@@ -393,7 +394,7 @@ impl Chassis {
         let agent = &mut self.agents[i];
         let Some(message) = agent.out_of_band.apply_readback(now, cap) else { return };
         let message = format!("{}: {message}", agent.server.id);
-        self.cause = "a BMC's cap is another than the one that was ordered";
+        self.cause = "a BMC's cap is another than the one that was ordered".into();
         self.unplanned = true;
         self.tell(now, EventKind::Alarm { message });
     }

@@ -21,6 +21,7 @@ use core::time::Duration;
 
 use ballast_types::wire::{Alert, ChassisState, EventKind, OtherManager, Refusal, RefusalReason};
 use ballast_types::{Epoch, Instance, Instant, Seq};
+use serde::{Deserialize, Serialize};
 
 use super::Chassis;
 use crate::slots::{Agent, Contradiction};
@@ -34,7 +35,7 @@ const RISES_WITHIN: Duration = Duration::from_secs(60 * 60);
 /// Agents follow so far at once, whomever they have heard. One agent may lie about more.
 const SHORT_RISE: u64 = 16;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Identity {
     epoch: Epoch,
     started: Instant,
@@ -197,7 +198,7 @@ impl Chassis {
         self.identity.ruler = Some(newest);
         self.identity.fenced_at = Some(now);
         self.identity.ask_at = now + self.tuning.asks_every;
-        self.cause = "agents obey another manager";
+        self.cause = "agents obey another manager".into();
         let message = format!(
             "another manager rules this chassis: epoch {newest}, this one's is {}; nothing is ordered any \
              more",
@@ -266,7 +267,7 @@ impl Chassis {
         self.outputs.append(&mut anew.outputs);
         *self = Self {
             published: ChassisState::Fenced,
-            cause: "the manager that ruled is gone",
+            cause: "the manager that ruled is gone".into(),
             last_action: self.last_action,
             alerts: self.alerts,
             refused: self.refused,

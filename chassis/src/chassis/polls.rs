@@ -45,7 +45,7 @@ impl Chassis {
         if !self.sighted || self.blind {
             let first = !core::mem::replace(&mut self.sighted, true);
             self.blind = false;
-            self.cause = "a usable reading";
+            self.cause = "a usable reading".into();
 
             if first {
                 self.start_heartbeats(now);
@@ -281,7 +281,7 @@ impl Chassis {
         }
         self.alerts = self.alerts.saturating_add(1);
         self.event = Some(CappingEvent::new(now));
-        self.cause = cause;
+        self.cause = cause.into();
         self.unplanned = true;
         for agent in &mut self.agents {
             agent.unreleased = true;
@@ -310,7 +310,7 @@ impl Chassis {
         if fitted >= self.params.lift_hold {
             self.event = None;
             self.integral = crate::event::Integral::default();
-            self.cause = "what everybody wants has fitted for the hold time";
+            self.cause = "what everybody wants has fitted for the hold time".into();
             self.unplanned = true;
             self.release_at = now;
         }
@@ -332,7 +332,7 @@ impl Chassis {
             return;
         } else {
             self.blind = true;
-            self.cause = "no usable reading for three polls";
+            self.cause = "no usable reading for three polls".into();
             if !self.sighted {
                 self.start_heartbeats(now);
             }

@@ -20,7 +20,7 @@ use crate::common::numbers::{positive, share};
 pub(crate) struct PlanArgs {
     /// Draws of chassis (CSV, also .zst, or Parquet): time, chassis, watts and, where there are several, the
     /// hardware generation; or time and one column a chassis. In any order; each chassis counts once in each
-    /// period. Or what chassis managers recorded (record_dir): folders, or files *.jsonl
+    /// period. Or what chassis managers recorded (record_dir): folders, or files *.jsonl.zst
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
     pub(super) telemetry: Vec<PathBuf>,
     /// Counted draws instead: generation, watts, count (CSV, also .zst, or .parquet); or manifests (.toml) of

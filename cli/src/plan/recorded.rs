@@ -1,7 +1,6 @@
 //! What chassis managers recorded, as telemetry.
 
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::common::terminal::tell;
 
 /// Whether `path` is a recording: a folder of them, or a file of one.
 pub(super) fn is_one(path: &Path) -> bool {
-    path.is_dir() || path.extension().is_some_and(|kind| kind == "jsonl")
+    path.is_dir() || recording::is_one(path)
 }
 
 /// The files of all chassis managers' recordings among `paths`; other daemons' are left out.
@@ -50,7 +49,8 @@ pub(super) fn read(
     let part = |path: &PathBuf| {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
-        Ok(Part { name, lines: BufReader::new(bar.wrap_read(file)) })
+        let lines = recording::lines(bar.wrap_read(file)).with_context(|| name.clone())?;
+        Ok(Part { name, lines })
     };
 
     draws.take(files.iter().map(part).collect::<anyhow::Result<_>>()?)?;

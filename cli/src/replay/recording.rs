@@ -1,7 +1,7 @@
 //! A daemon's recording, replayed: the outputs must come out identical.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use anyhow::Context;
 use ballast_sim::replay::{Part, RecordingReport, replay};
 use serde::Serialize;
 
-use crate::common::recording::{files, machine};
+use crate::common::recording::{files, lines, machine};
 use crate::common::terminal::say;
 
 /// The report on all machines of a folder.
@@ -34,15 +34,14 @@ pub(super) fn run(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
     Ok(if report.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-type Files = Vec<Part<BufReader<File>>>;
-
 /// Parts the files by the machine that their headers name.
-fn machines(files: Vec<PathBuf>) -> anyhow::Result<Vec<Files>> {
-    let mut groups: Vec<(String, Files)> = Vec::new();
+fn machines(files: Vec<PathBuf>) -> anyhow::Result<Vec<Vec<Part<impl BufRead>>>> {
+    let mut groups: Vec<(String, Vec<Part<_>>)> = Vec::new();
     for path in files {
         let name = path.display().to_string();
         let machine = machine(&path).with_context(|| name.clone())?;
-        let part = Part { name: name.clone(), lines: BufReader::new(File::open(&path).context(name)?) };
+        let lines = File::open(&path).and_then(lines).with_context(|| name.clone())?;
+        let part = Part { name, lines };
         // A header that cannot be read belongs to the file before it: the replay judges it.
         let group = match &machine {
             Some(machine) => groups.iter().position(|(known, _)| known == machine),
@@ -63,6 +62,14 @@ fn text(report: &Report) -> String {
             "{}: {} steps, {} outputs, {:.1} s in {} file(s), {} start(s)",
             r.machine, r.steps, r.outputs, r.recorded_s, r.files, r.starts
         ));
+
+        if r.resumed > 0 {
+            lines.push(format!(
+                "  taken up {} time(s) from what a file's first line says of the machine: steps before it \
+                 are missing",
+                r.resumed
+            ));
+        }
 
         if r.damaged_tails > 0 {
             lines.push(format!("  {} last line(s) cut short by a crash, left out", r.damaged_tails));

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use ballast_agent_core::{Actuator, Agent, Input, Memory, Output, Policy};
+use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{PowerMeter, Root};
 use ballast_runtime::clock;
@@ -63,7 +63,7 @@ struct Prepared {
     runtime: Runtime,
     listeners: Vec<Listener>,
     began_at: Instant,
-    recorder: Option<Recorder<Input, Output>>,
+    recorder: Option<Recorder<Agent>>,
     writer: StateWriter<Memory>,
     bmcs: Bmcs,
     meter: PowerMeter,
@@ -153,7 +153,10 @@ impl<'a> Adopted<'a> {
         let recorder = place
             .record_dir
             .as_deref()
-            .map(|dir| Recorder::start(dir, "agent", began_at, params, found, &self.faults))
+            .map(|dir| {
+                let max_bytes = place.record_max_bytes;
+                Recorder::start(dir, max_bytes, "agent", began_at, params, found, &self.faults)
+            })
             .transpose()?;
         let writer = StateWriter::start(self.opened.memory_path.clone(), "memory", self.faults.clone())?;
         let mut bmcs = Bmcs::new(&config.redfish);

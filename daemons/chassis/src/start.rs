@@ -84,7 +84,10 @@ impl<'a> Adopted<'a> {
         let recorder = place
             .record_dir
             .as_deref()
-            .map(|dir| Recorder::start(dir, "chassis", began_at, params.clone(), ledger.clone(), &faults))
+            .map(|dir| {
+                let (params, ledger) = (params.clone(), ledger.clone());
+                Recorder::start(dir, place.record_max_bytes, "chassis", began_at, params, ledger, &faults)
+            })
             .transpose()?;
         let ledger_written = Arc::new(AtomicBool::new(true));
         let counts = Counts::default();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ballast_types::Role;
 
 use crate::tls::{Tls, TlsConfig};
-use allowed::{Allowed, choice, flag, path};
+use allowed::{Allowed, choice, flag, path, whole};
 
 pub use listen::{Listen, ListenConfig};
 pub use reader::ConfigError;
@@ -42,6 +42,8 @@ pub struct DaemonConfig {
     pub state_dir: PathBuf,
     /// Where it records its inputs and outputs, if at all.
     pub record_dir: Option<PathBuf>,
+    /// Its recordings there stay under this size.
+    pub record_max_bytes: u64,
     /// Whether its control thread runs before all normal ones, with its memory locked.
     pub realtime: bool,
 }
@@ -56,8 +58,11 @@ impl DaemonConfig {
                     drop-in.";
         let state_dir = root.key("state_dir", help).or(state_dir.into(), path("a folder"));
         let help = "Where inputs and outputs are recorded for `ballast replay --recording`; nowhere unless \
-                    set.";
+                    set. Each daemon needs a folder of its own.";
         let record_dir = root.key("record_dir", help).optional(path("a folder"));
+        let help = "Above this the oldest recordings are deleted; what stays can be replayed.";
+        let megabytes: u64 =
+            root.key("record_max_mb", help).or(1024, whole("a whole number of MB", 16..=1_000_000));
 
         let mut section = root.section("realtime", "The control thread's priority.");
         let realtime = section
@@ -65,7 +70,8 @@ impl DaemonConfig {
             .or(true, flag());
         section.finish();
 
-        Self { listen, tls, allowed_hosts, root: machine, state_dir, record_dir, realtime }
+        let record_max_bytes = megabytes << 20;
+        Self { listen, tls, allowed_hosts, root: machine, state_dir, record_dir, record_max_bytes, realtime }
     }
 
     /// Opens the certificates; they must say that this is `own`.

@@ -78,7 +78,7 @@ struct Control<M: Machine, H: Effects<M>> {
     answers: VecDeque<M::Input>,
     effects: H,
     watchdog: Watchdog,
-    recorder: Option<Recorder<M::Input, M::Output>>,
+    recorder: Option<Recorder<M>>,
     step: Option<Step<M::Input, M::Output>>,
 }
 
@@ -127,11 +127,11 @@ pub fn start<M, H>(
     mut machine: M,
     inbox: Receiver<H::Message>,
     effects: H,
-    recorder: Option<Recorder<M::Input, M::Output>>,
+    recorder: Option<Recorder<M>>,
     snapshot: Arc<Snapshot<H::Status>>,
 ) -> io::Result<JoinHandle<H>>
 where
-    M: Machine + Send + 'static,
+    M: Machine + Clone + serde::Serialize + Send + 'static,
     M::Input: Clone + serde::Serialize + Send + 'static,
     M::Output: Clone + serde::Serialize + Send + 'static,
     H: Effects<M>,
@@ -145,7 +145,7 @@ where
 
         while turn(&mut machine, &mut control) {
             if let (Some(recorder), Some(step)) = (&mut control.recorder, control.step.take()) {
-                recorder.record(step);
+                recorder.record(step, &machine);
             }
             if control.answers.is_empty() {
                 let now = clock::now();

@@ -1,11 +1,12 @@
 //! Writes down what moved a machine and what it then wanted, for `ballast replay`.
 //!
-//! The control thread only hands steps over; a thread of its own serialises and writes them. Files
-//! rotate at `ROTATE_BYTES` and are never removed here: that is the operator's choice.
+//! The control thread only hands steps over; a thread of its own serialises, compresses and writes them. Every
+//! file after the first begins with the whole machine, so that each can be replayed without those before it.
+//! Therefore any finished file may be removed: the oldest go, so that all of this machine's files stay under a
+//! size. A crash loses no more than a second.
 //!
-//! A disk that is full, or stalls, ends no daemon. Steps wait for it, `STEPS_WAITING` at most. When that was
-//! too few, the recording ends with those: what comes after a gap cannot be replayed. The next start begins
-//! another.
+//! A disk that is full, or stalls, ends no daemon. Steps wait for it, `STEPS_WAITING` at most; those that come
+//! then are lost and counted. Once there is room again the recording goes on in another file.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -16,16 +17,18 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
-use ballast_types::Instant;
-use ballast_types::recording::{Header, Step};
+use ballast_types::recording::{Header, MachineState, Step};
+use ballast_types::{Instant, Machine};
 use serde::Serialize;
 
 use crate::state::{DiskFaults, RETRY};
 
-/// A file that has grown to this size is followed by another.
-const ROTATE_BYTES: u64 = 64 << 20;
-/// So much is written at once, and a crash loses no more than [`FLUSH`] of a recording.
-const CHUNK_BYTES: usize = 64 << 10;
+/// A file that has grown to this size, or to a part of all that may be kept, is followed by another.
+const ROTATE_BYTES: u64 = 16 << 20;
+const FILES_KEPT: u64 = 8;
+/// Steps repeat each other: a higher level takes more memory and saves little.
+const LEVEL: i32 = 3;
+/// What is written stands on disk after so long; a crash loses no more.
 const FLUSH: Duration = Duration::from_secs(1);
 /// Steps that wait for the disk: minutes of a daemon's, and a few megabytes.
 const STEPS_WAITING: usize = 2048;
@@ -34,28 +37,47 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a full disk keeps from being written, in alarms and metrics.
 const RECORDING: &str = "recording";
-/// The same, after steps were lost.
-const ENDED: &str = "recording after a gap";
+/// The same, where steps are lost.
+const STEPS: &str = "steps of the recording";
+
+/// What the control thread hands over.
+enum Entry<M: Machine> {
+    Step(Step<M::Input, M::Output>),
+    /// Another file begins here.
+    State(Box<MachineState<M>>),
+}
+
+/// What the two threads tell each other beside the steps.
+#[derive(Default)]
+struct Flags {
+    /// The daemon ends: what cannot be written now is left out.
+    is_last_try: AtomicBool,
+    /// The file is large: another should begin.
+    wants_state: AtomicBool,
+}
 
 /// The control thread's end of a recording.
-pub struct Recorder<I, O> {
-    /// `None` once steps were lost: then it is over.
-    steps: Option<SyncSender<Step<I, O>>>,
+pub struct Recorder<M: Machine> {
+    /// `None` once the daemon ends.
+    entries: Option<SyncSender<Entry<M>>>,
+    /// Steps since the machine's start.
+    steps: u64,
+    /// While steps are lost: when room for another file's begin is looked for.
+    resumes_at: Option<Instant>,
     faults: DiskFaults,
-    /// The daemon ends: what cannot be written now is left out.
-    is_last_try: Arc<AtomicBool>,
+    flags: Arc<Flags>,
     ended: Receiver<()>,
 }
 
-impl<I, O> Recorder<I, O>
+impl<M> Recorder<M>
 where
-    I: Serialize + Send + 'static,
-    O: Serialize + Send + 'static,
+    M: Machine<Input: Serialize + Send, Output: Serialize + Send> + Clone + Serialize + Send + 'static,
 {
-    /// Starts a recording in `folder`, named by machine and start. What cannot be written is told to
-    /// `faults`, and tried again.
+    /// Starts a recording in `folder`, named by machine and start, and keeps that machine's files there under
+    /// `max_bytes`. What cannot be written is told to `faults`, and tried again.
     pub fn start<P, S>(
         folder: &Path,
+        max_bytes: u64,
         machine: &str,
         at: Instant,
         params: P,
@@ -67,19 +89,19 @@ where
         S: Serialize + Send + 'static,
     {
         let header = Header { unix_ms: unix_ms(), ..Header::new(machine, at, params, start) };
-        let stem = folder.join(format!("{machine}-{:020}", at.as_nanos()));
-        let (steps, inbox) = mpsc::sync_channel(STEPS_WAITING);
+        let (entries, inbox) = mpsc::sync_channel(STEPS_WAITING);
         let (end, ended) = mpsc::channel();
-        let is_last_try = Arc::new(AtomicBool::new(false));
+        let flags = Arc::new(Flags::default());
         let mut files = Files {
-            stem,
+            folder: folder.to_owned(),
             header,
             number: 0,
             file: None,
             written: 0,
-            pending: vec![],
+            encoder: zstd::Encoder::new(vec![], LEVEL)?,
+            max_bytes,
             faults: faults.clone(),
-            is_last_try: Arc::clone(&is_last_try),
+            flags: Arc::clone(&flags),
         };
 
         thread::Builder::new().name("recorder".into()).spawn(move || {
@@ -89,28 +111,49 @@ where
             drop(end);
         })?;
 
-        Ok(Self { steps: Some(steps), faults: faults.clone(), is_last_try, ended })
+        Ok(Self { entries: Some(entries), steps: 0, resumes_at: None, faults: faults.clone(), flags, ended })
     }
 
-    /// Takes one step, at once.
-    pub fn record(&mut self, step: Step<I, O>) {
-        let Some(steps) = &self.steps else { return self.faults.count_dropped_step() };
-        if steps.try_send(step).is_err() {
-            self.steps = None;
+    /// Takes the step that `machine` has made, at once.
+    pub fn record(&mut self, step: Step<M::Input, M::Output>, machine: &M) {
+        let at = step.at;
+        self.steps += 1;
+
+        if self.resumes_at.is_some() || !self.hand_over(Entry::Step(step)) {
             self.faults.count_dropped_step();
-            let why =
-                "the disk was too slow or full for too long: it ends here, and the next start begins another";
-            self.faults.note(ENDED, Some(why.into()));
+            let why = "the disk was too slow or full for too long: the recording goes on in another file \
+                       once there is room";
+            self.faults.note(STEPS, Some(why.into()));
+            self.resumes_at.get_or_insert(at + RETRY);
         }
+
+        let is_due = match self.resumes_at {
+            Some(resumes_at) => at >= resumes_at,
+            None => self.flags.wants_state.swap(false, Ordering::Relaxed),
+        };
+        if is_due {
+            let state = MachineState { at, steps: self.steps, machine: machine.clone() };
+            if self.hand_over(Entry::State(Box::new(state))) {
+                self.resumes_at = None;
+                self.faults.note(STEPS, None);
+            } else {
+                self.resumes_at = Some(at + RETRY);
+            }
+        }
+    }
+
+    /// Whether there was room.
+    fn hand_over(&self, entry: Entry<M>) -> bool {
+        self.entries.as_ref().is_some_and(|entries| entries.try_send(entry).is_ok())
     }
 }
 
-impl<I, O> Drop for Recorder<I, O> {
+impl<M: Machine> Drop for Recorder<M> {
     /// Waits until everything is on disk, but not for a disk that stalls: an ending agent has cores to put
     /// back.
     fn drop(&mut self) {
-        self.is_last_try.store(true, Ordering::Relaxed);
-        self.steps = None;
+        self.flags.is_last_try.store(true, Ordering::Relaxed);
+        self.entries = None;
         let _ = self.ended.recv_timeout(END_WITHIN);
     }
 }
@@ -121,70 +164,92 @@ fn unix_ms() -> Option<i64> {
     i64::try_from(since.as_millis()).ok()
 }
 
-struct Files<P, S> {
-    stem: PathBuf,
-    header: Header<P, S>,
+struct Files<P, S, M> {
+    folder: PathBuf,
+    header: Header<P, S, M>,
     number: u32,
     /// `None` until it could be made.
     file: Option<File>,
     written: u64,
-    /// Whole lines, but for what of the first is in the file already.
-    pending: Vec<u8>,
+    /// Holds what is compressed and not in the file yet.
+    encoder: zstd::Encoder<'static, Vec<u8>>,
+    max_bytes: u64,
     faults: DiskFaults,
-    is_last_try: Arc<AtomicBool>,
+    flags: Arc<Flags>,
 }
 
-impl<P: Serialize, S: Serialize> Files<P, S> {
-    fn write_all<I: Serialize, O: Serialize>(&mut self, inbox: &Receiver<Step<I, O>>) -> io::Result<()> {
-        self.begin()?;
+impl<P: Serialize, S: Serialize, M> Files<P, S, M>
+where
+    M: Machine<Input: Serialize, Output: Serialize> + Serialize,
+{
+    fn write_all(&mut self, inbox: &Receiver<Entry<M>>) -> io::Result<()> {
+        let mut is_asked = false;
+        line(&mut self.encoder, &self.header)?;
+        self.header.start = None;
         self.flush()?;
         let mut flushed = Clock::now();
 
         loop {
-            let more = match inbox.recv_timeout(FLUSH) {
-                Ok(step) => {
-                    serde_json::to_writer(&mut self.pending, &step)?;
-                    self.pending.push(b'\n');
-                    true
+            match inbox.recv_timeout(FLUSH) {
+                Ok(Entry::Step(step)) => line(&mut self.encoder, &step)?,
+                Ok(Entry::State(state)) => {
+                    self.finish()?;
+                    self.begin(*state)?;
+                    is_asked = false;
                 }
-                Err(RecvTimeoutError::Timeout) => true,
-                Err(RecvTimeoutError::Disconnected) => false,
-            };
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.finish(),
+            }
 
-            if !more || self.pending.len() >= CHUNK_BYTES || flushed.elapsed() >= FLUSH {
+            if flushed.elapsed() >= FLUSH {
                 self.flush()?;
                 flushed = Clock::now();
             }
-
-            if !more {
-                return self.file.as_ref().map_or(Ok(()), File::sync_all);
-            }
-            if self.written >= ROTATE_BYTES && self.pending.is_empty() {
-                self.number += 1;
-                self.file = None;
-                self.begin()?;
+            if self.written >= self.rotate_bytes() && !is_asked {
+                self.flags.wants_state.store(true, Ordering::Relaxed);
+                is_asked = true;
             }
         }
     }
 
-    fn begin(&mut self) -> io::Result<()> {
-        serde_json::to_writer(&mut self.pending, &self.header)?;
-        self.pending.push(b'\n');
-        self.header.start = None;
+    fn rotate_bytes(&self) -> u64 {
+        ROTATE_BYTES.min(self.max_bytes / FILES_KEPT)
+    }
+
+    /// Begins another file, with the machine as it is between two steps.
+    fn begin(&mut self, state: MachineState<M>) -> io::Result<()> {
+        self.number += 1;
+        self.file = None;
         self.written = 0;
+        self.encoder = zstd::Encoder::new(vec![], LEVEL)?;
+        self.header.state = Some(state);
+        line(&mut self.encoder, &self.header)?;
+        self.header.state = None;
         Ok(())
     }
 
-    /// Writes all that is pending, however long the disk refuses it; the daemon's end is waited for no
-    /// longer.
+    /// Ends the file, on disk.
+    fn finish(&mut self) -> io::Result<()> {
+        self.encoder.do_finish()?;
+        self.write_out()?;
+        self.file.as_ref().map_or(Ok(()), File::sync_all)
+    }
+
     fn flush(&mut self) -> io::Result<()> {
+        self.encoder.flush()?;
+        self.write_out()
+    }
+
+    /// Writes all that is compressed, however long the disk refuses it; the daemon's end is waited for no
+    /// longer.
+    fn write_out(&mut self) -> io::Result<()> {
         loop {
-            match self.try_flush() {
+            match self.try_write_out() {
                 Ok(()) => {
                     self.faults.note(RECORDING, None);
                     return Ok(());
                 }
-                Err(error) if self.is_last_try.load(Ordering::Relaxed) => return Err(error),
+                Err(error) if self.flags.is_last_try.load(Ordering::Relaxed) => return Err(error),
                 Err(error) => self.faults.note(RECORDING, Some(error.to_string())),
             }
             thread::sleep(RETRY);
@@ -192,19 +257,28 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
     }
 
     /// Goes on in the middle of a line where the disk has refused before.
-    fn try_flush(&mut self) -> io::Result<()> {
-        let path = PathBuf::from(format!("{}-{:04}.jsonl", self.stem.display(), self.number));
+    fn try_write_out(&mut self) -> io::Result<()> {
+        let Header { machine, at, .. } = &self.header;
+        let name = format!("{machine}-{:020}-{:04}.jsonl.zst", at.as_nanos(), self.number);
+        let path = self.folder.join(name);
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-        while !self.pending.is_empty() {
+        let room = self.max_bytes - self.rotate_bytes();
+        let pending = self.encoder.get_mut();
+
+        while !pending.is_empty() {
             let file = match &mut self.file {
                 Some(file) => file,
-                none => none.insert(create(&path).map_err(named)?),
+                none => {
+                    fs::create_dir_all(&self.folder).map_err(named)?;
+                    remove_oldest(&self.folder, machine, room)?;
+                    none.insert(File::create_new(&path).map_err(named)?)
+                }
             };
 
-            match file.write(&self.pending) {
+            match file.write(pending) {
                 Ok(0) => return Err(named(ErrorKind::WriteZero.into())),
                 Ok(n) => {
-                    self.pending.drain(..n);
+                    pending.drain(..n);
                     self.written += n as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -216,21 +290,78 @@ impl<P: Serialize, S: Serialize> Files<P, S> {
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+fn line(out: &mut impl io::Write, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    out.write_all(&text)
+}
+
+/// Removes the oldest files of one machine until all together take `room` at most.
+///
+/// Plain files are an earlier version's, and of a start only the first of them says what the machine was: they
+/// go together.
+fn remove_oldest(folder: &Path, machine: &str, room: u64) -> io::Result<()> {
+    let mut files = vec![];
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_plain = name.ends_with(".jsonl");
+        let is_ours = name.strip_prefix(machine).is_some_and(|rest| rest.starts_with('-'));
+        if is_ours && (is_plain || name.ends_with(".jsonl.zst")) {
+            let about = entry.metadata()?;
+            files.push((!is_plain, about.modified()?, entry.path(), about.len()));
+        }
     }
-    File::create_new(path)
+    files.sort();
+
+    let mut all: u64 = files.iter().map(|file| file.3).sum();
+    let mut removes_plain = false;
+    for (is_packed, _, path, bytes) in files {
+        if all > room || (removes_plain && !is_packed) {
+            fs::remove_file(&path)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            tracing::info!(file = %path.display(), "old recording removed: record_max_mb");
+            all -= bytes;
+            removes_plain |= !is_packed;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use ballast_types::Cause;
+    use std::io::Read as _;
+
+    use ballast_types::{Cause, Why};
 
     use super::*;
 
+    /// Adds up what it is told.
+    #[derive(Clone, Default, Serialize)]
+    struct Sum(u64);
+
+    impl Machine for Sum {
+        type Input = u64;
+        type Output = u64;
+        fn handle_input(&mut self, _: Instant, input: u64) {
+            self.0 += input;
+        }
+        fn handle_timeout(&mut self, _: Instant) {}
+        fn poll_timeout(&self) -> Option<(Instant, Why)> {
+            None
+        }
+        fn poll_output(&mut self) -> Option<u64> {
+            None
+        }
+    }
+
+    /// One input for each second; the machine has taken it.
     fn step(n: u64) -> Step<u64, u64> {
-        Step { at: Instant::from_millis(n), cause: Cause::Input(n), outputs: vec![n] }
+        Step { at: Instant::from_millis(1000 * n), cause: Cause::Input(n), outputs: vec![n] }
+    }
+
+    fn record(recorder: &mut Recorder<Sum>, n: u64) {
+        recorder.record(step(n), &Sum(n));
     }
 
     fn wait(what: &str, done: impl Fn() -> bool) {
@@ -241,15 +372,27 @@ mod tests {
         }
     }
 
-    fn lines(folder: &Path) -> Vec<String> {
-        let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect();
+    fn files(folder: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+        let mut files: Vec<_> = entries.map(|it| it.unwrap().path()).collect();
         files.sort();
-        let text: String = files.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-        text.lines().map(str::to_owned).collect()
+        files
     }
 
-    fn start(folder: &Path, faults: &DiskFaults) -> Recorder<u64, u64> {
-        Recorder::start(folder, "test", Instant::ZERO, (), (), faults).unwrap()
+    /// The lines of a file, as far as it is written.
+    fn lines(file: &Path) -> Vec<serde_json::Value> {
+        let mut text = vec![];
+        let _ = zstd::Decoder::new(File::open(file).unwrap()).unwrap().read_to_end(&mut text);
+        let text = String::from_utf8(text).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn steps(lines: &[serde_json::Value]) -> Vec<u64> {
+        lines[1..].iter().map(|line| line["cause"]["input"].as_u64().unwrap()).collect()
+    }
+
+    fn start(folder: &Path, max_bytes: u64, faults: &DiskFaults) -> Recorder<Sum> {
+        Recorder::start(folder, max_bytes, "test", Instant::ZERO, (), (), faults).unwrap()
     }
 
     #[test]
@@ -257,42 +400,94 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, faults) = (dir.path().join("recording"), DiskFaults::default());
         fs::write(&folder, "in the way").unwrap();
-        let mut recorder = start(&folder, &faults);
+        let mut recorder = start(&folder, 1 << 30, &faults);
         wait("it is an alarm", || faults.alarms().iter().any(|it| it.contains("recording")));
         for n in 0..100 {
-            recorder.record(step(n));
+            record(&mut recorder, n);
         }
         fs::remove_file(&folder).unwrap();
         wait("it is over", || faults.alarms().is_empty());
-        recorder.record(step(100));
+        record(&mut recorder, 100);
         drop(recorder);
-        let lines = lines(&folder);
-        assert_eq!(lines.len(), 102);
-        let last: Step<u64, u64> = serde_json::from_str(&lines[101]).unwrap();
-        assert_eq!((last, faults.dropped_steps()), (step(100), 0));
+        let files = files(&folder);
+        assert_eq!(files.len(), 1);
+        assert_eq!(steps(&lines(&files[0])), Vec::from_iter(0..=100));
+        assert_eq!(faults.dropped_steps(), 0);
     }
 
     #[test]
-    fn after_a_gap_the_recording_ends_and_what_is_lost_is_counted() {
+    fn what_was_recorded_can_be_read_a_second_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recorder = start(dir.path(), 1 << 30, &DiskFaults::default());
+        record(&mut recorder, 1);
+        let written = || files(dir.path()).first().is_some_and(|file| lines(file).len() == 2);
+        wait("the step is on disk", written);
+        record(&mut recorder, 2);
+    }
+
+    #[test]
+    fn after_a_gap_the_recording_goes_on_in_a_file_of_its_own_and_what_is_lost_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, faults) = (dir.path().join("recording"), DiskFaults::default());
         fs::write(&folder, "in the way").unwrap();
-        let mut recorder = start(&folder, &faults);
+        let mut recorder = start(&folder, 1 << 30, &faults);
         wait("it is an alarm", || !faults.alarms().is_empty());
         let sent = STEPS_WAITING as u64 + 10;
 
         for n in 0..sent {
-            recorder.record(step(n));
+            record(&mut recorder, n);
         }
         assert_eq!(faults.dropped_steps(), 10);
+        assert!(faults.alarms().iter().any(|it| it.contains("goes on in another file")));
         fs::remove_file(&folder).unwrap();
-        wait("what there was is written", || folder.exists() && lines(&folder).len() == STEPS_WAITING + 1);
-        recorder.record(step(sent));
+        let first = || files(&folder).first().map_or(0, |file| lines(file).len());
+        wait("what there was is written", || first() == STEPS_WAITING + 1);
+
+        // This one is the last to be lost: the machine that has taken it is what the next file begins with.
+        record(&mut recorder, sent);
+        assert_eq!((faults.dropped_steps(), faults.alarms()), (11, vec![]));
+        record(&mut recorder, sent + 1);
         drop(recorder);
-        let lines = lines(&folder);
-        let last: Step<u64, u64> = serde_json::from_str(lines.last().unwrap()).unwrap();
-        assert_eq!((last, faults.dropped_steps()), (step(STEPS_WAITING as u64 - 1), 11));
-        assert!(faults.alarms().iter().any(|it| it.contains("the next start begins another")));
+
+        let files = files(&folder);
+        assert_eq!(files.len(), 2);
+        let (before, after) = (lines(&files[0]), lines(&files[1]));
+        assert_eq!(steps(&before), Vec::from_iter(0..STEPS_WAITING as u64));
+        assert_eq!(steps(&after), [sent + 1]);
+        let state = serde_json::json!({"at": 1_000_000_000 * sent, "steps": sent + 1, "machine": sent});
+        assert_eq!((&after[0]["start"], &after[0]["state"]), (&serde_json::Value::Null, &state));
+    }
+
+    #[test]
+    fn files_rotate_and_the_oldest_go_so_that_all_stay_under_the_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let others = ["other-1-0000.jsonl.zst", "test.txt", "testing-1-0000.jsonl"];
+        for name in others.into_iter().chain(["test-1-0000.jsonl", "test-1-0001.jsonl"]) {
+            fs::write(dir.path().join(name), [0; 600]).unwrap();
+        }
+        let mut recorder = start(dir.path(), 1200, &DiskFaults::default());
+        let is_ours = |file: &PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("test-0");
+        let ours = || files(dir.path()).into_iter().filter(is_ours).collect::<Vec<_>>();
+        wait("the recording begins", || ours().len() == 1);
+        assert!(!dir.path().join("test-1-0001.jsonl").exists(), "half of an earlier recording is left");
+
+        let (mut n, begun) = (0, Clock::now());
+        while ours().last().is_none_or(|file| !file.to_string_lossy().ends_with("-0004.jsonl.zst")) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", ours());
+            record(&mut recorder, n);
+            n += 1;
+            thread::sleep(Duration::from_millis(10));
+        }
+        drop(recorder);
+
+        let ours = ours();
+        let bytes: u64 = ours.iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+        assert!(ours.len() < 5 && bytes <= 2400, "{bytes} bytes in {ours:?}");
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
+        let all: Vec<_> = ours.iter().map(|file| lines(file)).collect();
+        let first = all[0][0]["state"]["steps"].as_u64().unwrap();
+        assert!(first > 0, "none was removed");
+        assert_eq!(all.iter().flat_map(|lines| steps(lines)).collect::<Vec<_>>(), Vec::from_iter(first..n));
     }
 
     #[test]
@@ -300,8 +495,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("recording");
         fs::write(&folder, "in the way").unwrap();
-        let mut recorder = start(&folder, &DiskFaults::default());
-        recorder.record(step(1));
+        let mut recorder = start(&folder, 1 << 30, &DiskFaults::default());
+        record(&mut recorder, 1);
         let begun = Clock::now();
         drop(recorder);
         assert!(begun.elapsed() < 2 * END_WITHIN, "{:?}", begun.elapsed());

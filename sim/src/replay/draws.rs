@@ -8,6 +8,7 @@ use ballast_chassis_core as chassis;
 use ballast_types::recording::{Header, Step};
 use ballast_types::wire::Level;
 use ballast_types::{Cause, Instant, Watts};
+use serde::de::IgnoredAny;
 
 use super::recording::{Lines, Part, RecordedLine, RecordingError, check, parse};
 
@@ -55,20 +56,23 @@ struct ManagerRun {
     draws: chassis::Draws,
     /// Nanoseconds since 1970 at the manager's instant zero.
     zero: i128,
-    timed: bool,
+    /// Which start of the manager it is.
+    origin: (Instant, Option<i64>),
     at: Instant,
     capping: bool,
 }
 
-type Opened = Header<chassis::Params, chassis::Ledger>;
+type Opened = Header<chassis::Params, chassis::Ledger, IgnoredAny>;
 
-/// The header of a file that begins a run; `None` if it continues the one before.
-fn open(line: &RecordedLine, continues: bool) -> Result<Option<Opened>, RecordingError> {
+/// The header of a file that begins a run, or where one is taken up; `None` if it continues the one before.
+fn open(line: &RecordedLine, before: Option<&ManagerRun>) -> Result<Option<Opened>, RecordingError> {
     let header: Opened = parse(&line.text).map_err(|reason| line.damaged(reason))?;
-    check::<chassis::Chassis, _, _>(&header).map_err(|reason| line.damaged(reason))?;
+    check::<chassis::Chassis, _, _, _>(&header).map_err(|reason| line.damaged(reason))?;
+    let continues = before.is_some_and(|run| run.origin == header.origin());
     match (header.start.is_some(), continues) {
         (true, _) => Ok(Some(header)),
         (false, true) => Ok(None),
+        (false, false) if header.state.is_some() => Ok(Some(header)),
         (false, false) => Err(line
             .damaged("it continues an earlier file (`start` is null) that is not among those given".into())),
     }
@@ -97,7 +101,7 @@ impl RecordedDraws {
 
         while let Some(line) = lines.next()? {
             if line.opens_file {
-                match open(&line, run.is_some()) {
+                match open(&line, run.as_ref()) {
                     Ok(Some(header)) => {
                         self.damaged_tails += usize::from(torn.take().is_some());
                         self.end(run.take());
@@ -136,11 +140,12 @@ impl RecordedDraws {
                 self.stretches.get(&name).copied().unwrap_or(0)
             }
         };
+        let origin = header.origin();
         ManagerRun {
             chassis: name,
             draws: chassis::Draws::new(header.params, header.at),
             zero: begins - i128::from(header.at.as_nanos()),
-            timed: header.unix_ms.is_some(),
+            origin,
             at: header.at,
             capping: false,
         }
@@ -180,7 +185,7 @@ impl RecordedDraws {
     }
 
     fn end(&mut self, run: Option<ManagerRun>) {
-        if let Some(run) = run.filter(|run| !run.timed) {
+        if let Some(run) = run.filter(|run| run.origin.1.is_none()) {
             // The next stretch begins with a whole unit, one unit of silence later.
             let period = i128::from(self.period_ns);
             let end = run.zero + i128::from(run.at.as_nanos());

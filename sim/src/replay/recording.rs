@@ -2,12 +2,13 @@
 
 use core::hash::Hash;
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 
-use ballast_types::recording::{Header, Step, VERSION};
+use ballast_types::recording::{Header, MachineState, Step, VERSION};
 use ballast_types::{Cause, Instant, Machine};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// Longer lines are refused: no step comes near it, and a binary file must not fill the memory.
 const LINE_LIMIT: u64 = 64 << 20;
@@ -51,6 +52,8 @@ pub struct RecordingReport {
     pub files: usize,
     /// How often the machine was started.
     pub starts: usize,
+    /// How often it was taken up as a file's header describes it, because steps before that file are missing.
+    pub resumed: usize,
     pub steps: u64,
     /// Outputs that came out.
     pub outputs: u64,
@@ -80,8 +83,9 @@ pub struct Mismatch {
 }
 
 /// A machine that a recording can bring back.
-pub trait Recorded:
-    Machine<Input: DeserializeOwned, Output: DeserializeOwned + Serialize + PartialEq + Hash> + Sized
+pub trait Recorded: DeserializeOwned
+where
+    Self: Machine<Input: DeserializeOwned, Output: DeserializeOwned + Serialize + PartialEq + Hash>,
 {
     /// Its name in the header.
     const NAME: &'static str;
@@ -128,11 +132,47 @@ pub fn replay<R: BufRead>(parts: Vec<Part<R>>) -> Result<RecordingReport, Record
     }
 }
 
-/// The replaying of a machine that is being replayed.
+/// A machine that is being replayed.
 struct Replaying<M> {
     machine: M,
+    /// Which start of the machine, and how many of its steps were done.
+    origin: (Instant, Option<i64>),
+    steps: u64,
     from: Instant,
     to: Instant,
+}
+
+/// The state is read only where it is needed: other versions wrote it otherwise.
+type RecordedHeader<M> = Header<<M as Recorded>::Params, <M as Recorded>::Start, Box<RawValue>>;
+
+impl<M: Recorded> Replaying<M> {
+    fn start(header: RecordedHeader<M>) -> Result<Self, String> {
+        let (origin, at) = (header.origin(), header.at);
+        match (header.start, header.state) {
+            (Some(start), _) => {
+                let machine = M::make(header.params, start, at);
+                Ok(Self { machine, origin, steps: 0, from: at, to: at })
+            }
+            (None, Some(MachineState { at, steps, machine })) => {
+                let machine = parse(machine.get().as_bytes())
+                    .map_err(|reason| format!("the machine's state, perhaps of another version: {reason}"))?;
+                Ok(Self { machine, origin, steps, from: at, to: at })
+            }
+            (None, None) => {
+                Err("it continues an earlier file (`start` is null) that is not among the files given".into())
+            }
+        }
+    }
+
+    /// Whether the file of this header goes on where this one is.
+    fn is_continued_by(&self, header: &RecordedHeader<M>) -> bool {
+        let follows = header.state.as_ref().is_none_or(|state| state.steps == self.steps);
+        header.start.is_none() && self.origin == header.origin() && follows
+    }
+
+    fn recorded_s(&self) -> f64 {
+        self.to.since(self.from).as_secs_f64()
+    }
 }
 
 fn run<M: Recorded, R: BufRead>(
@@ -144,36 +184,22 @@ fn run<M: Recorded, R: BufRead>(
     let mut replaying: Option<Replaying<M>> = None;
     let mut next = Some(first);
 
-    // A line that cannot be read; tolerated if nothing of the same replaying follows it.
+    // A line that cannot be read; tolerated if nothing that needs it follows.
     let mut torn: Option<RecordingError> = None;
 
     while let Some(line) = next {
         if line.opens_file {
-            let header = match parse::<Header<M::Params, M::Start>>(&line.text) {
-                Ok(header) => header,
-                Err(reason) if replaying.is_some() && torn.is_none() => {
-                    torn = Some(line.damaged(reason));
-                    next = lines.next()?;
-                    continue;
+            match parse::<RecordedHeader<M>>(&line.text) {
+                Ok(header) => {
+                    check::<M, _, _, _>(&header).map_err(|reason| line.damaged(reason))?;
+                    open(&mut replaying, header, &line, &mut torn, &mut report)?;
                 }
+                Err(reason) if replaying.is_some() && torn.is_none() => torn = Some(line.damaged(reason)),
                 Err(reason) => return Err(line.damaged(reason)),
-            };
-
-            check::<M, _, _>(&header).map_err(|reason| line.damaged(reason))?;
-            if let Some(start) = header.start {
-                if torn.take().is_some() {
-                    report.damaged_tails += 1;
-                }
-                report.starts += 1;
-                report.recorded_s += replaying.take().map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
-                let machine = M::make(header.params, start, header.at);
-                replaying = Some(Replaying { machine, from: header.at, to: header.at });
-            } else if replaying.is_none() {
-                return Err(line.damaged(
-                    "it continues an earlier file (`start` is null) that is not among the files given".into(),
-                ));
             }
-        } else if let (None, Some(replaying)) = (&torn, &mut replaying) {
+        } else if let Some(error) = torn {
+            return Err(error);
+        } else if let Some(replaying) = &mut replaying {
             match parse::<Step<M::Input, M::Output>>(&line.text) {
                 Ok(step) if step.at < replaying.to => {
                     return Err(line.damaged(format!(
@@ -185,26 +211,41 @@ fn run<M: Recorded, R: BufRead>(
                 Ok(step) => redo(replaying, step, &line, &mut report, &mut hash),
                 Err(reason) => torn = Some(line.damaged(reason)),
             }
-
-            next = lines.next()?;
-            continue;
         }
 
-        if let Some(error) = torn {
-            return Err(error);
-        }
         next = lines.next()?;
     }
 
     report.damaged_tails += usize::from(torn.is_some());
-    report.recorded_s += replaying.map_or(0.0, |l| l.to.since(l.from).as_secs_f64());
+    report.recorded_s += replaying.map_or(0.0, |it| it.recorded_s());
     report.files = lines.opened;
     report.outputs_hash = hash.hex();
 
     Ok(report)
 }
 
-pub(super) fn check<M: Recorded, P, S>(header: &Header<P, S>) -> Result<(), String> {
+/// Goes on with the machine, or with another one, as the header of the next file says.
+fn open<M: Recorded>(
+    replaying: &mut Option<Replaying<M>>,
+    header: RecordedHeader<M>,
+    line: &RecordedLine,
+    torn: &mut Option<RecordingError>,
+    report: &mut RecordingReport,
+) -> Result<(), RecordingError> {
+    if replaying.as_ref().is_some_and(|it| it.is_continued_by(&header)) {
+        return torn.take().map_or(Ok(()), Err);
+    }
+    let starts = header.start.is_some();
+    let new = Replaying::start(header).map_err(|reason| line.damaged(reason))?;
+
+    report.damaged_tails += usize::from(torn.take().is_some());
+    report.starts += usize::from(starts);
+    report.resumed += usize::from(!starts);
+    report.recorded_s += replaying.replace(new).map_or(0.0, |it| it.recorded_s());
+    Ok(())
+}
+
+pub(super) fn check<M: Recorded, P, S, T>(header: &Header<P, S, T>) -> Result<(), String> {
     if header.ballast_recording != VERSION {
         return Err(format!(
             "ballast_recording = {}: this program reads version {VERSION}",
@@ -224,7 +265,7 @@ fn redo<M: Recorded>(
     report: &mut RecordingReport,
     hash: &mut crate::world::OutputHash,
 ) {
-    replaying.to = step.at;
+    (replaying.to, replaying.steps) = (step.at, replaying.steps + 1);
     match step.cause {
         Cause::Timeout => replaying.machine.handle_timeout(step.at),
         Cause::Input(input) => replaying.machine.handle_input(step.at, input),
@@ -300,6 +341,11 @@ impl<R: BufRead> Lines<R> {
             self.number += 1;
             let mut text = Vec::new();
             let read = std::io::Read::take(&mut part.lines, LINE_LIMIT).read_until(b'\n', &mut text);
+            let read = match read {
+                // A compressed file that a crash has cut off, or that is still being written.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(text.len()),
+                read => read,
+            };
             match read {
                 Ok(0) => self.part = None,
                 Ok(_) if text.trim_ascii().is_empty() => {}
