@@ -1,6 +1,7 @@
 //! What is shipped beside the binaries: example configs and systemd units.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use ballast_agent::config::{AgentConfig, ConfigFile as _};
@@ -230,6 +231,97 @@ fn an_agent_that_does_not_come_back_is_released_by_the_orphan_unit() {
     }
 }
 
+#[test]
+fn no_unit_takes_the_host_s_memory_or_tasks() {
+    for entry in fs::read_dir(format!("{ROOT}/systemd")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "service") {
+            let unit = fs::read_to_string(&path).unwrap();
+            for key in ["MemoryMax=", "TasksMax="] {
+                let limit = unit.lines().find_map(|line| line.strip_prefix(key));
+                assert!(limit.is_some_and(|it| it != "infinity"), "{}: {key}{limit:?}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_instance_of_the_manager_differs_in_config_and_state_alone() {
+    let single = read("systemd/ballast-chassis.service")
+        .replace("manager: keeps", "manager of %i: keeps")
+        .replace("/etc/ballast/chassis.toml", "/etc/ballast/chassis-%i.toml")
+        .replace("StateDirectory=ballast-chassis\n", "StateDirectory=ballast-chassis/%i\n")
+        .replace("RuntimeDirectory=ballast-chassis\n", "RuntimeDirectory=ballast-chassis-%i\n");
+    let many = read("systemd/ballast-chassis@.service");
+    let unit: Vec<_> = many.lines().skip_while(|line| line.starts_with('#')).collect();
+    assert_eq!(unit, single.lines().collect::<Vec<_>>());
+    let deb = read("daemons/chassis/Cargo.toml");
+    assert!(deb.contains("[\"../../systemd/ballast-chassis@.service\", \"usr/lib/systemd/system/\""));
+}
+
+/// Upgrades a package on a system where `running` units run: gives what its script asked of systemd, and what it
+/// said. The new version refuses every config whose name holds `refused`.
+fn upgrade(daemon: &str, running: &str, refused: &str) -> (String, String) {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (bin, log) = (scratch.path().join("bin"), scratch.path().join("log"));
+    fs::create_dir_all(scratch.path().join("run/systemd/system")).expect("a folder");
+    fs::create_dir(&bin).expect("a folder");
+    let systemctl = format!(
+        "[ \"$1\" = list-units ] && printf '%s loaded active running x\\n' {running}\n\
+         [ \"$1\" = kill ] || [ \"$1\" = restart ] || exit 0\necho \"$@\" >>{}",
+        log.display()
+    );
+    let judge = format!(
+        "case \"$*\" in --check-config*{refused}*)\necho 'x.toml:1: budget_w is missing'\n\
+         exit {EXIT_CONFIG};;\nesac"
+    );
+    for (name, script) in [
+        ("systemctl", &*systemctl),
+        (&*format!("ballast-{daemon}"), &judge),
+        ("systemd-sysusers", ""),
+        ("systemd-tmpfiles", ""),
+        ("udevadm", ""),
+    ] {
+        let file = bin.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("a script");
+    }
+
+    let output = Command::new("sh")
+        .args([&format!("{ROOT}/packaging/ballast-{daemon}/postinst"), "configure", "0.1.0-1"])
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+        .env("DPKG_ROOT", scratch.path())
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8(output.stderr).expect("UTF-8");
+    assert!(output.status.success(), "{said}");
+    (fs::read_to_string(log).unwrap_or_default(), said)
+}
+
+#[test]
+fn an_upgrade_replaces_a_daemon_only_if_the_new_version_takes_its_config() {
+    const KILL: &str = "kill --signal=KILL --kill-who=main";
+    for (daemon, replaced) in [
+        ("agent", format!("{KILL} ballast-agent.service\n")),
+        ("chassis", format!("{KILL} ballast-chassis.service\n")),
+        ("place", "restart ballast-place.service\n".to_owned()),
+    ] {
+        let unit = format!("ballast-{daemon}.service");
+        assert_eq!(upgrade(daemon, &unit, "nothing"), (replaced, String::new()));
+        let (asked, said) = upgrade(daemon, &unit, &format!("/etc/ballast/{daemon}.toml"));
+        assert_eq!(asked, "", "{daemon} is replaced by one that refuses its config");
+        assert!(said.contains("x.toml:1: budget_w is missing") && said.contains("Mend"), "{said}");
+    }
+
+    let (asked, said) = upgrade(
+        "chassis",
+        "ballast-chassis@a.service ballast-chassis@b.service",
+        "/etc/ballast/chassis-a.toml",
+    );
+    assert_eq!(asked, format!("{KILL} ballast-chassis@b.service\n"));
+    assert!(said.contains("Mend /etc/ballast/chassis-a.toml"), "{said}");
+}
+
 /// `DeviceAllow=` is looked up as a service starts: before that its driver must be there.
 #[test]
 fn the_bmc_s_device_is_allowed_once_its_driver_is_there() {
@@ -267,6 +359,7 @@ fn the_units_are_sound_and_as_locked_up_as_their_writes_allow() {
         ("agent-arm", 1.1),
         ("agent-orphan", 2.1),
         ("chassis", 1.5),
+        ("chassis@", 1.5),
         ("place", 1.2),
         ("train", 0.3),
     ];
