@@ -153,6 +153,9 @@ enum Bench {
     /// Scores a second of a real placement daemon over loopback, and how long they take
     #[command(after_help = "Example: ballast bench score --chassis 60 --top 10 --json")]
     Score(bench::score::ScoreArgs),
+    /// Kill agents and managers at random instants, and see whether everything is put back
+    #[command(after_help = "Example: ballast bench kills --virtual --runs 1000 --seed 1 --json")]
+    Kills(bench::kills::KillsArgs),
     /// How long `ballast plan` takes over a fleet's telemetry, and how much memory
     #[command(after_help = "Example: ballast bench plan --days 30 --json")]
     Plan(bench::plan::PlanArgs),
@@ -219,6 +222,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
         Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),
         Command::Bench(Bench::Score(args)) => bench::score::run(&args),
+        Command::Bench(Bench::Kills(args)) => bench::kills::run(&args),
         Command::Bench(Bench::Plan(args)) => bench::plan::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }

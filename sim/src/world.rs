@@ -23,6 +23,7 @@ pub(crate) mod faults;
 mod fixed;
 mod hash;
 mod host;
+pub(crate) mod kills;
 mod limit;
 mod managers;
 mod mean;
@@ -46,6 +47,7 @@ pub use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window};
 pub use hash::OutputHash;
+pub use kills::{Kill, Victim};
 pub use outcome::{Outcome, Restrictions};
 pub use tally::Bucket;
 pub use tape::{AgentTape, ChassisTape, Tape, TapedInstance};
@@ -251,6 +253,7 @@ impl World {
                     self.tell_chassis(to.manager, input);
                 }
             }
+            Event::Act { server, instance, .. } if self.environment.hosts[server].cut == Some(instance) => {}
             Event::Act { server, instance, id, action } => {
                 let result = self.environment.act(server, action);
                 if instance == self.environment.hosts[server].instance {
@@ -273,6 +276,7 @@ impl World {
                 self.environment.observer.changed();
                 self.begin(fault);
             }
+            Event::Kill(kill) => self.environment.kills.add(kill),
             Event::End(fault) => {
                 self.environment.observer.changed();
                 self.end(fault);
@@ -567,12 +571,16 @@ impl World {
                 turns += 1;
             }
 
-            if shell.message.is_some() || shell.input.is_some() {
+            let (message, is_unanswered) = (shell.message, shell.message.is_some() || shell.input.is_some());
+            if self.environment.kills.has_killed(Victim::Agent(server)) {
+                message.into_iter().for_each(|message| self.environment.refused(message));
+            } else if is_unanswered {
                 let what = "an agent did not answer".into();
                 self.environment.violated(Promise::Protocol, what);
             }
         }
 
+        self.remove_dead(Victim::Agent(server));
         self.rest(server);
     }
 
@@ -595,6 +603,7 @@ impl World {
             }
         }
 
+        self.remove_dead(Victim::Manager);
         self.rest(number);
     }
 
@@ -610,7 +619,20 @@ impl World {
         } else if let Some(agent) = &mut self.agents[machine] {
             turn(agent, &mut AgentShell { environment, server: machine, input: None, message: None });
         }
+        self.remove_dead(if machine >= servers { Victim::Manager } else { Victim::Agent(machine) });
         self.rest(machine);
+    }
+
+    /// A process that a kill has hit in the middle of its effects is gone.
+    fn remove_dead(&mut self, victim: Victim) {
+        if let Some(absence) = self.environment.remove_dead(victim) {
+            // What it has sent counts, and what that was shared from.
+            if victim == Victim::Manager {
+                self.note_shares(self.number(0));
+            }
+            self.environment.observer.changed();
+            self.begin(absence);
+        }
     }
 
     /// Notes what a machine says of shares. The sum rule watches the manager that rules, and nobody while

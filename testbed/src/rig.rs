@@ -34,7 +34,8 @@ use std::thread;
 use std::time::Instant as Clock;
 
 use ballast_sim::plant::Plant;
-use ballast_types::{Instant, ServerId, VmId};
+use ballast_sim::world::METER_CLASS;
+use ballast_types::{Instant, ServerId, TripFraction, VmId};
 
 pub use error::RigError;
 
@@ -104,6 +105,8 @@ pub struct Rig {
     actuators: Actuators,
     meters: Meters,
     truth_due: Instant,
+    /// The breaker that the plant's budget stands for.
+    breaker: TripFraction,
 }
 
 impl Rig {
@@ -114,8 +117,15 @@ impl Rig {
         tree::create(dir, &plant)?;
         let actuators = Actuators::watch(dir, &plant)?;
         let meters = Meters::new(dir, &plant);
-        let mut rig =
-            Self { dir: dir.to_owned(), plant, publisher, actuators, meters, truth_due: Instant::ZERO };
+        let mut rig = Self {
+            dir: dir.to_owned(),
+            plant,
+            publisher,
+            actuators,
+            meters,
+            truth_due: Instant::ZERO,
+            breaker: TripFraction::default(),
+        };
         rig.turn(Instant::ZERO)?;
         Ok(rig)
     }
@@ -132,7 +142,10 @@ impl Rig {
     /// One turn: obeys what was written, lets the plant run until `now`, shows what its meters show.
     pub fn turn(&mut self, now: Instant) -> Result<(), RigError> {
         self.actuators.obey(&mut self.plant, &self.publisher)?;
+        let seconds = now.since(self.plant.now()).as_secs_f64();
         self.plant.advance(now);
+        let share = self.plant.power().as_f64() / self.plant.spec().budget.as_f64();
+        self.breaker.take(share, METER_CLASS, seconds);
         self.meters.show(&self.plant, &self.publisher)?;
         if now >= self.truth_due {
             self.truth_due = now + TRUTH;
@@ -155,6 +168,6 @@ impl Rig {
     }
 
     fn write_truth(&self) -> Result<(), RigError> {
-        self.publisher.replace(&truth_file(&self.dir), &truth::json(&self.plant)?)
+        self.publisher.replace(&truth_file(&self.dir), &truth::json(&self.plant, self.breaker.now())?)
     }
 }

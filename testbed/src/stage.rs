@@ -13,6 +13,7 @@ use ballast_runtime::tls::authority::Authority;
 use ballast_runtime::tls::{self, Tls, TlsConfig};
 use ballast_sim::scenario::Scenario;
 use ballast_types::{ChassisId, Role, ServerId};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::changeable::{changeable, differences};
@@ -62,6 +63,14 @@ impl Folder {
             Self::Kept(path) => path,
         }
     }
+}
+
+/// One daemon of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// By its server's place in the plant's order.
+    Agent(usize),
+    Manager,
 }
 
 /// What to put on the stage.
@@ -222,6 +231,64 @@ impl Stage {
         Ok(())
     }
 
+    fn process(&mut self, daemon: Daemon) -> Option<&mut Process> {
+        match daemon {
+            Daemon::Agent(n) => self.fleet.agents.get_mut(n),
+            Daemon::Manager => self.fleet.chassis.as_mut(),
+        }
+    }
+
+    /// Kills one daemon at once (SIGKILL).
+    pub fn kill(&mut self, daemon: Daemon) {
+        if let Some(process) = self.process(daemon) {
+            process.signal(Signal::SIGKILL);
+            let _ = process.wait();
+        }
+    }
+
+    /// Starts a daemon that was killed, with the config and the state that it had.
+    pub fn start_again(&mut self, daemon: Daemon) -> anyhow::Result<()> {
+        let (home, command) = (
+            self.home().to_owned(),
+            match daemon {
+                Daemon::Agent(_) => "agent",
+                Daemon::Manager => "chassis",
+            },
+        );
+        if let Some(process) = self.process(daemon) {
+            let config = home.join(format!("config/{}.toml", process.name)).display().to_string();
+            let name = process.name.clone();
+            *process = Process::start(&name, &[command, "--config", &config], &home.join("logs"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether every daemon serves.
+    pub async fn is_ready(&self, client: &reqwest::Client) -> bool {
+        for url in self.agents.iter().map(|(_, url)| url).chain(&self.chassis) {
+            let answer = client.get(format!("{url}/readyz")).send().await;
+            if !answer.is_ok_and(|answer| answer.status().is_success()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether an agent's journal is there.
+    pub fn has_journal(&self, agent: usize) -> bool {
+        let state = self.home().join(format!("state/agent-{}", self.agents[agent].0));
+        state.join("journal.json").exists()
+    }
+
+    /// The files that are not as they were before the daemons started.
+    pub fn changed(&self) -> anyhow::Result<Vec<String>> {
+        Ok(differences(&self.before, &changeable(&self.tree)?))
+    }
+
+    pub fn tree(&self) -> &Path {
+        &self.tree
+    }
+
     /// Where the rig writes what really happened.
     pub fn truth(&self) -> PathBuf {
         truth_file(&self.tree)
@@ -230,8 +297,7 @@ impl Stage {
     /// Ends the daemons; says what did not end well, and which files are not as they were.
     pub fn end_daemons(&mut self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         let problems = self.fleet.end_daemons(GRACE);
-        let after = changeable(&self.tree)?;
-        Ok((problems, differences(&self.before, &after)))
+        Ok((problems, self.changed()?))
     }
 
     /// Ends the rig, and removes the folder unless it is kept.

@@ -8,6 +8,7 @@
 //! Nothing here knows of another seed: a campaign can be run in parts, on any number of threads.
 
 mod draw;
+pub mod kills;
 mod kind;
 mod overload;
 

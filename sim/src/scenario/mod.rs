@@ -27,6 +27,7 @@ use crate::baseline::Baseline;
 use crate::plant::PlantSpec;
 use crate::world::checks::Checks;
 use crate::world::faults::FaultPlan;
+use crate::world::kills::Kill;
 use crate::world::timing::Timing;
 
 /// The lowest cap that a slot of the plant takes: what a server draws at full load and a third of its
@@ -69,6 +70,8 @@ pub struct Scenario {
     pub agents: Vec<agent::Params>,
     pub timing: Timing,
     pub faults: FaultPlan,
+    /// Processes that are killed between two of their effects.
+    pub kills: Vec<Kill>,
     /// When an operator sets the budget, and to what; `None` goes back to the configured one.
     pub budgets: Vec<(Instant, Option<Watts>)>,
     /// When all agents are told to stop, as at the end of a day.
@@ -123,6 +126,7 @@ impl Scenario {
             agents,
             timing: Timing::default(),
             faults: FaultPlan::default(),
+            kills: Vec::new(),
             budgets: Vec::new(),
             stops: Vec::new(),
             quiet_from: Instant::ZERO,

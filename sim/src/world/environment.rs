@@ -13,6 +13,7 @@ use super::checks::Promise;
 use super::event::{Action, Envelope, Event, Sender};
 use super::faults::{Active, Fault};
 use super::host::Host;
+use super::kills::{Kills, Victim};
 use super::managers::{MANAGERS, Manager};
 use super::network::{Network, Post};
 use super::observer::{Moment, Observer};
@@ -41,6 +42,7 @@ pub(crate) struct Environment {
     pub(crate) network: Network,
     pub(crate) timing: Timing,
     pub(crate) active: Active,
+    pub(crate) kills: Kills,
     pub(crate) observer: Observer,
 }
 
@@ -75,6 +77,7 @@ impl Environment {
             network: Network::new(chance, timing),
             timing: *timing,
             active: Active::default(),
+            kills: Kills::default(),
             observer: Observer::new(*seed, *checks, plant, chassis, agents, tally),
             hosts,
             plant: Plant::new(plant.clone(), *seed),
@@ -99,6 +102,9 @@ impl Environment {
         for window in &scenario.faults.windows {
             queue.put(window.from, Event::Begin(window.fault));
             queue.put(window.to, Event::End(window.fault));
+        }
+        for kill in &scenario.kills {
+            queue.put(kill.from, Event::Kill(*kill));
         }
 
         // What ends at that instant has ended by then.
@@ -150,6 +156,17 @@ impl Environment {
         }
         self.plant.advance(to);
         self.now = to;
+    }
+
+    /// Plans the start of a process that a kill has hit; gives what its absence is called.
+    pub(crate) fn remove_dead(&mut self, victim: Victim) -> Option<Fault> {
+        let kill = self.kills.take_dead(victim)?;
+        if let Victim::Agent(server) = victim {
+            let host = &mut self.hosts[server];
+            host.cut = kill.loses_writes.then_some(host.instance);
+        }
+        self.queue.put(self.now + kill.down, Event::End(victim.absence()));
+        Some(victim.absence())
     }
 
     /// A supply fails, or is back.

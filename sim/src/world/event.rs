@@ -5,6 +5,7 @@ use ballast_types::wire::Alert;
 use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmId, Watts};
 
 use super::faults::Fault;
+use super::kills::Kill;
 
 /// Something still to come.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) enum Event {
     Slot { from: Sender, id: ActionId, server: usize, watts: Option<Watts> },
     /// A killed VM's cgroup is empty.
     Gone(usize, VmId),
+    /// From here on the effects of a process are counted.
+    Kill(Kill),
     /// A fault begins.
     Begin(Fault),
     /// A fault ends.

@@ -22,6 +22,8 @@ pub(crate) struct Host {
     /// Its agent's clock is this far ahead of the world's: no clocks are shared.
     pub(crate) ahead: Duration,
     pub(crate) instance: u32,
+    /// The instance whose writes under way were lost when it was killed.
+    pub(crate) cut: Option<u32>,
     /// Its agent only watches: nothing of what it wants is done.
     pub(crate) is_dry_run: bool,
     pub(crate) memory: Memory,
@@ -112,6 +114,7 @@ impl Host {
             id: spec.id.clone(),
             ahead,
             instance: 0,
+            cut: None,
             is_dry_run: false,
             memory: Memory::default(),
             first_memory: Memory::default(),
@@ -180,6 +183,14 @@ impl Host {
         let cores = self.cores.iter().all(|core| core.journal.is_none());
         let quotas = self.quotas.iter().all(|quota| quota.journal.is_none());
         cores && quotas && !self.limit_journalled && !self.is_restricted()
+    }
+
+    /// What is changed and stands in no journal: nobody would put it back.
+    pub(crate) fn lost_originals(&self) -> usize {
+        let cores = self.cores.iter().filter(|core| core.written.is_some() && core.journal.is_none());
+        let quotas = self.quotas.iter().filter(|quota| quota.written.is_some() && quota.journal.is_none());
+        let limit = self.server_limit.is_some() && !self.limit_journalled;
+        cores.count() + quotas.count() + usize::from(limit)
     }
 
     /// The VMs that its agent is told.
@@ -320,5 +331,25 @@ impl Host {
         let taken_at = Instant::from_nanos(shown.refreshed_at.as_nanos()) + self.ahead;
 
         Reading::Sample { watts: shown.watts, taken_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::overloaded;
+
+    #[test]
+    fn a_change_without_its_journal_is_a_lost_original() {
+        let mut host = Host::new(&overloaded(1, 1.0, 1.0).servers[0], Duration::ZERO, None);
+        let (core, khz) = (CoreId(0), KiloHertz::from_mhz(1200));
+        host.journal(core, khz);
+        host.journal_quota(0, 500);
+        assert_eq!((host.lost_originals(), host.is_restored()), (0, false));
+        host.wrote(core, Some(khz));
+        host.wrote_quota(0, Some(500));
+        assert_eq!(host.lost_originals(), 0);
+        (host.cores[0].journal, host.quotas[0].journal) = (None, None);
+        assert_eq!(host.lost_originals(), 2);
     }
 }

@@ -135,6 +135,22 @@ impl World {
         self.environment.hosts.get(server).is_none_or(Host::is_restored)
     }
 
+    /// Whether nothing is left behind on any server, and no BMC keeps a cap.
+    pub fn is_restored_everywhere(&self) -> bool {
+        let agents = self.environment.hosts.iter().all(Host::is_restored);
+        agents && self.restrictions() == Restrictions::default()
+    }
+
+    /// What agents have changed and no journal knows of, over all servers.
+    pub fn lost_originals(&self) -> usize {
+        self.environment.hosts.iter().map(Host::lost_originals).sum()
+    }
+
+    /// How many processes were killed between two effects.
+    pub fn kills(&self) -> u64 {
+        self.environment.kills.done
+    }
+
     /// Whether some fault of this server is on.
     pub fn is_faulty(&self, server: usize) -> bool {
         self.environment.active.affects(server)

@@ -9,6 +9,7 @@ use super::checks::Promise;
 use super::environment::Environment;
 use super::event::{Action, Envelope, Event};
 use super::faults::Rogue;
+use super::kills::Victim;
 
 pub(crate) struct AgentShell<'a> {
     pub(crate) environment: &'a mut Environment,
@@ -78,6 +79,9 @@ impl Shell<agent::Agent> for AgentShell<'_> {
     fn perform(&mut self, now: Instant, output: agent::Output) {
         use agent::Output;
         let server = self.server;
+        if !self.environment.kills.lets(Victim::Agent(server)) {
+            return;
+        }
         self.environment.observer.output(server as u32, now, &output);
 
         if let Some(tape) = self.environment.tape(server) {
@@ -174,6 +178,9 @@ impl Shell<chassis::Chassis> for ChassisShell<'_> {
 
     fn perform(&mut self, now: Instant, output: chassis::Output) {
         use chassis::Output;
+        if self.manager == 0 && !self.environment.kills.lets(Victim::Manager) {
+            return;
+        }
         let number = (self.environment.hosts.len() + self.manager) as u32;
         self.environment.observer.output(number, now, &output);
 

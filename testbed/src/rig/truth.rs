@@ -11,6 +11,8 @@ use crate::rig::error::RigError;
 struct Snapshot<'a> {
     /// The draw at the supplies' input, now.
     power_w: Watts,
+    /// How far the breaker of the budget is on its way to its trip; 1 or more is a trip.
+    trip_fraction: f64,
     /// P95 latency over all queues of user-facing VMs, in milliseconds.
     user_facing_p95_ms: Option<f64>,
     servers: Vec<ServerNow<'a>>,
@@ -26,7 +28,7 @@ struct ServerNow<'a> {
     frequency_ratio: f64,
 }
 
-pub(crate) fn json(plant: &Plant) -> Result<String, RigError> {
+pub(crate) fn json(plant: &Plant, trip_fraction: f64) -> Result<String, RigError> {
     let servers = plant.spec().servers.iter().enumerate().map(|(n, server)| {
         let share = |core: &ballast_types::Core| plant.core_khz(n, core.id).share_of(core.ladder.max());
         let sum: f64 = server.cores.iter().map(share).sum();
@@ -38,6 +40,7 @@ pub(crate) fn json(plant: &Plant) -> Result<String, RigError> {
     });
     let snapshot = Snapshot {
         power_w: plant.power(),
+        trip_fraction,
         user_facing_p95_ms: plant.user_facing_p95_ms(),
         servers: servers.collect(),
         truth: plant.truth(),
