@@ -16,7 +16,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use ballast_types::wire::{Event, EventKind};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind};
 use ballast_types::{ActionId, CoreId, Epoch, Instant, KiloHertz, Seq, VmId, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -386,7 +386,8 @@ impl Actuators {
     }
 
     /// One line for every actuator that does not obey.
-    pub(crate) fn alarms(&self) -> Vec<String> {
-        (0..self.requests.len()).filter(|index| self.stuck(*index)).map(|index| self.alarm(index)).collect()
+    pub(crate) fn alarms(&self) -> Vec<Alarm> {
+        let alarm = |index| Alarm::about(AlarmId::ActuatorFailing, &self.targets[index], self.alarm(index));
+        (0..self.requests.len()).filter(|index| self.stuck(*index)).map(alarm).collect()
     }
 }

@@ -16,7 +16,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use ballast_types::wire::{Event, EventKind, VmKill};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, VmKill};
 use ballast_types::{ActionId, Instant, VmId};
 use serde::{Deserialize, Serialize};
 
@@ -212,8 +212,9 @@ impl Shed {
         self.failures
     }
     /// One line for every VM that could not be killed.
-    pub(crate) fn alarms(&self) -> impl Iterator<Item = String> + '_ {
-        self.fates.iter().filter(|(_, fate)| **fate == Fate::GaveUp).map(|(vm, _)| gave_up(vm))
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = Alarm> + '_ {
+        let gave_up_on = self.fates.iter().filter(|(_, fate)| **fate == Fate::GaveUp);
+        gave_up_on.map(|(vm, _)| Alarm::about(AlarmId::VmNotKilled, vm, gave_up(vm)))
     }
 }
 

@@ -309,7 +309,7 @@ fn without_rapl_the_policy_is_stepwise_and_that_is_no_alarm() {
     s.rapl = false;
     s.run(400);
     let alarms = s.world.agent.status(ms(s.world.now)).alarms;
-    assert!(alarms.iter().any(|alarm| alarm.contains("RAPL readings are stale")), "{alarms:?}");
+    assert!(alarms.iter().any(|alarm| alarm.message.contains("RAPL readings are stale")), "{alarms:?}");
 }
 
 /// Moves one number.

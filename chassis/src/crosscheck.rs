@@ -51,7 +51,7 @@ impl Crosscheck {
     }
 
     /// The alarm in words, while there is one.
-    pub(crate) fn alarm(&self) -> Option<String> {
+    pub(crate) fn message(&self) -> Option<String> {
         self.alarm.map(|(read, reported)| {
             format!(
                 "the servers report {reported}, the power supplies read {read}; the higher figure is judged: \
@@ -92,13 +92,13 @@ mod tests {
         let one = || [(1000, 1051); 20].into_iter().chain([(1000, 1001); 20]);
         let all = one().chain([(1000, 1000)]).chain(one());
         assert_eq!(alarms(&mut check, all), [3000, 8200 + 3000]);
-        let said = check.alarm().unwrap();
+        let said = check.message().unwrap();
         assert!(said.contains("report 1001") && said.contains("read 1000"), "{said}");
 
         let mut check = Crosscheck::default();
         assert!(alarms(&mut check, [(1000, 1050); 50]).is_empty(), "within 5 %");
         let broken = [(1000, 1051); 14].into_iter().chain([(1000, 1040)]);
         assert!(alarms(&mut check, broken.cycle().take(60)).is_empty(), "not for 3 s");
-        assert_eq!(check.alarm(), None);
+        assert_eq!(check.message(), None);
     }
 }

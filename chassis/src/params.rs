@@ -70,6 +70,9 @@ pub struct Params {
     pub budget: Watts,
     /// What each configured power supply can carry at its input.
     pub supply_rated: Vec<Watts>,
+    /// What operators call each of them; recordings from before there were names have none.
+    #[serde(default)]
+    pub supply_names: Vec<String>,
     /// The servers, in configured order.
     pub servers: Vec<Server>,
     /// At least this much is drawn by what no agent's meter sees; `None` where nobody has told it.
@@ -141,6 +144,7 @@ impl Params {
             chassis_id,
             budget,
             supply_rated: rated,
+            supply_names: Vec::new(),
             servers,
             shared_floor: None,
             shares: SharePolicy::CriticalFirst,
@@ -183,6 +187,11 @@ impl Params {
         [self.sensor_refresh, self.sensor_lag, self.poll_period, WIRE, ACTUATION]
             .into_iter()
             .fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    /// What operators call the supply at `index`.
+    pub(crate) fn supply_name(&self, index: usize) -> String {
+        self.supply_names.get(index).cloned().unwrap_or_else(|| format!("power supply {index}"))
     }
 
     /// The poll period; never zero, so that a timer always moves on.

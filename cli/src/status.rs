@@ -273,6 +273,7 @@ fn slot(slot: Slot) -> &'static str {
 mod tests {
     use super::*;
     use crate::common::answers::parse;
+    use ballast_types::wire::{Alarm, AlarmId};
 
     fn report() -> serde_json::Value {
         serde_json::json!({
@@ -287,7 +288,7 @@ mod tests {
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
             "sharable_w": 2450.0, "alerts": 1, "hardware_caps_ms": 0, "refused_inputs": 0,
-            "alarms": ["s02 is silent"],
+            "alarms": [Alarm::about(AlarmId::ServerSilent, "s02", "s02 is silent")],
             "servers": [
                 {"server": "s01", "slot": "managed", "report": report(), "report_age_ms": 120,
                  "granted_w": 204.0, "reserved_w": 204.0, "hardware_cap_w": null, "last_error": null},
@@ -339,7 +340,7 @@ mod tests {
         }
         assert_eq!(text.matches("s01").count(), 1, "one row for what chassis and agent say of it\n{text}");
         assert!(line("│ s02").contains("hardware cap 204.0 W; connection refused"));
-        assert!(text.ends_with("alarm: c1: s02 is silent"));
+        assert!(text.ends_with("alarm: c1: s02 is silent (server_silent)"));
 
         let narrow = for_people(&answers, Fit::Within(80));
         let table = narrow.lines().filter(|line| line.contains('│'));
@@ -412,7 +413,8 @@ mod tests {
     fn a_placement_daemon_has_a_line_of_its_own() {
         let place = |model: serde_json::Value| {
             let status = serde_json::json!({
-                "role": "place", "name": "p1", "now_ms": 5, "alarms": ["the model is old"],
+                "role": "place", "name": "p1", "now_ms": 5,
+                "alarms": [Alarm::new(AlarmId::ModelOld, "the model is old")],
                 "predict": {
                     "model": model, "loads": 1, "failed_loads": 0,
                     "requests": 12, "refused_requests": 1, "predictions": 40, "conservative": 3
@@ -431,7 +433,7 @@ mod tests {
                 "p95": {"vms": 9, "confident": 0.0, "accuracy": null}
             })),
             "place p1: model 0123456789ab of 7 subscriptions, 2 h old; 12 requests, 1 refused; \
-             40 VMs, 3 conservative\nalarm: p1: the model is old"
+             40 VMs, 3 conservative\nalarm: p1: the model is old (model_old)"
         );
 
         assert!(place(serde_json::Value::Null).contains("no model (every answer is conservative)"));
@@ -446,8 +448,12 @@ mod tests {
         let dead = || Said::Error("connection refused".into());
         for (said, code, line) in [
             (vec![fine()], 0, "OK: 1 answered, no alarm"),
-            (vec![fine(), alarm()], 1, "ALARM: c1: s02 is silent"),
-            (vec![alarm(), dead()], 2, "UNREACHABLE: http://a: connection refused; c1: s02 is silent"),
+            (vec![fine(), alarm()], 1, "ALARM: c1: s02 is silent (server_silent)"),
+            (
+                vec![alarm(), dead()],
+                2,
+                "UNREACHABLE: http://a: connection refused; c1: s02 is silent (server_silent)",
+            ),
         ] {
             let answers: Vec<_> =
                 said.into_iter().map(|said| Answer { url: "http://a".into(), said }).collect();

@@ -14,6 +14,7 @@ use ballast_chassis::config::ChassisConfig;
 use ballast_place::config::PlaceConfig;
 use ballast_runtime::config::reference::markdown;
 use ballast_runtime::metrics::{MetricLine, process_reference, references};
+use ballast_types::wire::AlarmId;
 
 /// Compares the parts of a page of `docs/` with what the code says now, or writes them.
 fn check_generated(page: &str, parts: &[(&str, String)]) {
@@ -67,9 +68,39 @@ fn every_request_is_described_as_the_daemons_answer_it() {
             ("agent", agent),
             ("chassis manager", ballast_chassis::http_reference()),
             ("placement daemon", ballast_place::http_reference()),
+            ("alarms", alarms()),
             ("documents", wire::markdown()),
         ],
     );
+}
+
+/// Every alarm, with the part of the runbook that says what to do.
+fn alarms() -> String {
+    let rows = AlarmId::ALL.iter().map(|id| {
+        let (link, severity, help) = (id.link(), id.severity(), id.help());
+        format!("| [`{id}`](../{link}) | {severity} | {help} |\n")
+    });
+    "| id | severity | says |\n|---|---|---|\n".to_owned() + &rows.collect::<String>()
+}
+
+/// An alarm's link is of use only where it leads somewhere.
+#[test]
+fn every_alarm_has_a_heading_in_the_runbook() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let slug = |heading: &str| -> String {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        heading.chars().filter(|it| it.is_alphanumeric() || "-_".contains(*it)).collect()
+    };
+
+    let mut missing: Vec<_> = AlarmId::ALL.to_vec();
+    missing.retain(|id| {
+        let link = id.link();
+        let (page, anchor) = link.split_once('#').unwrap();
+        let text = fs::read_to_string(docs.join(page)).unwrap();
+        !text.lines().any(|line| line.starts_with("##") && slug(line) == anchor)
+    });
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(AlarmId::ALL.len() > 40);
 }
 
 /// The metrics, by the part of the page that has them.

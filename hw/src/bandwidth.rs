@@ -23,6 +23,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use ballast_types::VmId;
+use ballast_types::wire::{Alarm, AlarmId};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -347,12 +348,14 @@ impl Bandwidth {
         }
     }
 
-    /// One line for every VM whose limit somebody else has changed.
-    pub fn alarms(&self) -> Vec<String> {
+    /// One for every VM whose limit somebody else has changed.
+    pub fn alarms(&self) -> Vec<Alarm> {
         let alarm = |(vm, it): (&VmId, &Limited)| {
             let (foreign, written) = (it.foreign?, it.written?);
             let file = it.file.display();
-            Some(format!("VM {vm}: another program writes {file}: \"{foreign}\" is there, not \"{written}\""))
+            let message =
+                format!("VM {vm}: another program writes {file}: \"{foreign}\" is there, not \"{written}\"");
+            Some(Alarm::about(AlarmId::QuotaOverwritten, vm, message))
         };
         self.vms.iter().filter_map(alarm).collect()
     }

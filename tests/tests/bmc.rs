@@ -125,7 +125,9 @@ fn one_bmc_that_never_answers_holds_up_nobody_elses_cap() {
     assert!(!caps(&bmcs)[0]);
     lab.wait("its failure is told", |lab| {
         let failed = |c: ballast_types::wire::ChassisStatus| {
-            c.alarms.iter().any(|alarm| alarm.contains("s01") && alarm.contains("within 3000 ms"))
+            c.alarms
+                .iter()
+                .any(|alarm| alarm.message.contains("s01") && alarm.message.contains("within 3000 ms"))
         };
         lab.chassis().is_some_and(failed)
     });

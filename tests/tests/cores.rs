@@ -81,7 +81,7 @@ fn somebody_who_raises_caps_is_told_of_and_not_fought() {
         }
         let alarms = lab.agent("s01").map(|agent| agent.alarms).unwrap_or_default();
 
-        alarms.iter().any(|alarm| alarm.contains("above their cap"))
+        alarms.iter().any(|alarm| alarm.message.contains("above their cap"))
     });
 
     let (_, metrics) = lab.get("s01", "/metrics");

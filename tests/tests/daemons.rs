@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ballast_runtime::config::EXIT_CONFIG;
 use ballast_testbed::lab::{Lab, PATIENCE, steady};
-use ballast_types::wire::{AgentState, BudgetAnswer, ChassisState, Report, Slot};
+use ballast_types::wire::{AgentState, AlarmId, BudgetAnswer, ChassisState, ErrorBody, Report, Slot};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -26,6 +26,8 @@ ballast_testbed::wall_time![
     a_demo_that_is_interrupted_ends_cleanly,
     of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on,
     a_manager_that_runs_dry_alerts_nobody_and_caps_nothing,
+    who_does_not_do_its_work_is_not_ready_and_says_every_reason,
+    a_log_in_json_is_an_object_on_every_line,
 ];
 
 /// Two servers that would draw some 500 W on a budget of 420 W; at the floor they draw some 370 W.
@@ -165,7 +167,7 @@ fn a_manager_that_is_fenced_lives_and_is_not_ready() {
     let chassis = lab.chassis().unwrap();
     assert_eq!(chassis.state, ChassisState::Fenced);
     let rival = format!("epoch {epoch}");
-    assert!(chassis.alarms.iter().any(|alarm| alarm.contains(&rival)), "{chassis:?}");
+    assert!(chassis.alarms.iter().any(|alarm| alarm.message.contains(&rival)), "{chassis:?}");
     let (_, metrics) = lab.get("chassis", "/metrics");
     assert!(metrics.contains("\nballast_chassis_fenced 1"), "{metrics}");
     let lower = json!({"budget_w": 500, "force": true}).to_string();
@@ -441,9 +443,11 @@ fn of_a_server_that_runs_dry_nothing_is_written_and_nothing_counted_on() {
     assert!(dry.report.dry_run && dry.report.cap_w.is_some(), "{dry:?}");
     assert_eq!(dry.report.sheddable_w, ballast_types::Watts::ZERO);
     assert!(lab.get("s02", "/metrics").1.contains("ballast_agent_dry_run 1"));
+    let (ready, why) = lab.get("s02", "/readyz");
+    assert!(ready == 503 && why.contains("dry run: nothing is written on this server"), "{why}");
     assert!(lab.log("s02").contains("dry run: would cap core"), "{}", lab.log("s02"));
     let chassis = lab.chassis().unwrap();
-    assert!(chassis.alarms.iter().any(|alarm| alarm.starts_with("s02 runs dry")), "{chassis:?}");
+    assert!(chassis.alarms.iter().any(|alarm| alarm.message.starts_with("s02 runs dry")), "{chassis:?}");
 
     let written: Vec<_> = (lab.limits().into_iter())
         .filter(|(path, text)| before.get(path) != Some(text))
@@ -478,4 +482,58 @@ fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     }
     lab.end_all();
     lab.wait_restored(&before, "");
+}
+
+fn who_does_not_do_its_work_is_not_ready_and_says_every_reason() {
+    let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
+    let reasons = |lab: &Lab, name: &str| {
+        let (status, text) = lab.get(name, "/readyz");
+        let said = serde_json::from_str::<ErrorBody>(&text).map(|body| body.reasons).unwrap_or_default();
+        assert!(status == 200 || status == 503 && !said.is_empty(), "{status} {text}");
+        said
+    };
+    lab.start("s01");
+    lab.wait("nobody expects a manager yet", |lab| lab.get("s01", "/readyz").0 == 200);
+    lab.start("chassis");
+    lab.wait("the manager is obeyed", |lab| {
+        lab.agent("s01").is_some_and(|it| it.lease_ms.is_some()) && reasons(lab, "s01").is_empty()
+    });
+
+    lab.kill("chassis");
+    lab.wait("the lease ends", |lab| reasons(lab, "s01").iter().any(|why| why.starts_with("no live lease")));
+    lab.kill("s01");
+    lab.configure("s01", "dry_run = true\n");
+    lab.start("s01");
+    lab.wait("both reasons stand, the manager's after a restart", |lab| {
+        lab.get("s01", "/readyz").0 == 503 && reasons(lab, "s01").len() == 2
+    });
+
+    // An alarm keeps its beginning, and the metric names it.
+    let dry = |lab: &Lab| lab.agent("s01").unwrap().alarms.into_iter().find(|it| it.id == AlarmId::DryRun);
+    let first = dry(&lab).expect("an alarm");
+    assert!(
+        first.since_unix_ms > 1_700_000_000_000 && first.link == "operate/runbook.md#dry-run",
+        "{first:?}"
+    );
+    lab.start("chassis");
+    lab.wait("the lease is back", |lab| reasons(lab, "s01").len() == 1);
+    assert_eq!(dry(&lab), Some(first));
+    let (_, metrics) = lab.get("s01", "/metrics");
+    let series = "ballast_agent_alarm{id=\"dry_run\",severity=\"info\",subject=\"\"} 1";
+    assert!(metrics.contains(series), "{metrics}");
+}
+
+fn a_log_in_json_is_an_object_on_every_line() {
+    let mut lab = Lab::new(steady(1, 600, (0.2, 0.2)), "");
+    lab.start_with("s01", &[("BALLAST_LOG", "json")]);
+    lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
+    let log = lab.log("s01");
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .collect();
+    let is_change = |line: &&serde_json::Value| {
+        line["message"].as_str().is_some_and(|said| said.starts_with("state from=boot to=uncapped cause="))
+    };
+    assert_eq!(lines.iter().find(is_change).map(|line| &line["level"]), Some(&"INFO".into()), "{log}");
 }

@@ -30,7 +30,7 @@ fn says(lab: &Lab, name: &str, what: &str) -> bool {
     };
     let role = if name == "chassis" { "chassis" } else { "agent" };
     let metric = format!("ballast_{role}_disk_fault{{what=\"{what}\"}} 1.0");
-    alarms.is_some_and(|all| all.iter().any(|it| it.starts_with(&format!("{what} not written"))))
+    alarms.is_some_and(|all| all.iter().any(|it| it.message.starts_with(&format!("{what} not written"))))
         && lab.get(name, "/metrics").1.contains(&metric)
 }
 
@@ -146,7 +146,7 @@ fn a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_the
     // A link to where nothing can be made.
     symlink("/proc/ballast", &journal).expect("a link");
     lab.restart();
-    let alarms = |lab: &PlaceLab| lab.status().alarms.join("\n");
+    let alarms = |lab: &PlaceLab| format!("{:?}", lab.status().alarms);
     assert!(alarms(&lab).contains("changes cannot be kept"), "{}", alarms(&lab));
     assert_eq!(lab.get("/v1/hosts").0, 200);
 

@@ -218,7 +218,7 @@ fn what_is_stale_has_no_opinion() {
     assert_eq!(ask(&lab, "/filter", &full)["NodeNames"].as_array().map(Vec::len), Some(4));
     lab.wait("both are alarms", |lab| {
         let alarms = lab.status().alarms;
-        let told = |what: &str| alarms.iter().any(|alarm| alarm.contains(what));
+        let told = |what: &str| alarms.iter().any(|alarm| alarm.message.contains(what));
         told("nothing was heard of pods for") && told("nothing was heard of nodes for")
     });
 

@@ -44,7 +44,7 @@ fn without_a_model_answers_are_careful_and_with_one_they_are_the_models() {
 
     assert_eq!(lab.get("/readyz").0, 503);
     let alarms = lab.status().alarms;
-    assert!(alarms[0].contains("there is no model, every answer is conservative"), "{alarms:?}");
+    assert!(alarms[0].message.contains("there is no model, every answer is conservative"), "{alarms:?}");
     let (_, metrics) = lab.get("/metrics");
 
     for line in ["ballast_place_model_loaded 0.0", "ballast_place_answers_without_model_total 1"] {
@@ -153,7 +153,9 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
         lab.put(bytes);
         lab.wait("the alarm", |lab| {
             let alarms = lab.status().alarms;
-            alarms.iter().any(|alarm| alarm.contains("the old one stays") && alarm.contains(says))
+            alarms
+                .iter()
+                .any(|alarm| alarm.message.contains("the old one stays") && alarm.message.contains(says))
         });
 
         assert_eq!(lab.checksum(), before);
@@ -161,7 +163,7 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
     }
 
     fs::remove_file(lab.path("model")).unwrap();
-    lab.wait("the alarm", |lab| lab.status().alarms.iter().any(|a| a.contains("No such file")));
+    lab.wait("the alarm", |lab| lab.status().alarms.iter().any(|a| a.message.contains("No such file")));
     assert_eq!(lab.checksum(), before);
     let failed = lab.status().predict.failed_loads;
     assert_eq!(failed, 5, "none at the start, three that were damaged, none at the end");
@@ -170,6 +172,6 @@ fn a_damaged_model_leaves_the_old_one_in_force_and_is_an_alarm() {
     assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
     lab.put(&next);
     lab.wait("the repaired model", |lab| lab.checksum() != before);
-    assert!(!lab.status().alarms.iter().any(|alarm| alarm.contains("cannot be used")));
+    assert!(!lab.status().alarms.iter().any(|alarm| alarm.message.contains("cannot be used")));
     assert!(lab.end().success(), "{}", lab.log());
 }

@@ -188,7 +188,7 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
     let left = "\"s000\" \"draining\" 40.0".to_owned();
     assert_eq!(states(&lab), [open(1, "16.0"), open(2, "16.0"), open(3, "16.0"), left]);
     let alarms = lab.status().alarms;
-    assert!(alarms.iter().any(|a| a.contains("\"s000\" is no longer in")), "{alarms:?}");
+    assert!(alarms.iter().any(|a| a.message.contains("\"s000\" is no longer in")), "{alarms:?}");
     let (status, why) = lab.call("DELETE", "/v1/hosts/n1", &Value::Null);
     assert_eq!(status, 409, "{why}");
     assert_eq!(lab.call("PUT", "/v1/hosts/n1", &json!({"cores": 99})).0, 409);
@@ -198,7 +198,7 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
     write("n[1-", 16);
     lab.signal(Signal::SIGHUP);
     lab.wait("the alarm", |lab| {
-        lab.status().alarms.iter().any(|alarm| alarm.contains("hosts stay as they were"))
+        lab.status().alarms.iter().any(|alarm| alarm.message.contains("hosts stay as they were"))
     });
     assert_eq!(states(&lab).len(), 4);
     assert_eq!(lab.call("DELETE", "/v1/vms/a", &Value::Null).0, 204);

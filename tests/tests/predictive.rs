@@ -66,5 +66,5 @@ fn without_rapl_the_agent_says_once_that_it_steps_and_that_is_no_alarm() {
     assert_eq!(said(&lab), 1);
     let status = lab.agent("s01").unwrap();
     assert_eq!((status.policy.as_str(), status.policy_effective.as_str()), ("predictive", "stepwise"));
-    assert!(!status.alarms.iter().any(|alarm| alarm.contains("predictive")), "{status:?}");
+    assert!(!status.alarms.iter().any(|alarm| alarm.message.contains("predictive")), "{status:?}");
 }

@@ -209,8 +209,9 @@ fn a_folder_that_cannot_be_written_is_an_alarm_and_the_agent_goes_on() {
     lab.start(SERVER);
     lab.wait("ready", |lab| lab.get(SERVER, "/readyz").0 == 200);
     lab.wait("it is an alarm", |lab| {
-        lab.agent(SERVER)
-            .is_some_and(|agent| agent.alarms.iter().any(|it| it.contains("usage records are not written")))
+        lab.agent(SERVER).is_some_and(|agent| {
+            agent.alarms.iter().any(|it| it.message.contains("usage records are not written"))
+        })
     });
     lab.wait("seconds are measured", |lab| measured_s(lab) >= 10);
     lab.end(SERVER);

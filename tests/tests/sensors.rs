@@ -11,7 +11,7 @@ use ballast_testbed::lab::bmc::{Generation, MockBmc, Model, PASSWORD, USERNAME};
 use ballast_testbed::lab::{Lab, steady};
 use ballast_testbed::rig::{METER_LABEL, METER_NAME, chassis_root, server_root, supply_hwmon};
 use ballast_types::ServerId;
-use ballast_types::wire::{AgentState, AgentStatus, ChassisState};
+use ballast_types::wire::{AgentState, AgentStatus, Alarm, ChassisState};
 use serde_json::{Value, json};
 
 ballast_testbed::wall_time![
@@ -99,9 +99,11 @@ fn a_chassis_that_sees_no_supply_holds_its_budget_by_what_it_is_told() {
     assert_eq!((sensor.sensor.as_str(), sensor.problem.as_deref()), ("power input shelf-1", None));
 
     // The feeder stops: the manager is blind, and no server may draw more than its share.
-    let told = |alarms: &[String]| alarms.iter().any(|alarm| alarm.contains("no reading"));
+    let told = |alarms: &[Alarm]| alarms.iter().any(|alarm| alarm.message.contains("no reading"));
     lab.wait("blind", |lab| lab.chassis().is_some_and(|c| c.state == ChassisState::Blind && told(&c.alarms)));
     let status = lab.chassis().unwrap();
+    let (ready, why) = lab.get("chassis", "/readyz");
+    assert!(ready == 503 && why.contains("blind: no usable reading"), "{why}");
     let granted: f64 = status.servers.iter().map(|s| s.granted_w.unwrap().as_f64()).sum();
     assert!(granted <= status.limit_w.as_f64(), "{granted}");
     assert_eq!(status.power_w, None);
@@ -132,7 +134,7 @@ fn a_meter_that_hangs_holds_up_nothing_but_itself() {
 
     lab.start("s01");
     let alarmed = |lab: &Lab, what: &str| {
-        lab.agent("s01").is_some_and(|agent| agent.alarms.iter().any(|a| a.contains(what)))
+        lab.agent("s01").is_some_and(|agent| agent.alarms.iter().any(|a| a.message.contains(what)))
     };
     lab.wait("the hang is told of", |lab| alarmed(lab, "hwmon slow: no answer for"));
 

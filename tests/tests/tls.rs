@@ -85,8 +85,9 @@ fn the_budget_holds_while_certificates_and_then_their_authority_are_replaced() {
     let broken = next.issue(&["ballast://agent/s01"], 70);
     std::fs::write(site.files("s01").cert, &broken.certificate).unwrap();
     lab.wait("the broken pair is an alarm", |lab| {
-        lab.agent("s01")
-            .is_some_and(|status| status.alarms.iter().any(|alarm| alarm.contains("the old ones stay")))
+        lab.agent("s01").is_some_and(|status| {
+            status.alarms.iter().any(|alarm| alarm.message.contains("the old ones stay"))
+        })
     });
 
     assert!(ends_in(&lab, "s01", 60), "{:?}", certificate(&lab, "s01"));

@@ -4,10 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
+mod alarm;
 mod kubernetes;
 mod place;
 
 pub use crate::impact::{VmImpact, VmKill};
+pub use alarm::{Alarm, AlarmId, Severity};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
     ChassisBalance, HoldOut, InventoryStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
@@ -301,6 +303,9 @@ pub struct Refusal {
 pub struct ErrorBody {
     /// What is wrong and what is allowed.
     pub error: String,
+    /// All reasons why the daemon is not ready, one by one: of `/readyz` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
 }
 
 /// `PUT /v1/vms/{id}`, to an agent.
@@ -584,7 +589,7 @@ pub struct ChassisStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     /// What an operator should look at.
-    pub alarms: Vec<String>,
+    pub alarms: Vec<Alarm>,
 }
 
 /// One VM in [`AgentStatus`].
@@ -705,7 +710,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsStatus>,
     /// What an operator should look at.
-    pub alarms: Vec<String>,
+    pub alarms: Vec<Alarm>,
 }
 
 /// An agent's usage records, in [`AgentStatus`].
@@ -721,7 +726,17 @@ pub struct RecordsStatus {
     pub bytes: u64,
 }
 
-/// One line of `GET /v1/events`.
+/// One message of `GET /v1/events`: an event, and when that was by clocks on the wall.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentEvent {
+    /// When the daemon took note of it, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// The event itself.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Something that happened.
 ///
 /// `at_ns` counts from boot, so events of daemons on one machine share a clock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Our policy: every window of RAPL moves the cores to what fits by the model.
 
-use ballast_types::wire::RecoveryStatus;
+use ballast_types::wire::{Alarm, AlarmId, RecoveryStatus};
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
@@ -142,9 +142,9 @@ impl Agent {
     }
 
     /// A model that is doubted only after it has acted: before that the policy simply is `stepwise`.
-    pub(super) fn doubt_alarm(&self, now: Instant) -> Option<String> {
+    pub(super) fn doubt_alarm(&self, now: Instant) -> Option<Alarm> {
         let doubt = self.predictive.doubt(now).filter(|_| self.predictive.was_trusted())?;
-        Some(format!("predictive is stepwise for now: {doubt}"))
+        Some(Alarm::new(AlarmId::PredictiveOff, format!("predictive is stepwise for now: {doubt}")))
     }
 
     /// The model as operators see it; `None` under another policy.

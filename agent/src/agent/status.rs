@@ -1,6 +1,6 @@
 //! The agent's view of itself.
 
-use ballast_types::wire::{AgentStatus, ClassWatts, Report};
+use ballast_types::wire::{AgentState, AgentStatus, Alarm, AlarmId, ClassWatts, Report};
 use ballast_types::{Instant, VmClass, Watts};
 
 use super::{Agent, Leaving};
@@ -27,13 +27,17 @@ impl Agent {
     pub fn status(&self, now: Instant) -> AgentStatus {
         let mut alarms = self.actuators.alarms();
         alarms.extend(self.shed.alarms());
-        if let Some(alarm) = self.floor_alarm(now) {
-            alarms.push(alarm);
-        }
+        alarms.extend(self.floor_alarm(now));
         alarms.extend(self.doubt_alarm(now));
 
+        if self.state.name() == AgentState::Blind {
+            let then = "nothing is raised, and under a cap batch cores go to their lowest frequency";
+            let blind = format!("blind: no usable reading of the server's draw; {then}");
+            alarms.push(Alarm::new(AlarmId::Blind, blind));
+        }
         if let Some(why) = &self.params.dry_run {
-            alarms.push(format!("dry run: nothing is written on this server ({why})"));
+            let dry = format!("dry run: nothing is written on this server ({why})");
+            alarms.push(Alarm::new(AlarmId::DryRun, dry));
         }
         AgentStatus {
             role: "agent".to_owned(),
@@ -105,14 +109,15 @@ impl Agent {
     }
 
     /// The one thing that this agent cannot mend: too much draw, and nothing left to lower.
-    fn floor_alarm(&self, now: Instant) -> Option<String> {
+    fn floor_alarm(&self, now: Instant) -> Option<Alarm> {
         let (cap, draw) = (self.cap?, self.meter.draw(now)?);
         let helpless = self.params.server_limit_floor.is_none() && self.throttle.nothing_left();
         (helpless && draw > cap).then(|| {
-            format!(
+            let message = format!(
                 "{draw} is above the cap of {cap} with all batch cores at their lowest frequency, and no \
                  [server_limit] is configured"
-            )
+            );
+            Alarm::new(AlarmId::ServerLimitMissing, message)
         })
     }
 }

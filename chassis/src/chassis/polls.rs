@@ -248,7 +248,7 @@ impl Chassis {
     fn cross_check(&mut self, now: Instant, read: Watts) {
         let reported = self.reported_sum(now);
         if self.crosscheck.take(now, read, reported)
-            && let Some(message) = self.crosscheck.alarm()
+            && let Some(message) = self.crosscheck.message()
         {
             self.tell(now, EventKind::Alarm { message });
         }

@@ -1,6 +1,6 @@
 //! The view for operators. Alarms are the conditions of now, not a log.
 
-use ballast_types::wire::{ChassisStatus, ServerStatus, Slot};
+use ballast_types::wire::{Alarm, AlarmId, ChassisStatus, ServerStatus, Slot};
 use ballast_types::{Instant, Watts};
 
 use super::Chassis;
@@ -52,112 +52,162 @@ impl Chassis {
         }
     }
 
-    fn alarms(&self, now: Instant) -> Vec<String> {
+    fn alarms(&self, now: Instant) -> Vec<Alarm> {
         let mut alarms = Vec::new();
+        let mut say = |id, message| alarms.push(Alarm::new(id, message));
         if let Some(epoch) = self.identity.ruler() {
-            alarms.push(format!("fenced: another manager rules this chassis (epoch {epoch})"));
+            let message = format!(
+                "fenced: another manager rules this chassis (epoch {epoch}), and this one sends nothing; stop \
+                 one of them"
+            );
+            say(AlarmId::Fenced, message);
         }
-        alarms.extend(self.other_manager_alarm(now));
-
+        if let Some(message) = self.other_manager_alarm(now) {
+            say(AlarmId::TwoManagers, message);
+        }
         if self.blind {
-            alarms.push("blind: no usable reading of the chassis's draw".to_owned());
+            say(AlarmId::Blind, self.blind_message(now));
         }
-        if let Some(fault) = self.supplies.fault() {
-            alarms.push(describe(fault));
-        }
-        alarms.extend(self.crosscheck.alarm());
-
-        for i in self.supplies.lost(now) {
-            alarms.push(format!(
-                "power supply {i} carries nothing: {} less to carry with",
-                self.params.supply_rated[i]
-            ));
+        if let Some(message) = self.crosscheck.message() {
+            say(AlarmId::SuppliesDisagree, message);
         }
 
         if self.sharable() == Watts::ZERO {
-            alarms.push(format!(
-                "nothing to share: the limit is {}, shared are {}",
-                self.limit(),
-                self.shared.at(self.limit())
-            ));
+            let (limit, shared) = (self.limit(), self.shared.at(self.limit()));
+            say(
+                AlarmId::NothingToShare,
+                format!("nothing to share: the limit is {limit}, shared are {shared}"),
+            );
         }
-
         if self.is_emergency() {
-            alarms.push("emergency: over the limit although every server is capped".to_owned());
+            let message = "emergency: over the limit although every server is capped";
+            say(AlarmId::OverLimit, message.to_owned());
         }
         if let Some(watts) = self.budget_refused {
-            alarms.push(format!(
-                "budget_w = {watts} was refused: above 0 and below {} is allowed",
-                self.params.budget
-            ));
+            let most = self.params.budget;
+            say(
+                AlarmId::BudgetRefused,
+                format!("budget_w = {watts} was refused: above 0 and below {most} is allowed"),
+            );
         }
+
+        self.supply_alarms(now, &mut alarms);
 
         for (server, watts) in self.hardware.unconfigured() {
-            alarms.push(format!("the ledger holds a cap of {watts} on {server}, which is not configured"));
+            let message = format!("the ledger holds a cap of {watts} on {server}, which is not configured");
+            alarms.push(Alarm::about(AlarmId::HardwareCapForeign, server, message));
         }
-
         for i in 0..self.agents.len() {
             self.server_alarms(i, &mut alarms);
         }
         alarms
     }
 
-    fn server_alarms(&self, i: usize, alarms: &mut Vec<String>) {
+    /// That there is no reading, and what happens until there is one.
+    fn blind_message(&self, now: Instant) -> String {
+        let messaged = self.agents.iter().filter(|agent| agent.is_messaged());
+        let caps: Option<Vec<Watts>> = messaged.map(|agent| agent.cap).collect();
+        let range = caps.and_then(|caps| Some((*caps.iter().min()?, *caps.iter().max()?)));
+
+        let then = match (range, self.estimated(now)) {
+            (Some((least, most)), _) if least < most => {
+                format!("every server is held to its share, {least} to {most},")
+            }
+            (Some((cap, _)), _) => format!("every server is held to {cap}"),
+            (None, Some(sum)) => format!("what the servers report or may draw, {sum}, is judged"),
+            (None, None) => "nobody can be held".to_owned(),
+        };
+        format!("blind: no usable reading of the chassis's draw; {then} until a reading is back")
+    }
+
+    fn supply_alarms(&self, now: Instant, alarms: &mut Vec<Alarm>) {
+        match self.supplies.fault() {
+            None => {}
+            Some(fault) => alarms.push(match describe(fault) {
+                (Some(i), what) => {
+                    let name = self.params.supply_name(i);
+                    Alarm::about(AlarmId::SupplyFailing, &name, format!("{name}: {what}"))
+                }
+                (None, what) => Alarm::new(AlarmId::PollUnusable, what),
+            }),
+        }
+
+        for i in self.supplies.lost(now) {
+            let (name, rated, limit) =
+                (self.params.supply_name(i), self.params.supply_rated[i], self.limit());
+            let message = format!("{name} carries nothing: {rated} less to carry with, the limit is {limit}");
+            alarms.push(Alarm::about(AlarmId::SupplyLost, name, message));
+        }
+    }
+
+    fn server_alarms(&self, i: usize, alarms: &mut Vec<Alarm>) {
         let agent = &self.agents[i];
         let id = &agent.server.id;
+        let mut say = |alarm, message| alarms.push(Alarm::about(alarm, id, message));
         if self.is_lost(i) {
             let why = agent.error.as_deref().map(|e| format!(" ({e})")).unwrap_or_default();
-            alarms.push(format!("{id} is silent: {}{why}", agent.cause));
+            say(AlarmId::ServerSilent, format!("{id} is silent: {}{why}", agent.cause));
             if self.event.is_some() && agent.server.out_of_band_floor.is_none() {
-                alarms.push(format!(
-                    "{id} is silent in a capping event, and it has no hardware cap: \
-                     configure its slot or its BMC"
-                ));
+                say(
+                    AlarmId::HardwareCapMissing,
+                    format!(
+                        "{id} is silent in a capping event, and it has no hardware cap: \
+                         configure its slot or its BMC"
+                    ),
+                );
             }
         }
 
         if agent.wrong_above().is_some() {
-            alarms.push(format!(
-                "{id}: its meter says far more than the power supplies or its hardware cap leave for it; \
-                 what it says is not counted"
-            ));
+            say(
+                AlarmId::ServerMeterWrong,
+                format!(
+                    "{id}: its meter says far more than the power supplies or its hardware cap leave for it; \
+                     what it says is not counted"
+                ),
+            );
         }
-
-        alarms.extend(agent.contradiction(self.identity.epoch()));
+        if let Some(message) = agent.contradiction(self.identity.epoch()) {
+            say(AlarmId::ServerObeysAnother, message);
+        }
 
         if agent.is_dry() {
-            alarms.push(format!("{id} runs dry: its agent only watches, the others make room"));
+            let message = format!("{id} runs dry: its agent only watches, the others make room");
+            say(AlarmId::ServerWatchesOnly, message);
         }
         if let Some(watts) = agent.out_of_band.watts() {
-            alarms.push(format!("{id} is under a hardware cap of {watts}"));
-            let floor = agent.server.out_of_band_floor;
-            if agent.slot != Slot::Off && watts > agent.target && floor == Some(watts) {
-                alarms.push(format!(
-                    "{id} has the lowest hardware cap, {watts}, which is above its share of {}",
-                    agent.target
-                ));
+            say(AlarmId::HardwareCapOn, format!("{id} is under a hardware cap of {watts}"));
+            let (floor, target) = (agent.server.out_of_band_floor, agent.target);
+            if agent.slot != Slot::Off && watts > target && floor == Some(watts) {
+                let message = format!(
+                    "{id} has the lowest hardware cap, {watts}, which is above its share of {target}"
+                );
+                say(AlarmId::HardwareCapTooHigh, message);
             }
         }
 
         if let Some(reason) = &agent.out_of_band.error {
             let tries = agent.out_of_band.tries();
-            alarms.push(format!("the hardware cap of {id} cannot be changed, {tries} tries: {reason}"));
+            let message = format!("the hardware cap of {id} cannot be changed, {tries} tries: {reason}");
+            say(AlarmId::HardwareCapFailing, message);
         }
     }
 }
 
-fn describe(fault: Fault) -> String {
+/// Which supply a fault is about, if it is about one, and what is wrong.
+const fn describe(fault: Fault) -> (Option<usize>, &'static str) {
     match fault {
-        Fault::Count => "the newest poll has another number of power supplies than configured".to_owned(),
-        Fault::Time => "the newest poll is stamped in the future, or too long ago".to_owned(),
-        Fault::Unknown(i) => format!("power supply {i}: its state cannot be read"),
-        Fault::NoReading(i) => format!("power supply {i} carries load and reads nothing"),
+        Fault::Count => (None, "the newest poll has another number of power supplies than configured"),
+        Fault::Time => (None, "the newest poll is stamped in the future, or too long ago"),
+        Fault::Unknown(i) => (Some(i), "the power supply's state cannot be read"),
+        Fault::NoReading(i) => (Some(i), "the power supply carries load and reads nothing"),
         Fault::Implausible(i) => {
-            format!("power supply {i} reads less than zero or far more than its rating")
+            (Some(i), "the power supply reads less than zero or far more than its rating")
         }
-        Fault::Stuck(i) => {
-            format!("power supply {i} reads the same while what the others carry has moved by more than 10 %")
-        }
-        Fault::NoDraw => "every power supply reads zero".to_owned(),
+        Fault::Stuck(i) => (
+            Some(i),
+            "the power supply reads the same while what the others carry has moved by more than 10 %",
+        ),
+        Fault::NoDraw => (None, "every power supply reads zero"),
     }
 }

@@ -383,7 +383,7 @@ impl World {
     }
 
     pub(crate) fn has_alarm(&self, text: &str) -> bool {
-        self.chassis.status(self.now).alarms.iter().any(|a| a.contains(text))
+        self.chassis.status(self.now).alarms.iter().any(|a| a.message.contains(text))
     }
 }
 

@@ -98,7 +98,8 @@ impl Said {
         }
     }
 
-    /// What an operator should look at, each with the name of its chassis, server or daemon.
+    /// What an operator should look at, each with the name of its chassis, server or daemon, and the name under
+    /// which the runbook has it.
     pub(crate) fn alarms(&self) -> impl Iterator<Item = String> {
         let (of, alarms) = match self {
             Self::Chassis(chassis) => (chassis.chassis_id.as_str(), chassis.alarms.as_slice()),
@@ -106,7 +107,7 @@ impl Said {
             Self::Place(place) => (place.name.as_str(), place.alarms.as_slice()),
             Self::Error(_) => ("", [].as_slice()),
         };
-        alarms.iter().map(move |alarm| format!("{of}: {alarm}"))
+        alarms.iter().map(move |alarm| format!("{of}: {} ({})", alarm.message, alarm.id))
     }
 }
 

@@ -273,6 +273,8 @@ fn vm_row(server: &str, vm: &VmStatus) -> Row<'static> {
 
 #[cfg(test)]
 mod tests {
+    use ballast_types::wire::{Alarm, AlarmId};
+
     use super::*;
     use crate::common::answers::parse;
     use ratatui::Terminal;
@@ -294,6 +296,8 @@ mod tests {
     }
 
     fn chassis(servers: usize, power_w: f64, alarms: &[&str]) -> Answer {
+        let alarms: Vec<_> =
+            alarms.iter().map(|message| Alarm::new(AlarmId::ServerSilent, *message)).collect();
         let servers: Vec<_> = (1..=servers)
             .map(|n| {
                 let server = format!("s{n:02}");

@@ -9,13 +9,14 @@ use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_agent_core::Input;
-use ballast_types::VmId;
-use ballast_types::wire::{AgentState, AgentStatus, Alert, VmSpec};
+use ballast_types::wire::{AgentState, AgentStatus, AlarmId, Alert, VmSpec};
+use ballast_types::{Epoch, VmId};
 use tokio::sync::oneshot;
 
 use super::message::Message;
 use super::vms::{Vms, VmsError};
 use crate::metrics::{Counts, PREFIX, Shown};
+use ballast_runtime::alarms;
 use ballast_runtime::audit::Before;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::events::Events;
@@ -24,6 +25,15 @@ use ballast_runtime::lock;
 use ballast_runtime::metrics::{self, Common, Scrape, Sensing};
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
+
+/// The alarms with which an agent does not do its work.
+const UNREADY: [AlarmId; 4] =
+    [AlarmId::Blind, AlarmId::DryRun, AlarmId::CertificateExpired, AlarmId::RecordingLosesSteps];
+/// Why an agent is not ready at first.
+const NO_READING: &str = "no usable reading of the power meter yet";
+/// Why an agent is not ready that should hear from its manager.
+const NO_LEASE: &str =
+    "no live lease: the manager that this agent has obeyed is not heard, and the fallback holds";
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -49,16 +59,21 @@ impl Observable for Api {
     fn sick(&self) -> Option<String> {
         self.snapshot.stalled()
     }
-    fn unready(&self) -> Option<String> {
-        let status = self.snapshot.get();
-        let booting = status.is_none_or(|status| status.report.state == AgentState::Boot);
-        booting.then(|| "no usable reading of the power meter yet".into())
+    fn unready(&self) -> Vec<String> {
+        let Some(status) = self.snapshot.get() else { return vec![NO_READING.into()] };
+        let mut reasons = alarms::reasons(&status.alarms, &UNREADY);
+        if status.report.state == AgentState::Boot {
+            reasons.push(NO_READING.into());
+        }
+        // Whoever has never heard from a manager works alone.
+        if status.report.epoch_obeyed > Epoch(0) && status.lease_ms.is_none() {
+            reasons.push(NO_LEASE.into());
+        }
+        reasons
     }
     fn status(&self) -> Result<AgentStatus, Refused> {
         let mut status = AgentStatus::clone(&*http::newest(&self.snapshot)?);
         status.tls = self.tls.as_ref().map(|tls| tls.status());
-        status.alarms.extend(self.faults.alarms());
-        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         Ok(status)
     }
     fn metrics(&self) -> Result<String, Refused> {
@@ -170,16 +185,22 @@ mod tests {
     use std::thread;
 
     use ballast_hw::{Binders, By, Domain, Journal, Originals, Root};
-    use ballast_types::wire::{Refusal, RefusalReason};
-    use ballast_types::{BootId, ChassisId, CoreId, Epoch, Seq};
+    use ballast_types::wire::{Alarm, Refusal, RefusalReason};
+    use ballast_types::{BootId, ChassisId, CoreId, Seq};
     use tower::ServiceExt as _;
 
     use super::super::vms::VmSources;
     use super::*;
     use crate::config::GroupsConfig;
 
-    /// An agent's HTTP whose control thread refuses every alert; gives back the other inputs.
+    /// An agent's HTTP; see [`api`].
     fn agent(folder: &tempfile::TempDir) -> (Router, thread::JoinHandle<Vec<Input>>) {
+        let (api, control) = api(folder);
+        (routes(api), control)
+    }
+
+    /// What an agent's HTTP shares, whose control thread refuses every alert; gives back the other inputs.
+    fn api(folder: &tempfile::TempDir) -> (Api, thread::JoinHandle<Vec<Input>>) {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let boot = BootId::new("boot").unwrap();
         let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
@@ -223,7 +244,45 @@ mod tests {
             access: Arc::new(AccessPolicy::new(ChassisId::new("c1").ok())),
         };
 
-        (routes(api), control)
+        (api, control)
+    }
+
+    #[test]
+    fn an_agent_that_does_not_do_its_work_says_every_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let (api, _) = api(&folder);
+        let unready = |state: &str, (epoch, lease): (u64, Option<u64>), alarms: &[AlarmId]| {
+            let alarms: Vec<_> = alarms.iter().map(|id| Alarm::new(*id, id.name())).collect();
+            let status = serde_json::json!({
+                "role": "agent", "chassis_id": "c1", "policy": "stepwise", "fallback_w": 190.0,
+                "lease_ms": lease, "refused_alerts": 0, "power_faults": 0, "vms": [], "alarms": alarms,
+                "report": {
+                    "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": epoch, "seq_obeyed": 2,
+                    "enforced_seq": 2, "state": state, "power_w": 201.5, "cap_w": 204.0, "sheddable_w": 30.0,
+                    "restorable_w": 25.0, "low_cores": 24, "min_khz": 1_300_000, "server_limit": false,
+                    "leaving": false, "actuator_failures": 0
+                }
+            });
+            api.snapshot.set(serde_json::from_value(status).unwrap(), ballast_runtime::now());
+            api.unready()
+        };
+        let (alone, leased, left) = ((0, None), (3, Some(1500)), (3, None));
+        assert_eq!(api.unready(), [NO_READING], "before the first turn");
+        for (state, lease, alarms, reasons) in [
+            ("uncapped", alone, &[][..], &[][..]),
+            ("throttled", leased, &[AlarmId::ActuatorFailing, AlarmId::StateNotWritten], &[]),
+            ("boot", alone, &[], &[NO_READING]),
+            ("blind", leased, &[AlarmId::Blind], &["blind"]),
+            ("uncapped", leased, &[AlarmId::DryRun], &["dry_run"]),
+            ("uncapped", left, &[], &[NO_LEASE]),
+            ("uncapped", leased, &[AlarmId::CertificateExpires], &[]),
+            ("uncapped", leased, &[AlarmId::CertificateExpired], &["certificate_expired"]),
+            ("uncapped", leased, &[AlarmId::RecordingNotWritten], &[]),
+            ("uncapped", leased, &[AlarmId::RecordingLosesSteps], &["recording_loses_steps"]),
+            ("boot", left, &[AlarmId::DryRun], &["dry_run", NO_READING, NO_LEASE]),
+        ] {
+            assert_eq!(unready(state, lease, alarms), reasons, "{state} {lease:?} {alarms:?}");
+        }
     }
 
     async fn call(routes: &Router, method: &str, path: &str, body: &str) -> (u16, String) {

@@ -229,6 +229,14 @@ mod tests {
     }
 
     #[test]
+    fn a_syntax_error_is_the_only_complaint() {
+        for (text, line) in [("x = [", 1), ("chassis = \"c1\"\n[meter", 2), ("a = 1\na = 2\n", 2)] {
+            let said = problems(text);
+            assert!(said.lines().count() == 1 && said.contains(&format!(":{line}: ")), "{text}: {said}");
+        }
+    }
+
+    #[test]
     fn every_problem_is_named_at_once_with_its_line() {
         let text = "server = \"a/b\"\nmeter.offset_w = 60\npolicy = 3\ntypo = 1\n[throttle]\nstep_cores = 0\n\
                     [[vm]]\nid = \"v\"\nclass = \"batch\"\ncores = 2\n";

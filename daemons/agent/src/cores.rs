@@ -148,7 +148,7 @@ impl Watch {
         let slept = clock::suspended();
         let resumed = slept > self.slept + SLEPT;
         if resumed {
-            tracing::info!(?slept, "the machine slept: every cap is written again");
+            tracing::info!(slept_s = slept.as_secs(), "the machine slept: every cap is written again");
             self.slept = slept;
             lock(caps).resumed();
         }

@@ -18,6 +18,7 @@ use super::sampler::Sensors;
 use super::vms::Notes;
 use super::{dry, limit, quota};
 use crate::metrics::Counts;
+use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
@@ -39,6 +40,7 @@ pub(super) struct AgentEffects {
     pub(super) notes: Notes,
     /// Nothing is written: what would be done is said.
     pub(super) dry: bool,
+    pub(super) alarms: AlarmBook,
     pub(super) policy: PolicyLog,
     pub(super) waiting: Waiting,
 }
@@ -165,6 +167,7 @@ impl Effects<Agent> for AgentEffects {
             status.alarms.extend(gauge.alarms(now));
         }
         self.notes.add_to(&mut status);
+        self.alarms.complete(&mut status.alarms);
         if let Some(line) = self.policy.line(&status, now) {
             tracing::info!("{line}");
         }

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 
 use ballast_agent_core::{ActuatorError, Input};
 use ballast_hw::Bandwidth;
+use ballast_types::wire::Alarm;
 use ballast_types::{ActionId, VmId};
 
 use super::message::Message;
@@ -24,7 +25,7 @@ use ballast_runtime::lock;
 /// The bandwidth of every VM, for all who have to do with it.
 pub(super) struct Quotas {
     bandwidth: Mutex<Bandwidth>,
-    alarms: Mutex<Vec<String>>,
+    alarms: Mutex<Vec<Alarm>>,
 }
 
 impl Quotas {
@@ -42,8 +43,8 @@ impl Quotas {
         done
     }
 
-    /// One line for every VM whose limit somebody else has changed; waits for nobody.
-    pub(super) fn alarms(&self) -> Vec<String> {
+    /// One for every VM whose limit somebody else has changed; waits for nobody.
+    pub(super) fn alarms(&self) -> Vec<Alarm> {
         lock(&self.alarms).clone()
     }
 }
@@ -85,7 +86,7 @@ impl Worker {
         self.orders.send((id, vm, millicores)).map_err(|_| ActuatorError::Permanent)
     }
 
-    pub(super) fn alarms(&self) -> Vec<String> {
+    pub(super) fn alarms(&self) -> Vec<Alarm> {
         self.quotas.alarms()
     }
 

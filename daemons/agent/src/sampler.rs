@@ -152,7 +152,7 @@ impl Reader {
 
         let slowest = refresh.max(self.meter.averaged_over());
         let advice = slowest.and_then(|slowest| self.config.too_fast_for(slowest, self.settle));
-        self.gauge.advise(advice);
+        self.gauge.advise(now, advice);
         let reading = match read {
             Ok((watts, taken_at)) => Reading::Sample { watts, taken_at },
             Err(error) => {
@@ -208,7 +208,7 @@ impl Windows {
             }
         }
         let sampled = matches!(reading, Reading::Sample { .. });
-        self.gauge.advise(doubt.filter(|_| sampled).map(str::to_owned));
+        self.gauge.advise(now, doubt.filter(|_| sampled).map(str::to_owned));
         Some(reading)
     }
 

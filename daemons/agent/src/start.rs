@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{PowerMeter, Root};
+use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
+use ballast_runtime::config::Listen;
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, Listener};
@@ -109,6 +111,7 @@ impl<'a> Adopted<'a> {
             is_read: Cell::new(false),
             notes,
             dry,
+            alarms: AlarmBook::new(faults.clone(), opened.tls.clone()),
             policy: PolicyLog::new(no_rapl),
             waiting: None,
         };
@@ -219,7 +222,7 @@ fn start_sensors(
 
 fn log_start(config: &AgentConfig) {
     tracing::info!(
-        listen = ?config.daemon.listen,
+        listen = Listen::addresses(&config.daemon.listen),
         server = %config.server,
         chassis = %config.chassis,
         policy = config.policy.name(),

@@ -12,12 +12,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_chassis_core::Weighed;
 use ballast_types::Watts;
-use ballast_types::wire::{BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
+use ballast_types::wire::{AlarmId, BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
 
 use super::budget::{self, BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
 use crate::metrics::{Counts, PREFIX, Shown};
+use ballast_runtime::alarms;
 use ballast_runtime::audit::Before;
 use ballast_runtime::clock;
 use ballast_runtime::control::Snapshot;
@@ -34,9 +35,11 @@ const ENFORCE_WITHIN: Duration = Duration::from_secs(5);
 const FOR_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Why a fenced manager sets no budget.
 const OVERRULED: &str = "refused: another manager rules this chassis";
-/// Why a fenced manager is not ready: it lives, and does not do its work.
-const FENCED: &str =
-    "fenced: another manager rules this chassis, and this one sends nothing; stop one of them";
+/// The alarms with which a manager lives, and does not do its work.
+const UNREADY: [AlarmId; 4] =
+    [AlarmId::Fenced, AlarmId::Blind, AlarmId::CertificateExpired, AlarmId::RecordingLosesSteps];
+/// Why a manager is not ready at first.
+const NO_READING: &str = "no complete reading of the power supplies yet";
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -115,20 +118,17 @@ impl Observable for Api {
     fn sick(&self) -> Option<String> {
         self.snapshot.stalled()
     }
-    fn unready(&self) -> Option<String> {
-        let state = self.snapshot.get().map_or(ChassisState::Boot, |status| status.state);
-        let why = match state {
-            ChassisState::Boot => "no complete reading of the power supplies yet",
-            ChassisState::Fenced => FENCED,
-            _ => return None,
-        };
-        Some(why.into())
+    fn unready(&self) -> Vec<String> {
+        let Some(status) = self.snapshot.get() else { return vec![NO_READING.into()] };
+        let mut reasons = alarms::reasons(&status.alarms, &UNREADY);
+        if status.state == ChassisState::Boot {
+            reasons.push(NO_READING.into());
+        }
+        reasons
     }
     fn status(&self) -> Result<ChassisStatus, Refused> {
         let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
         status.tls = self.tls.as_ref().map(|tls| tls.status());
-        status.alarms.extend(self.faults.alarms());
-        status.alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         Ok(status)
     }
     fn metrics(&self) -> Result<String, Refused> {
@@ -343,6 +343,7 @@ mod tests {
     use std::sync::mpsc;
 
     use ballast_chassis_core::{Chassis, Input, Ledger, Params, Server};
+    use ballast_types::wire::Alarm;
     use ballast_types::{ChassisId, ServerId};
     use tower::ServiceExt as _;
 
@@ -393,6 +394,31 @@ mod tests {
         }
 
         assert!(inbox.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_manager_that_does_not_do_its_work_says_every_reason() {
+        let (api, _inbox) = working(2000);
+        let unready = |state, alarms: &[AlarmId]| {
+            let alarms = alarms.iter().map(|id| Alarm::new(*id, id.name())).collect();
+            let status = ChassisStatus { state, alarms, ..status(Watts::from_whole(2450), 2000) };
+            api.snapshot.set(status, clock::now());
+            api.unready()
+        };
+        for (state, alarms, reasons) in [
+            (ChassisState::Normal, &[][..], &[][..]),
+            (ChassisState::HardwareCaps, &[AlarmId::HardwareCapOn, AlarmId::ServerSilent], &[]),
+            (ChassisState::Boot, &[], &[NO_READING]),
+            (ChassisState::Fenced, &[AlarmId::Fenced], &["fenced"]),
+            (ChassisState::Blind, &[AlarmId::Blind], &["blind"]),
+            (ChassisState::Normal, &[AlarmId::CertificateExpires], &[]),
+            (ChassisState::Normal, &[AlarmId::CertificateExpired], &["certificate_expired"]),
+            (ChassisState::Normal, &[AlarmId::RecordingNotWritten], &[]),
+            (ChassisState::Normal, &[AlarmId::RecordingLosesSteps], &["recording_loses_steps"]),
+            (ChassisState::Boot, &[AlarmId::RecordingLosesSteps], &["recording_loses_steps", NO_READING]),
+        ] {
+            assert_eq!(unready(state, alarms), reasons, "{state:?} {alarms:?}");
+        }
     }
 
     #[tokio::test]

@@ -85,7 +85,9 @@ impl ConfigFile for ChassisConfig {
         let has_input = section.is_some();
         let power_input =
             section.and_then(|it| PowerInputConfig::read(it, params.poll_period, breaker.carried));
+        params.supply_names = supplies.iter().map(SupplyConfig::name).collect();
         params.supply_rated.extend(power_input.as_ref().map(|input| input.max));
+        params.supply_names.extend(power_input.as_ref().map(PowerInputConfig::name));
 
         if supplies.is_empty() && !has_input {
             root.refuse("supply: at least one [[supply]] is needed, or [power_input]");

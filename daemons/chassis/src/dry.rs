@@ -1,7 +1,8 @@
 //! Dry runs: the manager watches and logs, alerts nobody, caps nothing, and leaves its ledger alone.
 
 use ballast_chassis_core::{Ledger, Mode, Output, Params, Server};
-use ballast_types::wire::{ChassisState, ChassisStatus, EventKind};
+use ballast_runtime::metrics::word;
+use ballast_types::wire::{Alarm, AlarmId, ChassisState, ChassisStatus, EventKind};
 
 /// What a manager works by that only watches: no server has an agent, and none a path for caps. Caps that
 /// a previous instance has left on stay, in the ledger too.
@@ -25,8 +26,10 @@ pub(super) fn withheld(output: &Output) -> bool {
     match output {
         Output::Event(event) => {
             if let EventKind::ChassisState { from, to, cause } = &event.kind {
-                tracing::info!(?from, ?to, cause, "dry run: the chassis changes its state");
-                if *to == ChassisState::Alerting {
+                let is_alerting = *to == ChassisState::Alerting;
+                let (from, to) = (word(from), word(to));
+                tracing::info!(from, to, cause, "dry run: the chassis changes its state");
+                if is_alerting {
                     tracing::warn!("dry run: the manager would alert every server");
                 }
             }
@@ -40,8 +43,8 @@ pub(super) fn withheld(output: &Output) -> bool {
 }
 
 /// The status of a manager that only watches.
-pub(super) fn say_so(status: ChassisStatus) -> ChassisStatus {
-    let mut alarms = vec!["dry run: no server is alerted and no hardware cap is set".to_owned()];
-    alarms.extend(status.alarms);
-    ChassisStatus { dry_run: true, alarms, ..status }
+pub(super) fn say_so(mut status: ChassisStatus) -> ChassisStatus {
+    let message = "dry run: no server is alerted and no hardware cap is set";
+    status.alarms.push(Alarm::new(AlarmId::DryRun, message));
+    ChassisStatus { dry_run: true, ..status }
 }

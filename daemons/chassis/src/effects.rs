@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output};
+use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::control::Effects;
 use ballast_runtime::events::Events;
@@ -36,6 +37,7 @@ pub(crate) struct ChassisEffects {
     /// Whether there was a poll since the last status.
     pub(crate) is_read: Cell<bool>,
     pub(crate) dry: bool,
+    pub(crate) alarms: AlarmBook,
 }
 
 impl ChassisEffects {
@@ -110,7 +112,8 @@ impl Effects<Chassis> for ChassisEffects {
             status.alarms.extend(gauge.alarms(now));
         }
         status.alarms.extend(self.caps.alarms.iter().cloned());
-        let status = if self.dry { dry::say_so(status) } else { status };
+        let mut status = if self.dry { dry::say_so(status) } else { status };
+        self.alarms.complete(&mut status.alarms);
         self.caps.note(&status);
         status
     }

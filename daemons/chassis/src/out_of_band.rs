@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use ballast_bmc::redfish::{RedfishCap, RedfishCapState};
 use ballast_chassis_core::{Input, Ledger};
 use ballast_hw::{CapSpec, HwmonCap, HwmonCapState, Root};
-use ballast_types::wire::{ChassisState, ChassisStatus};
+use ballast_types::wire::{Alarm, AlarmId, ChassisState, ChassisStatus};
 use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
 
 use super::message::Message;
@@ -119,7 +119,7 @@ pub(super) struct Orders {
     inboxes: BTreeMap<ServerId, (Sender<Order>, Arc<AtomicBool>)>,
     threads: Vec<JoinHandle<()>>,
     /// What an operator must decide before a server can be capped.
-    pub(super) alarms: Vec<String>,
+    pub(super) alarms: Vec<Alarm>,
 }
 
 impl OutOfBand {
@@ -167,8 +167,10 @@ impl OutOfBand {
     pub(super) fn start(self, messages: &Sender<Message>) -> anyhow::Result<Orders> {
         let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
         for cap in self.caps {
-            let problem = cap.limiter.problem().map(|why| format!("server {}: {why}", cap.server));
-            orders.alarms.extend(problem);
+            orders.alarms.extend(cap.limiter.problem().map(|why| {
+                let message = format!("server {}: {why}", cap.server);
+                Alarm::about(AlarmId::HardwareCapForeign, &cap.server, message)
+            }));
             let (sender, inbox) = mpsc::channel();
             let inbox_of = (sender, Arc::clone(&cap.adopts));
             orders.inboxes.insert(cap.server.clone(), inbox_of);

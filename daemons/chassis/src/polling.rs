@@ -116,7 +116,7 @@ impl Worker {
                     None => gauge.unmoved(),
                 }
 
-                gauge.advise(refresh.and_then(|refresh| too_slow(refresh, configured)));
+                gauge.advise(clock::now(), refresh.and_then(|refresh| too_slow(refresh, configured)));
                 let answer = Answer { index, asked_at, read, moved };
 
                 if events.send(PollEvent::Answer(answer)).is_err() {
@@ -258,7 +258,7 @@ mod tests {
         }
 
         let alarms = polling.gauges[0].alarms(clock::now());
-        assert!(alarms.iter().any(|alarm| alarm.starts_with("held: no answer for")), "{alarms:?}");
+        assert!(alarms.iter().any(|alarm| alarm.message.starts_with("held: no answer for")), "{alarms:?}");
 
         // Its late answer counts once, in a later poll, and the poll is as young as its youngest value.
         free.send(250).unwrap();

@@ -143,7 +143,7 @@ impl Fastest {
 impl PowerInput {
     /// Nothing has been reported yet.
     pub(super) fn new(config: PowerInputConfig) -> Self {
-        let gauge = Gauge::new(format!("power input {}", config.source), config.good_for);
+        let gauge = Gauge::new(config.name(), config.good_for);
         Self { config, gauge, source: None, retired: VecDeque::new(), newest: None, keeping: None }
     }
 

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use ballast_chassis_core::{Chassis, Input};
 use ballast_hw::durable::Lock;
 use ballast_hw::{PmbusSupply, Root, SupplyMeter, boot_id};
+use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
+use ballast_runtime::config::Listen;
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, Listener};
@@ -103,13 +105,14 @@ impl<'a> Adopted<'a> {
             counts: counts.clone(),
             is_read: Cell::new(false),
             dry: config.dry_run,
+            alarms: AlarmBook::new(faults.clone(), opened.tls.clone()),
         };
         let machine = Chassis::new(params, ledger, began_at);
         let control =
             control::start(place.realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
 
         tracing::info!(
-            listen = ?place.listen,
+            listen = Listen::addresses(&place.listen),
             chassis = %config.params.chassis_id,
             budget_w = config.params.budget.as_f64(),
             servers = config.servers.len(),

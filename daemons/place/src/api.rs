@@ -8,7 +8,7 @@ use std::time::Duration;
 use ballast_placement::inventory::HostView;
 use ballast_placement::{Inventory, InventoryError};
 use ballast_types::PeerName;
-use ballast_types::wire::{Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
 
 use super::counters::{Counters, count};
 use super::fault::Fault;
@@ -19,10 +19,10 @@ use super::vm_request::{PredictedVm, VmRequest};
 use crate::config::HostFile;
 use crate::kubernetes::Kube;
 use crate::metrics::{Followed, PREFIX, Shown};
+use ballast_runtime::alarms::{self, AlarmBook};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Observable, Refused};
 use ballast_runtime::metrics::{Common, Scrape};
-use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 
@@ -45,9 +45,8 @@ pub(super) struct Api {
     pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
     /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
-    /// What the disk does not take of the audit log.
-    pub(super) faults: DiskFaults,
     pub(super) events: Events,
+    pub(super) alarms: AlarmBook,
     /// The scheduler extender, if there is one.
     pub(super) kube: Option<Arc<Kube>>,
     /// The daemon's certificate, if it has one.
@@ -65,15 +64,15 @@ impl Api {
 
         if read_at > LOOKED_WITHIN {
             let s = read_at.as_secs();
-            alarms.push(format!("the model's file has not been read_at at for {s} s: its disk hangs"));
+            let message = format!("the model's file has not been read for {s} s: its disk hangs");
+            alarms.push(Alarm::new(AlarmId::ModelFileHangs, message));
         }
 
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
-        alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         alarms.extend(self.inventory.alarms());
-        alarms.extend(self.faults.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
+        self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {
             placed: count(&self.counters.placed),
             removed: count(&self.counters.removed),
@@ -164,7 +163,7 @@ impl Api {
     }
 
     /// Hosts that their file no longer has, and that still have VMs.
-    fn leaving(&self, inventory: &Inventory) -> Vec<String> {
+    fn leaving(&self, inventory: &Inventory) -> Vec<Alarm> {
         let Some(file) = &self.hosts else { return vec![] };
         let file = lock(file);
         let told: BTreeSet<&str> = file.hosts.iter().map(|told| told.host.name.as_str()).collect();
@@ -172,10 +171,12 @@ impl Api {
         let path = file.path.display();
         let alarm = |host: HostView<'_>| {
             let (name, vms) = (host.name, host.vms);
-            format!("host {name:?} is no longer in {path}, and has {vms} VMs: it drains")
+            let message = format!("host {name:?} is no longer in {path}, and has {vms} VMs: it drains");
+            Alarm::about(AlarmId::HostLeaving, name, message)
         };
         let problem = lock(&self.hosts_problem).clone();
-        let problem = problem.map(|why| format!("hosts stay as they were: {why}"));
+        let problem =
+            problem.map(|why| Alarm::new(AlarmId::HostsRefused, format!("hosts stay as they were: {why}")));
         left.map(alarm).chain(problem).collect()
     }
 }
@@ -187,10 +188,12 @@ impl Observable for Api {
         // Who hears this has been answered.
         None
     }
-    fn unready(&self) -> Option<String> {
+    fn unready(&self) -> Vec<String> {
         let without = self.require_model && self.predictor.now().is_none();
         let why = without.then(|| "there is no model: every answer is conservative".into());
-        why.or_else(|| self.kube.as_ref()?.unready())
+        let unheard = self.kube.iter().filter_map(|kube| kube.unready());
+        let expired = alarms::reasons(&self.look().alarms, &[AlarmId::CertificateExpired]);
+        why.into_iter().chain(unheard).chain(expired).collect()
     }
     fn status(&self) -> Result<PlaceStatus, Refused> {
         Ok(self.look())

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use super::store::{self, Record, Store};
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;
+use ballast_types::wire::{Alarm, AlarmId};
 
 /// What the thread that writes is given, in the order of changes.
 enum Work {
@@ -133,8 +134,11 @@ impl DurableInventory {
     }
 
     /// What an operator should look at.
-    pub(super) fn alarms(&self) -> impl Iterator<Item = String> {
-        lock(&self.problem).clone().into_iter().chain(self.cut.clone())
+    pub(super) fn alarms(&self) -> impl Iterator<Item = Alarm> {
+        let problem = lock(&self.problem).clone();
+        let problem = problem.map(|why| Alarm::new(AlarmId::InventoryNotWritten, why));
+        let cut = self.cut.as_ref().map(|what| Alarm::new(AlarmId::JournalCut, what));
+        problem.into_iter().chain(cut)
     }
 }
 
@@ -246,7 +250,7 @@ mod tests {
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.0.journal: No space left"), "{why}");
-        assert_eq!(durable.alarms().collect::<Vec<_>>(), [why]);
+        assert_eq!(durable.alarms().collect::<Vec<_>>(), [Alarm::new(AlarmId::InventoryNotWritten, why)]);
         assert!(store::open(folder.path()).unwrap().inventory.hosts.is_empty());
 
         // The new journal is in the folder, which has room.

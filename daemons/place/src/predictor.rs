@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ballast_predict::file::{VERSION, checksum_in};
 use ballast_predict::score::Scores;
 use ballast_predict::{ModelFile, Prediction, Reply, Request, VmError};
-use ballast_types::wire::{Event, EventKind, HoldOut, ModelStatus};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, HoldOut, ModelStatus};
 
 use super::reloaded_file::{Reload, ReloadedFile};
 use crate::config::PredictConfig;
@@ -106,16 +106,23 @@ impl Predictor {
     }
 
     /// What an operator should know of the model.
-    pub(super) fn alarms(&self) -> Vec<String> {
+    pub(super) fn alarms(&self) -> Vec<Alarm> {
         let model = self.now();
         let problem = self.model.problem().map(|why| match model {
-            Some(_) => format!("the new model cannot be used, the old one stays: {why}"),
-            None => format!("there is no model, every answer is conservative: {why}"),
+            Some(_) => {
+                let message = format!("the new model cannot be used, the old one stays: {why}");
+                Alarm::new(AlarmId::ModelRefused, message)
+            }
+            None => {
+                let message = format!("there is no model, every answer is conservative: {why}");
+                Alarm::new(AlarmId::ModelMissing, message)
+            }
         });
         let age = model.map(|model| age(model.file.about.history_until_s));
         let old = age.filter(|age| *age > self.stale_after).map(|age| {
             let (h, most) = (age.as_secs() / 3600, self.stale_after.as_secs() / 3600);
-            format!("the model knows nothing of the last {h} h; stale_after_h = {most}")
+            let message = format!("the model knows nothing of the last {h} h; stale_after_h = {most}");
+            Alarm::new(AlarmId::ModelOld, message)
         });
         problem.into_iter().chain(old).collect()
     }

@@ -108,11 +108,12 @@ pub(super) mod tests {
     use ballast_placement::Policy;
     use ballast_predict::model::Algorithm;
     use ballast_predict::{ModelFile, fleet, train};
+    use ballast_runtime::alarms::AlarmBook;
     use ballast_runtime::events::Events;
     use ballast_runtime::http::AccessPolicy;
     use ballast_runtime::lock;
-    use ballast_runtime::state::DiskFaults;
     use ballast_types::PeerName;
+    use ballast_types::wire::AlarmId;
     use serde_json::{Value, json};
     use tempfile::TempDir;
     use tower::ServiceExt as _;
@@ -148,9 +149,9 @@ pub(super) mod tests {
             predictor,
             read_at: Arc::new(Mutex::new(ballast_runtime::now())),
             counters: Arc::default(),
-            faults: DiskFaults::default(),
             events,
             kube: None,
+            alarms: AlarmBook::default(),
             tls: None,
             access: Arc::new(AccessPolicy::of_queries()),
         };
@@ -258,7 +259,7 @@ pub(super) mod tests {
     fn a_file_that_nobody_looks_at_is_an_alarm() {
         let (_dir, api) = api(None);
         *lock(&api.read_at) = ballast_types::Instant::ZERO;
-        let told = api.look().alarms.iter().any(|alarm| alarm.contains("has not been read_at at"));
+        let told = api.look().alarms.iter().any(|alarm| alarm.id == AlarmId::ModelFileHangs);
         assert_eq!(told, ballast_runtime::now() > ballast_types::Instant::ZERO + LOOKED_WITHIN);
     }
 }

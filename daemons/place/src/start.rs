@@ -6,7 +6,9 @@ use std::thread::{self, JoinHandle};
 
 use ballast_hw::durable::Lock;
 use ballast_predict::Request;
+use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::audit::AuditLog;
+use ballast_runtime::config::Listen;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Listener};
 use ballast_runtime::state::DiskFaults;
@@ -41,19 +43,8 @@ impl Adopted<'_> {
         let predictor = Arc::new(Predictor::new(&config.predict));
         predictor.look(&events, false);
         let (orders, inbox) = mpsc::channel();
-        let read_at = Arc::new(Mutex::new(clock::now()));
-        let reloader = {
-            let (predictor, events, read_at) = (Arc::clone(&predictor), events.clone(), Arc::clone(&read_at));
-            thread::Builder::new().name("model".into()).spawn(move || {
-                reloader::run(&inbox, |ordered| {
-                    predictor.look(&events, ordered);
-                    *lock(&read_at) = clock::now();
-                });
-            })?
-        };
-
         tracing::info!(
-            listen = ?config.listen,
+            listen = Listen::addresses(&config.listen),
             name = %config.name,
             model = %config.predict.model.display(),
             "placement daemon runs"
@@ -80,17 +71,27 @@ impl Adopted<'_> {
             name: config.name.clone(),
             require_model: config.predict.require_model,
             predictor,
-            read_at,
+            read_at: Arc::new(Mutex::new(clock::now())),
             inventory,
             hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
             hosts_problem: Arc::default(),
             counters: Arc::default(),
-            faults,
+            alarms: AlarmBook::new(faults, opened.tls.clone()),
             events,
             kube,
             tls: opened.tls,
             access: Arc::new(access),
         };
+
+        let of_thread = api.clone();
+        let reloader = thread::Builder::new().name("model".into()).spawn(move || {
+            reloader::run(&inbox, |ordered| {
+                of_thread.predictor.look(&of_thread.events, ordered);
+                *lock(&of_thread.read_at) = clock::now();
+                // Alarms begin when they are first seen.
+                let _ = of_thread.look();
+            });
+        })?;
 
         let (listeners, runtime, lock) = (opened.listeners, opened.runtime, opened.lock);
         Ok(Started { api, reloader, orders, journal, listeners, runtime, lock })

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_types::Instant;
 use nix::time::{ClockId, clock_gettime};
@@ -16,6 +16,12 @@ pub fn now() -> Instant {
         let nanos = time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs();
         Instant::from_nanos(nanos)
     })
+}
+
+/// Milliseconds since 1970, as clocks on the wall show it; 0 before that.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub fn since(then: Instant) -> Duration {

@@ -10,6 +10,7 @@ mod socket;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,13 +19,13 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
-use ballast_types::wire::{ErrorBody, Event};
+use ballast_types::wire::ErrorBody;
 use serde::de::DeserializeOwned;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::control::Snapshot;
-use crate::events::Events;
+use crate::events::{Events, NumberedEvent};
 use crate::openmetrics;
 
 pub use bounds::Refusals;
@@ -32,12 +33,15 @@ pub use endpoint::{Endpoint, EndpointLine, Observable, common_endpoints, markdow
 pub use listen::{Listener, bind, serve};
 pub use roles::{AccessPolicy, Caller, Right};
 
+/// A reader of events whose connection was lost comes back after this.
+const COME_BACK_AFTER: Duration = Duration::from_secs(2);
+
 /// An error answer: status, and what is wrong.
 pub struct Refused(pub StatusCode, pub String);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.0, Json(ErrorBody { error: self.1 })).into_response()
+        (self.0, Json(ErrorBody { error: self.1, reasons: vec![] })).into_response()
     }
 }
 
@@ -59,15 +63,24 @@ pub fn newest<T>(snapshot: &Snapshot<T>) -> Result<Arc<T>, Refused> {
     snapshot.get().ok_or_else(starting)
 }
 
-/// `/v1/events`: the newest events first, then live ones, as server-sent events.
+/// `/v1/events`: the newest events first, then live ones, as server-sent events. A reader that comes back
+/// names the last one that it has had.
 ///
 /// A reader that falls a thousand events behind loses the oldest.
-fn event_stream(events: &Events) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
-    let (kept, live) = events.subscribe();
-    let line =
-        |event: Event| Ok(sse::Event::default().json_data(&event).unwrap_or_else(|_| sse::Event::default()));
+fn event_stream(
+    events: &Events,
+    asked: &HeaderMap,
+) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+    let last = asked.get("last-event-id").and_then(|id| id.to_str().ok());
+    let (kept, live) = events.subscribe(last);
+    let line = |it: NumberedEvent| {
+        let named = sse::Event::default().id(it.id).event(it.name);
+        named.json_data(&it.event).unwrap_or_else(|_| sse::Event::default())
+    };
     let live = BroadcastStream::new(live).filter_map(Result::ok);
-    Sse::new(tokio_stream::iter(kept).chain(live).map(line)).keep_alive(KeepAlive::default())
+    let begin = tokio_stream::once(sse::Event::default().retry(COME_BACK_AFTER));
+    Sse::new(begin.chain(tokio_stream::iter(kept).chain(live).map(line)).map(Ok))
+        .keep_alive(KeepAlive::default())
 }
 
 /// Prometheus's text, or OpenMetrics to whoever asks for it.

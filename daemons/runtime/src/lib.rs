@@ -5,6 +5,7 @@
 //! wants, one sampling thread that reads sensors, and one thread for HTTP and signals. Nothing but the
 //! control thread can delay an alert.
 
+pub mod alarms;
 pub mod audit;
 pub mod caps;
 pub mod clock;

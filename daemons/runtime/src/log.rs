@@ -5,12 +5,14 @@
 //! dropped and counted, and the next that is written says how many.
 
 use std::io::{self, Write};
-use std::mem;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
+use std::{env, fs, mem};
 
+use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// LogQueue that wait at most: seconds of a daemon that logs all it can.
@@ -26,20 +28,65 @@ pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// Logs to stderr from here on. `RUST_LOG` chooses the level; `info` is the default. Keep what it gives until
-/// the end: it waits for the last lines.
+/// Logs to stderr from here on. `RUST_LOG` chooses the level; `info` is the default. With `BALLAST_LOG=json`
+/// every line is an object. Keep what it gives until the end: it waits for the last lines.
 pub fn start() -> Flush {
+    let style =
+        Style { json: env::var_os("BALLAST_LOG").is_some_and(|it| it == "json"), journal: is_journal() };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let (lines, flush) = queue(io::stderr(), &DROPPED);
-    // Fails only when a logger is there already, as in tests.
-    let _ = tracing_subscriber::fmt()
+    let (lines, flush) = queue(io::stderr(), &DROPPED, style);
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(lines)
         .with_ansi(false)
-        .with_target(false)
-        .try_init();
+        .with_target(false);
+    // Fails only when a logger is there already, as in tests.
+    let _ = if style.json { log.json().flatten_event(true).try_init() } else { log.try_init() };
     flush
+}
+
+/// How lines look.
+#[derive(Clone, Copy, Default)]
+struct Style {
+    json: bool,
+    /// The journal takes a line's priority from what stands before it: sd-daemon(3).
+    journal: bool,
+}
+
+impl Style {
+    /// A line, or several, as they are written.
+    fn dress(self, text: Vec<u8>, level: Level) -> Vec<u8> {
+        if !self.journal {
+            return text;
+        }
+        let priority: &[u8] = match level {
+            Level::ERROR => b"<3>",
+            Level::WARN => b"<4>",
+            Level::INFO => b"<6>",
+            _ => b"<7>",
+        };
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        lines.flat_map(|line| priority.iter().chain(line)).copied().collect()
+    }
+
+    /// That lines are missing.
+    fn missing(self, count: u64) -> Vec<u8> {
+        let what = "log lines dropped, stderr stalled";
+        let line = if self.json {
+            format!("{{\"level\":\"WARN\",\"message\":\"{what}\",\"count\":{count}}}\n")
+        } else {
+            format!(" WARN {what} count={count}\n")
+        };
+        self.dress(line.into_bytes(), Level::WARN)
+    }
+}
+
+/// Whether stderr goes to the system's journal: then it is what `JOURNAL_STREAM` names.
+fn is_journal() -> bool {
+    let named = env::var("JOURNAL_STREAM").unwrap_or_default();
+    let stderr = fs::metadata("/proc/self/fd/2");
+    stderr.is_ok_and(|it| named == format!("{}:{}", it.dev(), it.ino()))
 }
 
 /// What waits for the last lines when it is dropped.
@@ -63,22 +110,28 @@ enum LogMessage {
 }
 
 /// A queue to a thread that writes to `to`.
-fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64) -> (LogQueue, Flush) {
+fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64, style: Style) -> (LogQueue, Flush) {
     let (lines, inbox) = sync_channel(LINES);
     let (ended, done) = channel();
-    let work = move || write(to, &inbox, &ended, dropped);
+    let work = move || write(to, &inbox, &ended, dropped, style);
     // Without a thread nothing is logged, and all of it counts as dropped.
     let _ = thread::Builder::new().name("log".into()).spawn(work);
-    (LogQueue { lines: lines.clone(), dropped }, Flush { lines, done })
+    (LogQueue { lines: lines.clone(), dropped, style }, Flush { lines, done })
 }
 
-fn write(mut to: impl Write, inbox: &Receiver<LogMessage>, ended: &Sender<()>, dropped: &AtomicU64) {
+fn write(
+    mut to: impl Write,
+    inbox: &Receiver<LogMessage>,
+    ended: &Sender<()>,
+    dropped: &AtomicU64,
+    style: Style,
+) {
     let mut reported = 0;
     while let Ok(message) = inbox.recv() {
         let missing = dropped.load(Ordering::Relaxed);
         // A log that cannot be written has nobody to tell.
         if missing > reported {
-            let _ = writeln!(to, " WARN log lines dropped, stderr stalled count={}", missing - reported);
+            let _ = to.write_all(&style.missing(missing - reported));
             reported = missing;
         }
         match message {
@@ -93,11 +146,13 @@ fn write(mut to: impl Write, inbox: &Receiver<LogMessage>, ended: &Sender<()>, d
 struct LogQueue {
     lines: SyncSender<LogMessage>,
     dropped: &'static AtomicU64,
+    style: Style,
 }
 
 /// One line; it is left when it is dropped.
 struct LogLine {
     text: Vec<u8>,
+    level: Level,
     to: LogQueue,
 }
 
@@ -105,7 +160,11 @@ impl<'a> MakeWriter<'a> for LogQueue {
     type Writer = LogLine;
 
     fn make_writer(&'a self) -> LogLine {
-        LogLine { text: vec![], to: self.clone() }
+        LogLine { text: vec![], level: Level::INFO, to: self.clone() }
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
+        LogLine { text: vec![], level: *meta.level(), to: self.clone() }
     }
 }
 
@@ -122,7 +181,7 @@ impl Write for LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
-        let text = mem::take(&mut self.text);
+        let text = self.to.style.dress(mem::take(&mut self.text), self.level);
         if !text.is_empty() && self.to.lines.try_send(LogMessage::Line(text)).is_err() {
             self.to.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -169,7 +228,7 @@ mod tests {
     fn a_stalled_journal_holds_nobody_up_and_what_is_lost_is_told() {
         static DROPPED: AtomicU64 = AtomicU64::new(0);
         let journal = Journal::default();
-        let (lines, flush) = queue(journal.clone(), &DROPPED);
+        let (lines, flush) = queue(journal.clone(), &DROPPED, Style::default());
         let stalled = journal.stall();
 
         // Would never return, were a line waited for: the listener is ours.
@@ -194,14 +253,28 @@ mod tests {
     }
 
     #[test]
+    fn the_journal_gets_every_lines_priority_and_json_stays_json() {
+        let journal = Style { journal: true, json: false };
+        let two = b"one\ntwo\n".to_vec();
+        for (level, text) in [(Level::ERROR, "<3>one\n<3>two\n"), (Level::DEBUG, "<7>one\n<7>two\n")] {
+            assert_eq!(String::from_utf8(journal.dress(two.clone(), level)).unwrap(), text);
+        }
+        assert_eq!(Style::default().dress(two.clone(), Level::WARN), two);
+        assert_eq!(journal.missing(3), b"<4> WARN log lines dropped, stderr stalled count=3\n");
+        let json = Style { json: true, journal: false }.missing(3);
+        let said: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert!(said["count"] == 3 && json.ends_with(b"\n"), "{said}");
+    }
+
+    #[test]
     fn an_end_waits_for_the_last_line_but_not_for_ever() {
         static DROPPED: AtomicU64 = AtomicU64::new(0);
         let journal = Journal::default();
-        let (lines, flush) = queue(journal.clone(), &DROPPED);
+        let (lines, flush) = queue(journal.clone(), &DROPPED, Style::default());
         log(&lines, 1);
         drop(flush);
         assert_eq!(journal.text(), "line 1\n");
-        let (lines, flush) = queue(journal.clone(), &DROPPED);
+        let (lines, flush) = queue(journal.clone(), &DROPPED, Style::default());
         let _stalled = journal.stall();
         log(&lines, 2);
         drop(flush);

@@ -21,7 +21,7 @@ use ballast_types::recording::{Header, MachineState, Step};
 use ballast_types::{Instant, Machine};
 use serde::Serialize;
 
-use crate::state::{DiskFaults, RETRY};
+use crate::state::{DiskFaults, RECORDING, RECORDING_STEPS, RETRY};
 
 /// A file that has grown to this size, or to a part of all that may be kept, is followed by another.
 const ROTATE_BYTES: u64 = 16 << 20;
@@ -34,11 +34,6 @@ const FLUSH: Duration = Duration::from_secs(1);
 const STEPS_WAITING: usize = 2048;
 /// How long an ending daemon waits for its last steps to be on disk.
 const END_WITHIN: Duration = Duration::from_secs(2);
-
-/// What a full disk keeps from being written, in alarms and metrics.
-const RECORDING: &str = "recording";
-/// The same, where steps are lost.
-const STEPS: &str = "steps of the recording";
 
 /// What the control thread hands over.
 enum Entry<M: Machine> {
@@ -123,7 +118,7 @@ where
             self.faults.count_dropped_step();
             let why = "the disk was too slow or full for too long: the recording goes on in another file \
                        once there is room";
-            self.faults.note(STEPS, Some(why.into()));
+            self.faults.note(RECORDING_STEPS, Some(why.into()));
             self.resumes_at.get_or_insert(at + RETRY);
         }
 
@@ -135,7 +130,7 @@ where
             let state = MachineState { at, steps: self.steps, machine: machine.clone() };
             if self.hand_over(Entry::State(Box::new(state))) {
                 self.resumes_at = None;
-                self.faults.note(STEPS, None);
+                self.faults.note(RECORDING_STEPS, None);
             } else {
                 self.resumes_at = Some(at + RETRY);
             }
@@ -401,7 +396,7 @@ mod tests {
         let (folder, faults) = (dir.path().join("recording"), DiskFaults::default());
         fs::write(&folder, "in the way").unwrap();
         let mut recorder = start(&folder, 1 << 30, &faults);
-        wait("it is an alarm", || faults.alarms().iter().any(|it| it.contains("recording")));
+        wait("it is an alarm", || faults.alarms().iter().any(|it| it.message.contains("recording")));
         for n in 0..100 {
             record(&mut recorder, n);
         }
@@ -438,7 +433,7 @@ mod tests {
             record(&mut recorder, n);
         }
         assert_eq!(faults.dropped_steps(), 10);
-        assert!(faults.alarms().iter().any(|it| it.contains("goes on in another file")));
+        assert!(faults.alarms().iter().any(|it| it.message.contains("goes on in another file")));
         fs::remove_file(&folder).unwrap();
         let first = || files(&folder).first().map_or(0, |file| lines(file).len());
         wait("what there was is written", || first() == STEPS_WAITING + 1);

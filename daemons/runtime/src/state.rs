@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ballast_hw::durable;
-use ballast_types::wire::{Event, EventKind};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -74,6 +74,11 @@ pub fn lock(folder: &Path) -> io::Result<durable::Lock> {
     })
 }
 
+/// The recording, among what the disk does not take.
+pub const RECORDING: &str = "recording";
+/// Steps of the recording, while the disk takes none and they are lost.
+pub const RECORDING_STEPS: &str = "steps of the recording";
+
 /// What the disk does not take at present: alarms in status, events when it begins, metrics.
 #[derive(Clone, Default)]
 pub struct DiskFaults {
@@ -98,14 +103,14 @@ impl DiskFaults {
             }
             return;
         };
-        let alarm = alarm(what, &why);
+        let Alarm { message, .. } = alarm(what, &why);
         if now.insert(what, why).is_none() {
-            self.events.push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message: alarm } });
+            self.events.push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message } });
         }
     }
 
     /// What an operator should know.
-    pub fn alarms(&self) -> Vec<String> {
+    pub fn alarms(&self) -> Vec<Alarm> {
         mutex(&self.now).iter().map(|(what, why)| alarm(what, why)).collect()
     }
 
@@ -123,8 +128,13 @@ impl DiskFaults {
     }
 }
 
-fn alarm(what: &str, why: &str) -> String {
-    format!("{what} not written: {why}")
+fn alarm(what: &str, why: &str) -> Alarm {
+    let message = format!("{what} not written: {why}");
+    match what {
+        RECORDING => Alarm::new(AlarmId::RecordingNotWritten, message),
+        RECORDING_STEPS => Alarm::new(AlarmId::RecordingLosesSteps, message),
+        file => Alarm::about(AlarmId::StateNotWritten, file, message),
+    }
 }
 
 /// After a write has failed, until the next try.
@@ -207,13 +217,13 @@ mod tests {
         };
 
         writer.keep(1u8);
-        wait("an alarm", &|| faults.alarms().iter().any(|it| it.contains("memory not written")));
+        wait("an alarm", &|| faults.alarms().iter().any(|it| it.message.contains("memory not written")));
         writer.keep(2);
         assert_eq!(faults.unwritten(), ["memory"]);
         fs::create_dir(folder.path().join("away")).unwrap();
         wait("it is over", &|| faults.alarms().is_empty());
         assert_eq!(read::<u8>(&path).unwrap(), Some(2));
-        assert_eq!(faults.events.subscribe().0.len(), 1, "told once");
+        assert_eq!(faults.events.subscribe(None).0.len(), 1, "told once");
     }
 
     #[test]

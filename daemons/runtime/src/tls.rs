@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_types::Role;
-use ballast_types::wire::{Event, EventKind, TlsStatus};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, TlsStatus};
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
@@ -221,16 +221,22 @@ impl Tls {
     }
 
     /// What an operator should know of the certificates.
-    pub fn alarms(&self) -> Vec<String> {
+    pub fn alarms(&self) -> Vec<Alarm> {
         let status = self.status();
         let end = match status.expires_in_s {
-            ..=0 => Some("this daemon's certificate has expired: its peers refuse it".to_owned()),
+            ..=0 => {
+                let message = "this daemon's certificate has expired: its peers refuse it";
+                Some(Alarm::new(AlarmId::CertificateExpired, message))
+            }
             left if left.unsigned_abs() < self.config.warn_before.as_secs() => {
-                Some(format!("this daemon's certificate ends in {:.1} days", left as f64 / 86_400.0))
+                let days = left as f64 / 86_400.0;
+                let message = format!("this daemon's certificate ends in {days:.1} days");
+                Some(Alarm::new(AlarmId::CertificateExpires, message))
             }
             _ => None,
         };
-        end.into_iter().chain(status.problem).collect()
+        let refused = status.problem.map(|why| Alarm::new(AlarmId::CertificateRefused, why));
+        end.into_iter().chain(refused).collect()
     }
 }
 

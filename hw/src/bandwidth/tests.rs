@@ -59,7 +59,7 @@ fn a_foreign_value_is_told_of_and_left() {
     assert!(!bandwidth.look() && bandwidth.alarms().is_empty());
     tree.write(FILE, "70000 100000\n");
     assert!(!bandwidth.look(), "the original is what it was");
-    let alarms = bandwidth.alarms().join("");
+    let alarms = bandwidth.alarms().remove(0).message;
     assert!(alarms.contains("cpu.max: \"70000 100000\" is there, not \"40000 20000\""), "{alarms}");
     let e = bandwidth.set(&vm(), 1500).unwrap_err();
     assert!(e.to_string().contains("somebody else") && !e.is_transient(), "{e}");

@@ -1,6 +1,6 @@
 //! How the caps are obeyed, as the agent tells it.
 
-use ballast_types::wire::CoresStatus;
+use ballast_types::wire::{Alarm, AlarmId, CoresStatus};
 
 use super::caps::Cpufreq;
 use super::hold::Verdict;
@@ -23,7 +23,7 @@ impl Cpufreq {
     }
 
     /// What an operator should look at.
-    pub fn alarms(&self) -> Vec<String> {
+    pub fn alarms(&self) -> Vec<Alarm> {
         let raised = self.cores_with(|verdict| matches!(verdict, Verdict::Raised(_))).collect::<Vec<_>>();
         let first = raised.first().and_then(|policy| Some((policy.file(), policy.hold?)));
         let raised = first.map(|(file, hold)| {
@@ -31,21 +31,23 @@ impl Cpufreq {
                 true => "the agent has written its cap three times and gives up",
                 false => "the agent writes its cap again",
             };
-            format!(
+            let message = format!(
                 "another program raises {} cores above their cap: {} does not show {} kHz any more; {then}; \
                  find the program with 'ballast check' and stop it",
                 raised.len(),
                 file.display(),
                 hold.khz.get(),
-            )
+            );
+            Alarm::new(AlarmId::CapOverwritten, message)
         });
 
         let former = self.former.as_ref().filter(|was| **was != self.driver).map(|was| {
             let is = &self.driver;
-            format!(
+            let message = format!(
                 "the cpufreq driver was {was} when the agent started and is {is} now: restart the agent, \
                  which then uses the frequencies of {is}"
-            )
+            );
+            Alarm::new(AlarmId::DriverChanged, message)
         });
 
         raised.into_iter().chain(former).collect()

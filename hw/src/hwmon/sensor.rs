@@ -52,8 +52,9 @@ impl HwmonSensor {
         let found = self.find()?;
         let raw = found.read()?;
         if self.at.is_some() && self.at != found.device.at {
-            let (was, is) = (self.at.as_deref(), found.device.at.as_deref());
-            warn!(name = self.spec.name, ?was, ?is, "the sensor's name now belongs to another device");
+            let [was, is] =
+                [&self.at, &found.device.at].map(|at| at.as_ref().map(|at| at.display().to_string()));
+            warn!(name = self.spec.name, was, is, "the sensor's name now belongs to another device");
         }
         self.at.clone_from(&found.device.at);
         self.found = Some(found);

@@ -54,7 +54,7 @@ pub(super) fn foreign(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()
     // Once may be a slip: the cap is written again, and told. A write that the agent's own next one undoes before
     // it has looked is seen by nobody; so the admin goes on until there is an alarm.
     let says = |guest: &mut Guest, what: &str| -> anyhow::Result<bool> {
-        Ok(guest.agent.status()?.alarms.iter().any(|alarm| alarm.contains(what)))
+        Ok(guest.agent.status()?.alarms.iter().any(|alarm| alarm.message.contains(what)))
     };
     let mut writes = 0;
     let mut insist = |guest: &mut Guest, what: &str| -> anyhow::Result<()> {

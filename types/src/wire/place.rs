@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{KubernetesStatus, TlsStatus};
+use super::{Alarm, KubernetesStatus, TlsStatus};
 use crate::PeerName;
 
 /// `GET /v1/status` of a placement daemon.
@@ -26,7 +26,7 @@ pub struct PlaceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     /// What an operator should look at.
-    pub alarms: Vec<String>,
+    pub alarms: Vec<Alarm>,
 }
 
 /// The state of predictions, in [`PlaceStatus`].

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use ballast_types::wire::{Alarm, AlarmId};
 use ballast_types::{UsageRecord, VmId, VmStart};
 
 use super::codec::{self, Frames, HEADER};
@@ -29,8 +30,8 @@ pub struct Store {
     open: Option<Open>,
     /// Pieces that were found damaged.
     damaged: u64,
-    /// Files that were set aside, with the reason.
-    aside: Vec<String>,
+    /// Files that were set aside, each with the reason.
+    aside: Vec<Alarm>,
 }
 
 /// The file that is being written.
@@ -61,7 +62,7 @@ impl Store {
     }
 
     /// Files that could not be understood, and were set aside.
-    pub fn aside(&self) -> &[String] {
+    pub fn aside(&self) -> &[Alarm] {
         &self.aside
     }
 
@@ -121,7 +122,8 @@ impl Store {
             let aside = free_name(path);
             fs::rename(path, &aside)?;
             let (path, aside) = (path.display(), aside.display());
-            self.aside.push(format!("{path}: {damage}; set aside as {aside}"));
+            let message = format!("usage records: {path}: {damage}; set aside as {aside}");
+            self.aside.push(Alarm::about(AlarmId::RecordsSetAside, path, message));
             return Ok(None);
         }
 

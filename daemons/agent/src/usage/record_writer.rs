@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use ballast_agent_core::Input;
+use ballast_runtime::metrics::word;
 use ballast_types::VmClass;
+use ballast_types::wire::{Alarm, AlarmId};
 
 use super::advice::{self, Advice};
 use super::{Batch, VmInstance};
@@ -102,7 +104,7 @@ impl RecordWriter {
         let acted = self.act(&advice);
 
         for ((vm, _), advice) in &advice {
-            tracing::info!(%vm, class = ?advice.class, why = advice.why, "advice");
+            tracing::info!(%vm, class = word(&advice.class), why = advice.why, "advice");
         }
         let told = |((vm, _), it): (VmInstance, Advice)| (vm, (it.class, it.why));
         let told = advice.into_iter().map(told).collect();
@@ -139,12 +141,16 @@ impl RecordWriter {
     fn tell(&mut self, unwritten: Option<std::io::Error>, unread: Option<std::io::Error>) {
         let (mut alarms, mut damaged, mut bytes) = (vec![], 0, 0);
         if let Some(store) = &self.store {
-            alarms.extend(store.aside().iter().map(|it| format!("usage records: {it}")));
+            alarms.extend_from_slice(store.aside());
             damaged = store.damaged();
             bytes = store.bytes().unwrap_or(0);
         }
-        alarms.extend(unwritten.map(|error| format!("usage records are not written: {error}")));
-        alarms.extend(unread.map(|error| format!("VMs without a class are not labelled: {error}")));
+        alarms.extend(unwritten.map(|error| {
+            Alarm::new(AlarmId::RecordsNotWritten, format!("usage records are not written: {error}"))
+        }));
+        alarms.extend(unread.map(|error| {
+            Alarm::new(AlarmId::RecordsNotRead, format!("VMs without a class are not labelled: {error}"))
+        }));
         let (written, lost) = (self.written, std::mem::take(&mut self.lost));
         let found = damaged - std::mem::replace(&mut self.damaged, damaged);
         self.notes.usage(|usage| {

@@ -9,7 +9,7 @@ use std::{io, mem};
 use ballast_agent_core::{ControlledVm, Input};
 use ballast_hw::{Originals, Root};
 use ballast_types::VmId;
-use ballast_types::wire::VmSpec;
+use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 
 use super::Vms;
 use crate::config::DiscoverConfig;
@@ -29,7 +29,7 @@ pub(super) struct Discovery {
     /// How large a VM is, by group: as it was when it was first seen. Later what its files say is ours.
     sizes: BTreeMap<(String, u64), u16>,
     /// What kept groups from being VMs, at the last look.
-    troubles: Vec<String>,
+    troubles: Vec<Alarm>,
 }
 
 impl Discovery {
@@ -38,7 +38,7 @@ impl Discovery {
     }
 
     /// What kept groups from being VMs.
-    pub(super) fn troubles(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn troubles(&self) -> impl Iterator<Item = &Alarm> {
         self.troubles.iter()
     }
 
@@ -51,7 +51,8 @@ impl Discovery {
 
         for rule in &self.rules {
             let groups = rule.pattern.find(root).unwrap_or_else(|error| {
-                self.troubles.push(format!("discover {}: {error}", rule.pattern));
+                let message = format!("discover {}: {error}", rule.pattern);
+                self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &rule.pattern, message));
                 vec![]
             });
 
@@ -64,18 +65,19 @@ impl Discovery {
                 let known = sizes.get(&key).copied();
                 let size = rule.cores.or(known).or_else(|| group.size(limit.or(group.cpu_max)));
                 let Some(cores) = size else {
-                    self.troubles.push(format!(
+                    let message = format!(
                         "{}: no vCPUs, CPUQuota or AllowedCPUs tell its size: discover.cores of {}",
                         group.path, rule.pattern
-                    ));
-
+                    );
+                    self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &group.path, message));
                     continue;
                 };
 
                 self.sizes.insert(key, cores);
 
                 if !names.insert(group.name.clone()) {
-                    self.troubles.push(format!("{}: another VM is called {}", group.path, group.name));
+                    let message = format!("{}: another VM is called {}", group.path, group.name);
+                    self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &group.path, message));
                     continue;
                 }
 
@@ -88,7 +90,8 @@ impl Discovery {
                 };
 
                 if let Err(why) = spec.check() {
-                    self.troubles.push(format!("{}: {why}", group.name));
+                    let message = format!("{}: {why}", group.name);
+                    self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &group.name, message));
                     continue;
                 }
 
@@ -97,7 +100,7 @@ impl Discovery {
         }
 
         for trouble in self.troubles.iter().filter(|it| !before.contains(it)) {
-            tracing::warn!("not a VM: {trouble}");
+            tracing::warn!("not a VM: {}", trouble.message);
         }
         all
     }

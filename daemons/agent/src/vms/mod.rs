@@ -18,7 +18,7 @@ use anyhow::bail;
 use ballast_agent_core::{ControlledVm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
 use ballast_hw::{Binders, Cgroup, Domain, HwError, Journal, Originals, Root};
-use ballast_types::wire::VmSpec;
+use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
 use super::killable::{Killable, Target};
@@ -233,7 +233,9 @@ impl Vms {
 
     /// Tells the status what an operator should know.
     fn note(&self) {
-        let of_vm = |(id, why): (&VmId, &String)| format!("VM {id} counts as user-facing: {why}");
+        let of_vm = |(id, why): (&VmId, &String)| {
+            Alarm::about(AlarmId::VmNotBound, id, format!("VM {id} counts as user-facing: {why}"))
+        };
         let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
         let alarms = alarms.chain(self.discovery.troubles().cloned()).collect();
         self.notes.replace(self.specs.origins(), alarms);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
-use ballast_types::wire::{AgentStatus, RecordsStatus};
+use ballast_types::wire::{AgentStatus, Alarm, RecordsStatus};
 use ballast_types::{VmClass, VmId};
 
 #[derive(Default)]
 struct VmNotes {
     origins: BTreeMap<VmId, String>,
-    alarms: Vec<String>,
+    alarms: Vec<Alarm>,
     usage: Usage,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Usage {
     /// What became of the records.
     pub(crate) records: RecordsStatus,
     /// What is wrong with them.
-    pub(crate) alarms: Vec<String>,
+    pub(crate) alarms: Vec<Alarm>,
     /// What VMs without a class seem to be, and why.
     pub(crate) advice: BTreeMap<VmId, (VmClass, String)>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Usage {
 pub(crate) struct Notes(Arc<Mutex<VmNotes>>);
 
 impl Notes {
-    pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<String>) {
+    pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<Alarm>) {
         let mut said = lock(&self.0);
         (said.origins, said.alarms) = (origins, alarms);
     }
@@ -42,7 +42,7 @@ impl Notes {
 
     #[cfg(test)]
     pub(super) fn alarms(&self) -> Vec<String> {
-        lock(&self.0).alarms.clone()
+        lock(&self.0).alarms.iter().map(|alarm| alarm.message.clone()).collect()
     }
 
     pub(crate) fn add_to(&self, status: &mut AgentStatus) {

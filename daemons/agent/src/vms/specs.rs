@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
 use ballast_hw::{CpuList, Domain};
-use ballast_types::wire::VmSpec;
+use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
@@ -74,7 +74,7 @@ impl Specs {
             if let Err(why) = spec.check() {
                 tracing::warn!(
                     vm = %id,
-                    cgroup = ?spec.cgroup,
+                    cgroup = spec.cgroup.as_deref(),
                     why,
                     "the VM is never killed: its settings do not allow it"
                 );
@@ -131,8 +131,11 @@ impl Specs {
     }
 
     /// Why VMs that were found are left out.
-    pub(super) fn left_out(&self) -> impl Iterator<Item = String> {
-        self.left_out.iter().map(|(id, why)| format!("VM {id} is left out and may run on any core: {why}"))
+    pub(super) fn left_out(&self) -> impl Iterator<Item = Alarm> {
+        self.left_out.iter().map(|(id, why)| {
+            let message = format!("VM {id} is left out and may run on any core: {why}");
+            Alarm::about(AlarmId::VmLeftOut, id, message)
+        })
     }
 
     /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
@@ -397,7 +400,7 @@ mod tests {
         let found = DiscoveredVm { id, spec, by: "*".into() };
         specs.find(vec![found]);
         assert_eq!(shown(&specs), want(&[("web", "1,5")]));
-        assert!(specs.left_out().any(|it| it.contains("batch")));
+        assert!(specs.left_out().any(|it| it.message.contains("batch")));
         specs.hotplug(&domains(&[]));
         assert_eq!(shown(&specs), want(&[("web", "1,5"), ("batch", "2-3,6-7")]));
         assert_eq!(specs.left_out().count(), 0);

@@ -88,6 +88,11 @@ pub struct PowerInputConfig {
 }
 
 impl PowerInputConfig {
+    /// What operators call it.
+    pub fn name(&self) -> String {
+        format!("power input {}", self.source)
+    }
+
     /// Reads the table, of a manager that polls every `period`, behind a breaker that carries the highest draw for
     /// `carried`.
     pub(super) fn read(mut section: Section<'_, '_>, period: Duration, carried: Duration) -> Option<Self> {

@@ -28,7 +28,7 @@ use ballast_placement::Policy;
 use ballast_placement::inventory::{Inventory, InventoryError};
 use ballast_predict::{Prediction, Request};
 use ballast_types::Instant;
-use ballast_types::wire::{Event, EventKind, KubernetesStatus, ShadowStatus};
+use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, KubernetesStatus, ShadowStatus};
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::config::KubernetesConfig;
@@ -204,7 +204,7 @@ impl Kube {
     }
 
     /// What an operator should look at.
-    pub(crate) fn alarms(&self) -> Vec<String> {
+    pub(crate) fn alarms(&self) -> Vec<Alarm> {
         let (state, now) = (lock(&self.state), clock::now());
         let mut alarms = vec![];
         for (what, feed) in [("nodes", &state.nodes), ("pods", &state.pods)] {
@@ -215,12 +215,14 @@ impl Kube {
                 );
 
                 let why = feed.status.problem.as_ref().map(|why| format!(" ({why})"));
-                alarms.push(format!("{age}{}: every score is neutral", why.unwrap_or_default()));
+                let message = format!("{age}{}: every score is neutral", why.unwrap_or_default());
+                alarms.push(Alarm::about(AlarmId::KubernetesStale, what, message));
             }
 
             if let Some(why) = &feed.refused {
                 let n = feed.status.refused;
-                alarms.push(format!("kubernetes: {n} {what} could not be read, the last: {why}"));
+                let message = format!("kubernetes: {n} {what} could not be read, the last: {why}");
+                alarms.push(Alarm::about(AlarmId::KubernetesUnreadable, what, message));
             }
         }
 

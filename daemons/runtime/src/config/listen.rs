@@ -51,6 +51,16 @@ impl Listen {
         }
     }
 
+    /// Addresses in one word, as a log line has them.
+    pub fn addresses(all: &[Self]) -> String {
+        let one = |it: &Self| match it {
+            Self::Plain(at) => format!("http://{at}"),
+            Self::Tls(at) => format!("https://{at}"),
+            Self::Socket(path) => format!("{SOCKET}{}", path.display()),
+        };
+        all.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+
     fn all(value: &DeValue<'_>) -> Option<Vec<Self>> {
         let one = |value: &DeValue<'_>| Self::parse(value.as_str()?);
         let Some(several) = value.as_array() else { return one(value).map(|one| vec![one]) };

@@ -97,6 +97,10 @@ pub(super) fn describe(text: &str, read: impl FnOnce(&mut Section<'_, '_>)) -> V
 impl<'t> Problems<'t> {
     fn read<T>(&self, read: impl FnOnce(&mut Section<'_, 't>) -> Option<T>) -> Option<T> {
         let table = self.table();
+        // What a syntax error has swallowed would be called missing.
+        if !self.found.borrow().is_empty() {
+            return None;
+        }
         let mut root = Section::root(self, &table);
         let value = read(&mut root);
         root.finish();

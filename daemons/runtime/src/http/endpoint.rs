@@ -8,6 +8,7 @@ use axum::handler::Handler;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{self, MethodRouter};
+use ballast_types::wire::ErrorBody;
 use serde::Serialize;
 
 use super::roles::{Right, only};
@@ -101,8 +102,8 @@ pub trait Observable: Clone + Send + Sync + 'static {
 
     /// Why the control thread must be taken for dead, if it must.
     fn sick(&self) -> Option<String>;
-    /// Why it does not do its work yet, if it does not.
-    fn unready(&self) -> Option<String>;
+    /// Every reason why it does not do its work.
+    fn unready(&self) -> Vec<String>;
     /// The newest status.
     ///
     /// # Errors
@@ -122,19 +123,26 @@ pub fn common_endpoints<S: Observable>() -> Vec<Endpoint<S>> {
         Endpoint::get("/v1/status", async |State(api): State<S>| api.status().map(Json))
             .answers("the state, sensors, certificates, alarms")
             .fails("503 before the first turn of the control thread"),
-        Endpoint::get("/v1/events", async |State(api): State<S>| event_stream(api.events()))
-            .answers("[events](#events) as server-sent events: the newest 1,000 first, then live ones"),
+        Endpoint::get("/v1/events", async |State(api): State<S>, asked: HeaderMap| {
+            event_stream(api.events(), &asked)
+        })
+        .answers(
+            "[events](#events) as server-sent events: the newest 1,000 first, or those after `Last-Event-ID`, \
+             then live ones",
+        ),
         Endpoint::get("/metrics", scrape::<S>)
             .answers(
                 "[metrics](metrics.md) as Prometheus's text; as OpenMetrics to whose `Accept` names that",
             )
             .fails("503 before the first turn of the control thread"),
-        Endpoint::get("/healthz", async |State(api): State<S>| well(api.sick()))
+        Endpoint::get("/healthz", async |State(api): State<S>| well(api.sick().into_iter().collect()))
             .answers("`ok`")
             .fails("503 with the reason when the control thread must be taken for dead"),
-        Endpoint::get("/readyz", async |State(api): State<S>| well(api.sick().or_else(|| api.unready())))
-            .answers("`ok`")
-            .fails("503 with the reason while the daemon does not do its work"),
+        Endpoint::get("/readyz", async |State(api): State<S>| {
+            well(api.sick().into_iter().chain(api.unready()).collect())
+        })
+        .answers("`ok`")
+        .fails("503 with all `reasons` while the daemon [does not do its work](../operate/watch.md#readyz)"),
     ]
 }
 
@@ -142,9 +150,10 @@ async fn scrape<S: Observable>(State(api): State<S>, asked: HeaderMap) -> Result
     Ok(metrics_text(api.metrics()?, &asked))
 }
 
-fn well(problem: Option<String>) -> Response {
-    match problem {
-        None => "ok\n".into_response(),
-        Some(why) => Refused(StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
+fn well(reasons: Vec<String>) -> Response {
+    if reasons.is_empty() {
+        return "ok\n".into_response();
     }
+    let body = ErrorBody { error: reasons.join("; "), reasons };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }

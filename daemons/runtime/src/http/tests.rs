@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::tls::authority::{Authority, Pair};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::routing::{get, post};
+use ballast_types::wire::{Event, EventKind};
 use ballast_types::{ChassisId, Role};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -107,7 +108,7 @@ impl TestServer {
         let (done, events) = (async || "done", Events::default());
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
-            .route("/v1/events", get(move || std::future::ready(event_stream(&events))))
+            .route("/v1/events", get(async move |asked: HeaderMap| event_stream(&events, &asked)))
             .route("/v1/ask", post(done))
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
@@ -488,6 +489,7 @@ async fn a_stream_of_events_ends_with_the_certificate_that_it_was_begun_with() {
 
     // Its authority is taken out.
     let mut lasting = stream_of(&server, &site.client("ballast://operator/bob")).await.unwrap();
+    assert!(lasting.chunk().await.unwrap().is_some(), "when to come back");
     let quiet = timeout(Duration::from_millis(1), lasting.chunk()).await;
     assert!(quiet.is_err(), "{quiet:?}");
     fs::write(&files.ca, &next.ca.certificate).unwrap();
@@ -767,4 +769,40 @@ fn metrics_are_prometheus_text_unless_open_metrics_is_asked_for() {
     assert_eq!(kind(&["text/html, */*;q=0.8"]), plain);
     let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2";
     assert_eq!(kind(&[prometheus]), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+}
+
+/// The first `n` messages of a stream of events, to a reader who has had `last`.
+async fn messages(events: &Events, last: &str, n: usize) -> Vec<String> {
+    let asked = HeaderMap::from_iter([("last-event-id".parse().unwrap(), last.parse().unwrap())]);
+    let body = event_stream(events, &asked).into_response().into_body();
+    let (mut stream, mut text) = (body.into_data_stream(), String::new());
+    while text.matches("\n\n").count() < n {
+        let more = timeout(PATIENCE, stream.next()).await.expect("in time");
+        text.push_str(std::str::from_utf8(&more.expect("a message").unwrap()).unwrap());
+    }
+    text.split_terminator("\n\n").map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn every_message_of_the_stream_has_id_name_and_time_and_a_reader_goes_on_where_it_was() {
+    let events = Events::default();
+    for host in ["h1", "h2"] {
+        let kind = EventKind::HostChanged { host: host.into() };
+        events.push(Event { at_ns: ballast_types::Instant::ZERO, kind });
+    }
+
+    let all = messages(&events, "", 3).await;
+    assert_eq!(all[0], "retry: 2000");
+    let value =
+        |line: &str, name: &str| line.lines().find_map(|it| it.strip_prefix(name)).unwrap().to_owned();
+    assert_eq!(value(&all[1], "event: "), "host_changed");
+    let data: serde_json::Value = serde_json::from_str(&value(&all[1], "data: ")).unwrap();
+    assert!(data["at_unix_ms"].as_u64() > Some(1_600_000_000_000), "{data}");
+    assert_eq!(
+        (&data["event"], &data["host"], &data["at_ns"]),
+        (&"host_changed".into(), &"h1".into(), &0.into())
+    );
+
+    let rest = messages(&events, &value(&all[1], "id: "), 2).await;
+    assert_eq!(rest, [&*all[0], &*all[2]]);
 }

@@ -1,8 +1,9 @@
 //! The metrics that every daemon has, and those of the two that control.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ballast_types::wire::{SensorStatus, TlsStatus};
+use ballast_types::wire::{Alarm, SensorStatus, TlsStatus};
 
 use super::{Metric, MetricLine, Samples, each, flag, lines, one};
 use crate::events::Events;
@@ -10,12 +11,15 @@ use crate::http::Refusals;
 use crate::log;
 use crate::state::DiskFaults;
 
+/// As many alarms have a series of their own.
+const ALARMS_SHOWN: usize = 100;
+
 /// What every daemon shows.
 pub struct Common<'a> {
     pub refusals: &'a Refusals,
     pub events: &'a Events,
     pub tls: Option<&'a TlsStatus>,
-    pub alarms: &'a [String],
+    pub alarms: &'a [Alarm],
 }
 
 /// What a daemon with sensors and a recording shows beside that.
@@ -29,12 +33,18 @@ fn count(count: &AtomicU64) -> Option<f64> {
 }
 
 /// The metrics of every daemon.
-pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 12] {
+pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 13] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
             vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
         }),
         one("alarms", "How many alarms there are", |it| Some(it.alarms.len() as f64)),
+        each(
+            "alarm",
+            &["id", "severity", "subject"],
+            "1 for an alarm that is on, of the 100 most severe; `subject` is empty where there is one alone",
+            of_alarms,
+        ),
         each("events_total", &["event"], "Events by what happened; absent before the first", |it| {
             it.events.counts().into_iter().map(|(event, count)| (vec![event], count as f64)).collect()
         }),
@@ -107,6 +117,16 @@ pub fn sensing<'a>() -> [Metric<Sensing<'a>>; 5] {
 pub fn references() -> [Vec<MetricLine>; 2] {
     let prefix = "ballast_DAEMON";
     [lines(prefix, &metrics()), lines(prefix, &sensing())]
+}
+
+/// Those that stand first: alarms of a hundred VMs are no reason for a thousand series.
+fn of_alarms(it: &Common<'_>) -> Samples {
+    let labels = |alarm: &Alarm| {
+        vec![alarm.id.to_string(), alarm.severity.to_string(), alarm.subject.clone().unwrap_or_default()]
+    };
+    // Several may be about one subject, and no label set comes twice.
+    let shown: BTreeSet<_> = it.alarms.iter().take(ALARMS_SHOWN).map(labels).collect();
+    shown.into_iter().map(|labels| (labels, 1.0)).collect()
 }
 
 fn of_sensors(it: &Sensing<'_>, read: fn(&SensorStatus) -> Option<f64>) -> Samples {

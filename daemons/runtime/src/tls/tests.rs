@@ -48,7 +48,7 @@ fn a_good_pair_is_taken_and_its_end_is_known() {
     assert_eq!(status.role, role("ballast://agent/s01"));
     let left = Duration::from_secs(status.expires_in_s.unsigned_abs());
     assert!(left > 29 * DAY && left <= 30 * DAY, "{left:?}");
-    assert_eq!(tls.alarms(), Vec::<String>::new());
+    assert_eq!(tls.alarms(), []);
 }
 
 #[test]
@@ -99,12 +99,12 @@ fn a_key_may_be_open_to_a_group_for_reading() {
 fn an_end_that_is_near_or_past_is_an_alarm() {
     let (_, _, _dir, config) = agent(3 * DAY);
     let alarms = Tls::open(&config, None).unwrap().alarms();
-    assert!(alarms[0].contains("ends in 3.0 days"), "{alarms:?}");
+    assert!(alarms[0].message.contains("ends in 3.0 days"), "{alarms:?}");
     let (authority, ca, ..) = agent(DAY);
     let expired = authority.issue_expired(&role("ballast://agent/s01")).unwrap();
     let (_dir, config) = folder(&expired, &ca.certificate);
     let alarms = Tls::open(&config, None).unwrap().alarms();
-    assert!(alarms[0].contains("has expired"), "{alarms:?}");
+    assert!(alarms[0].message.contains("has expired"), "{alarms:?}");
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn new_files_come_into_force_and_broken_ones_leave_the_old_in_force() {
     let told = tls.look().expect("it is still broken");
     assert!(told.contains("no certificate in PEM"), "{told}");
     assert_eq!(tls.look(), None, "once is enough");
-    assert!(tls.alarms()[0].contains("the old ones stay"), "{:?}", tls.alarms());
+    assert!(tls.alarms()[0].message.contains("the old ones stay"), "{:?}", tls.alarms());
     assert_eq!(tls.generation(), 1);
     put(&config, &next, &ca.certificate);
     assert_eq!((tls.look(), tls.generation()), (None, 2));
-    assert_eq!(tls.alarms(), Vec::<String>::new());
+    assert_eq!(tls.alarms(), []);
 }

@@ -281,7 +281,7 @@ fn a_competing_writer_is_not_fought_and_keeps_what_it_wrote() {
     // Three times written anew: released first, because an equal value does nothing.
     assert_eq!(bench.writes(0), [FREE, CAP, FREE, CAP, FREE, CAP]);
     let alarms = bench.cpufreq.alarms();
-    assert!(alarms[0].contains("policy0") && alarms[0].contains("gives up"), "{alarms:?}");
+    assert!(alarms[0].message.contains("policy0") && alarms[0].message.contains("gives up"), "{alarms:?}");
 
     // The controller's next step is written, once.
     bench.cpufreq.set(CoreId(0), mhz(1300)).unwrap();
@@ -588,7 +588,7 @@ fn a_machine_without_cpufreq_has_cores_that_no_cap_slows() {
     assert!(Cpufreq::is_there(tree.root()).unwrap());
     let scan = cpufreq.plan_scan().read(tree.root()).unwrap();
     let _ = cpufreq.apply_scan(scan);
-    assert!(cpufreq.alarms()[0].contains("restart the agent"), "{:?}", cpufreq.alarms());
+    assert!(cpufreq.alarms()[0].message.contains("restart the agent"), "{:?}", cpufreq.alarms());
 }
 
 #[test]
@@ -643,7 +643,10 @@ fn another_driver_loses_caps_and_gets_them_again() {
     assert_eq!((bench.shows(), bench.tree.read(&max(4)).trim()), (CAP.into(), CAP));
     assert_eq!(bench.cpufreq.originals().driver, "intel_cpufreq");
     let alarms = bench.cpufreq.alarms();
-    assert!(alarms[0].contains("intel_pstate") && alarms[0].contains("intel_cpufreq"), "{alarms:?}");
+    assert!(
+        alarms[0].message.contains("intel_pstate") && alarms[0].message.contains("intel_cpufreq"),
+        "{alarms:?}"
+    );
     bench.cpufreq.release(CoreId(0)).unwrap();
     assert_eq!(bench.shows(), FREE);
 }

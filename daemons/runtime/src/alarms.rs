@@ -1,0 +1,83 @@
+//! What the alarms of every daemon have in common: those of disk and certificates, when each began, and their
+//! order.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ballast_types::wire::{Alarm, AlarmId};
+
+use crate::state::DiskFaults;
+use crate::tls::Tls;
+use crate::{clock, lock};
+
+/// When the alarms that are on began, in milliseconds since 1970.
+type Begun = BTreeMap<(AlarmId, Option<String>), u64>;
+
+/// A daemon's alarms, over time.
+#[derive(Clone, Default)]
+pub struct AlarmBook {
+    faults: DiskFaults,
+    tls: Option<Arc<Tls>>,
+    begun: Arc<Mutex<Begun>>,
+}
+
+impl AlarmBook {
+    pub fn new(faults: DiskFaults, tls: Option<Arc<Tls>>) -> Self {
+        Self { faults, tls, begun: Arc::default() }
+    }
+
+    /// Adds the alarms of disk and certificates, says of each since when it is on, and puts the most severe
+    /// ones first. Whoever has alarms calls this at every turn: an alarm that is left out once has ended.
+    pub fn complete(&self, alarms: &mut Vec<Alarm>) {
+        alarms.extend(self.faults.alarms());
+        alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
+        date(&mut lock(&self.begun), alarms, clock::unix_ms());
+        alarms.sort_by_key(|alarm| alarm.severity);
+    }
+}
+
+fn date(begun: &mut Begun, alarms: &mut [Alarm], now: u64) {
+    let mut before = std::mem::take(begun);
+    for alarm in alarms {
+        let key = (alarm.id, alarm.subject.clone());
+        let since = before.remove(&key).unwrap_or(now);
+        alarm.since_unix_ms = *begun.entry(key).or_insert(since);
+    }
+}
+
+/// The alarms among `alarms` for which a daemon is not ready, in words.
+pub fn reasons(alarms: &[Alarm], unready: &[AlarmId]) -> Vec<String> {
+    alarms.iter().filter(|it| unready.contains(&it.id)).map(|it| it.message.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_keeps_its_beginning_until_it_ends() {
+        let mut begun = Begun::new();
+        let mut since = |now, alarms: &[(AlarmId, &str)]| {
+            let about = |(id, what): &(AlarmId, &str)| Alarm::about(*id, what, "in other words each time");
+            let mut alarms: Vec<_> = alarms.iter().map(about).collect();
+            date(&mut begun, &mut alarms, now);
+            alarms.iter().map(|alarm| alarm.since_unix_ms).collect::<Vec<_>>()
+        };
+        let (silent, cap) = (AlarmId::ServerSilent, AlarmId::HardwareCapOn);
+        assert_eq!(since(10, &[(silent, "s01")]), [10]);
+        assert_eq!(since(20, &[(silent, "s02"), (silent, "s01"), (cap, "s01")]), [20, 10, 20]);
+        assert_eq!(since(30, &[(silent, "s01"), (silent, "s01")]), [10, 10], "two of one are one");
+        assert!(since(40, &[]).is_empty());
+        assert_eq!(since(50, &[(silent, "s01")]), [50], "it had ended");
+    }
+
+    #[test]
+    fn the_most_severe_come_first() {
+        let mut alarms =
+            [AlarmId::DryRun, AlarmId::ServerSilent, AlarmId::Fenced].map(|id| Alarm::new(id, "")).to_vec();
+        AlarmBook::default().complete(&mut alarms);
+        let ids: Vec<_> = alarms.iter().map(|alarm| alarm.id).collect();
+        assert_eq!(ids, [AlarmId::Fenced, AlarmId::ServerSilent, AlarmId::DryRun]);
+        assert!(alarms.iter().all(|alarm| alarm.since_unix_ms > 1_600_000_000_000));
+    }
+}
