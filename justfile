@@ -46,6 +46,14 @@ nightly: deb
     cargo run --release --locked --bin ballast -- experiment faults --seed $(date +%s) --seeds 20000
     cargo run --release --locked --package ballast-testbed --bin guest
 
+# Every parser that eats bytes from outside, under libFuzzer for so many seconds in all: docs/evidence/fuzzing.md.
+# Needs cargo-fuzz and a C++ compiler; what it finds new stands in fuzz/corpus.
+fuzz SECONDS="600":
+    for target in $(ls fuzz/corpus); do \
+        cargo fuzz run -s none $target -- -timeout=5 -rss_limit_mb=512 \
+            -max_total_time=$(({{SECONDS}} / $(ls fuzz/corpus | wc -l))) || exit 1; \
+    done
+
 # Drive two managers and two agents through every history of a few faults, and random ones of many.
 model *MINUTES:
     cargo run --release --locked --package ballast-model -- {{MINUTES}}

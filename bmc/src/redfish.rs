@@ -8,6 +8,8 @@ mod cap;
 mod credentials;
 mod http;
 mod schema;
+#[cfg(feature = "testing")]
+mod testing;
 
 use ballast_types::{SupplyState, Watts};
 use serde::de::DeserializeOwned;
@@ -16,6 +18,8 @@ use tokio::runtime::Runtime;
 pub use cap::{RedfishCap, RedfishCapState};
 pub use credentials::{Auth, Credentials};
 pub use http::Settings;
+#[cfg(feature = "testing")]
+pub use testing::{ResourceReading, read_resource};
 
 use crate::BmcError;
 use crate::error::above_zero;
@@ -78,8 +82,7 @@ impl Redfish {
             return Err(self.missing("PowerWatts"));
         };
         let power: Power = self.get(path)?.value;
-        let watts = power.power_control.first().and_then(|control| control.power_consumed_watts);
-        above_zero(&self.of(path, "PowerControl[0].PowerConsumedWatts"), watts)
+        above_zero(&self.of(path, "PowerControl[0].PowerConsumedWatts"), consumed(&power))
     }
 
     /// Every power supply that this BMC sees, in its order. One whose metrics cannot be read has no input.
@@ -216,6 +219,11 @@ impl Drop for Redfish {
     fn drop(&mut self) {
         self.runtime.block_on(self.http.log_out());
     }
+}
+
+/// The draw by the older resource, as it was told.
+fn consumed(power: &Power) -> Option<f64> {
+    power.power_control.first().and_then(|control| control.power_consumed_watts)
 }
 
 /// The supplies of the older resource. A place in the list is the last resort: it shifts when one is pulled.

@@ -34,16 +34,17 @@ impl CpuTime {
 
         let all = stats.total;
         let or_0 = Option::unwrap_or_default;
-        let interrupts = or_0(all.irq) + or_0(all.softirq) + or_0(all.steal);
+        let busy = [all.user, all.nice, all.system, or_0(all.irq), or_0(all.softirq), or_0(all.steal)];
+        let sum = |ticks: &[u64]| ticks.iter().fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
 
-        Ok(Self { busy: all.user + all.nice + all.system + interrupts, idle: all.idle + or_0(all.iowait) })
+        Ok(Self { busy: sum(&busy), idle: sum(&[all.idle, or_0(all.iowait)]) })
     }
 
     /// The share of time that the CPUs were busy since `before`; `None` if no time has passed. iowait may
     /// go back a little, and then counts as none.
     pub fn busy_since(&self, before: &Self) -> Option<f64> {
         let busy = self.busy.saturating_sub(before.busy);
-        let all = busy + self.idle.saturating_sub(before.idle);
+        let all = busy.saturating_add(self.idle.saturating_sub(before.idle));
         (all > 0).then(|| busy as f64 / all as f64)
     }
 }
@@ -69,6 +70,10 @@ mod tests {
         assert_eq!(after.busy_since(&before), Some(0.6));
         assert_eq!(after.busy_since(&after), None);
         assert_eq!(before.busy_since(&after), None);
+        let most = u64::MAX;
+        let huge = read(&format!("cpu  {most} {most} 50 {most} 40 5 5 2 77 7")).unwrap();
+        assert_eq!(huge, CpuTime { busy: most, idle: most });
+        assert_eq!(huge.busy_since(&CpuTime { busy: 0, idle: 0 }), Some(1.0));
         for bad in ["", "cpu", "cpu 1 2 3", "cpu 1 2 x 4", "cpu0 1 2 3 4", "cpu -1 2 3 4"] {
             let error = read(bad).unwrap_err().to_string();
             assert!(error.contains("proc/stat") && error.contains("user, nice"), "{error}");

@@ -40,6 +40,8 @@ pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};
 pub use hwmon::{CapSpec, HwmonCap, HwmonCapState, HwmonSensor, MatchSpec};
 pub use journal::{Journal, Opened, Originals};
+#[cfg(feature = "testing")]
+pub use libvirt::{Pins, pins};
 pub use lists::CpuList;
 pub use meter::PowerMeter;
 pub use rapl::{RaplCap, RaplMeter, RaplSensor};

@@ -40,12 +40,31 @@ pub struct Pins {
 }
 
 impl Pins {
+    /// What the tables of `vcpupin`, `emulatorpin` and `iothreadinfo` say; `None` if one of them is no such
+    /// table, names no CPU for a thread, or has no vCPU.
+    fn read(vcpus: &str, emulator: &str, iothreads: &str) -> Option<Self> {
+        let emulator = emulator.lines().find_map(|line| line.trim().strip_prefix("*:"))?;
+        let emulator = emulator.trim().to_owned();
+        let pins = Self { vcpus: rows(vcpus)?, iothreads: rows(iothreads)?, emulator };
+
+        let names_cpus = |list: &String| list.parse::<CpuList>().is_ok_and(|list| !list.is_empty());
+        let sound = pins.vcpus.values().chain(pins.iothreads.values()).all(names_cpus);
+        (sound && names_cpus(&pins.emulator) && !pins.vcpus.is_empty()).then_some(pins)
+    }
+
     /// The same for every thread of this domain.
     pub(crate) fn all_on(&self, cpus: &CpuList) -> Self {
         let cpus = cpus.to_string();
         let same = |pins: &BTreeMap<u32, String>| pins.keys().map(|n| (*n, cpus.clone())).collect();
         Self { vcpus: same(&self.vcpus), iothreads: same(&self.iothreads), emulator: cpus.clone() }
     }
+}
+
+/// What the tables of `vcpupin`, `emulatorpin` and `iothreadinfo` say of where a domain's threads may run, for
+/// tests that bring tables of their own.
+#[cfg(feature = "testing")]
+pub fn pins(vcpus: &str, emulator: &str, iothreads: &str) -> Option<Pins> {
+    Pins::read(vcpus, emulator, iothreads)
 }
 
 /// The command.
@@ -74,23 +93,9 @@ impl Virsh {
     /// Where the threads of a domain may run now.
     pub(crate) fn pins(&self, domain: u32) -> Result<Pins, HwError> {
         let ask = |command| self.run(Operation::Read, domain, &[command, &domain.to_string(), "--live"]);
-        let vcpus = rows(&ask("vcpupin")?);
-        let emulator = ask("emulatorpin")?;
-        let emulator = emulator.lines().find_map(|line| line.trim().strip_prefix("*:"));
-        let iothreads = rows(&ask("iothreadinfo")?);
-        let all = emulator.zip(vcpus).zip(iothreads).map(|((emulator, vcpus), iothreads)| Pins {
-            vcpus,
-            iothreads,
-            emulator: emulator.trim().to_owned(),
-        });
+        let (vcpus, emulator, iothreads) = (ask("vcpupin")?, ask("emulatorpin")?, ask("iothreadinfo")?);
 
-        let sound = |pins: &Pins| {
-            let lists = pins.vcpus.values().chain(pins.iothreads.values()).chain([&pins.emulator]);
-            !pins.vcpus.is_empty()
-                && lists.map(|list| list.parse::<CpuList>()).all(|it| it.is_ok_and(|it| !it.is_empty()))
-        };
-
-        all.filter(sound).ok_or_else(|| {
+        Pins::read(&vcpus, &emulator, &iothreads).ok_or_else(|| {
             let allowed = "tables of numbers and CPU lists, as virsh 9 prints them";
             self.failed(Operation::Read, domain, io::ErrorKind::InvalidData.into(), allowed)
         })

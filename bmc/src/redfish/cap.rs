@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Redfish;
 use super::http::Patched;
-use super::schema::{Control, EnvironmentMetrics, Power};
+use super::schema::{Control, EnvironmentMetrics, Power, PowerLimit};
 use crate::BmcError;
 
 /// A BMC may round a limit by so much.
@@ -35,6 +35,20 @@ pub enum RedfishCapState {
 }
 
 impl RedfishCapState {
+    /// What the newer generation says. The error is a unit that cannot be used.
+    pub(super) fn of_control(control: Control) -> Result<Self, String> {
+        let units = control.set_point_units.as_deref().unwrap_or("W");
+        if units != "W" {
+            return Err(format!("SetPointUnits = {units:?}: only watts (\"W\") can be used"));
+        }
+        Ok(Self::Environment { set_point_w: control.set_point, mode: control.control_mode })
+    }
+
+    /// What the older generation says.
+    pub(super) fn of_limit(limit: PowerLimit) -> Self {
+        Self::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception }
+    }
+
     /// The limit in force, in watts. 0 is how some BMCs say that there is none.
     pub fn in_force(&self) -> Option<f64> {
         let watts = match self {
@@ -82,17 +96,11 @@ impl RedfishCap {
             let fetched = bmc.get::<EnvironmentMetrics>(&path)?;
             let etag = fetched.etag.or(fetched.value.etag);
             if let Some(control) = fetched.value.power_limit_watts {
-                let Control { set_point, set_point_units, control_mode, .. } = control;
-                let units = set_point_units.as_deref().unwrap_or("W");
-                if units != "W" {
-                    let why = format!("SetPointUnits = {units:?}: only watts (\"W\") can be used");
-                    return Err(BmcError::unusable(bmc.of(&path, "PowerLimitWatts"), why));
-                }
-
                 let range =
                     (control.allowable_min.unwrap_or(1.0), control.allowable_max.unwrap_or(f64::INFINITY));
+                let unusable = |why| BmcError::unusable(bmc.of(&path, "PowerLimitWatts"), why);
+                let state = RedfishCapState::of_control(control).map_err(unusable)?;
 
-                let state = RedfishCapState::Environment { set_point_w: set_point, mode: control_mode };
                 return Ok(LimitResource { path, etag, state, range, entries: 0 });
             }
         }
@@ -105,8 +113,7 @@ impl RedfishCap {
         let Some(limit) = first.and_then(|control| control.power_limit) else {
             return Err(bmc.missing("PowerLimit"));
         };
-        let state =
-            RedfishCapState::Power { limit_w: limit.limit_in_watts, exception: limit.limit_exception };
+        let state = RedfishCapState::of_limit(limit);
         Ok(LimitResource { path, etag, state, range: (1.0, f64::INFINITY), entries })
     }
 

@@ -15,6 +15,8 @@ use ballast_runtime::config::allowed::{Allowed, flag, number_as, path, seconds, 
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{ConfigError, Listen, ListenConfig};
 use ballast_runtime::tls::TlsConfig;
+#[cfg(feature = "testing")]
+pub(crate) use hosts::parse as parse_hosts;
 pub(crate) use hosts::size as host_size;
 pub use hosts::{HostEntry, HostFile};
 pub use kubernetes::KubernetesConfig;

@@ -39,6 +39,8 @@ mod routes;
 mod serve;
 mod start;
 mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod vm_request;
 
 use std::convert::Infallible;

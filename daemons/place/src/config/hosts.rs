@@ -1,7 +1,7 @@
 //! The file of a placement daemon's hosts, TOML or JSON: `hosts`, each of a name or a range of names.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ballast_placement::inventory::{HostSpec, NamedHost};
 use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
@@ -9,6 +9,8 @@ use serde::Deserialize;
 
 /// More hosts are a slip in a range.
 const HOSTS_MAX: usize = 100_000;
+/// No inventory takes a longer name: a range of longer ones would fill the memory for nothing.
+const NAME_MAX: usize = 320;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
@@ -56,13 +58,14 @@ impl HostFile {
     pub fn load(&mut self) -> Result<(), String> {
         let named = |why: String| format!("{}: {why}", self.path.display());
         let text = std::fs::read_to_string(&self.path).map_err(|error| named(error.to_string()))?;
-        self.hosts = parse(&self.path, &text).map_err(named)?;
+        let is_json = self.path.extension().is_some_and(|extension| extension == "json");
+        self.hosts = parse(&text, is_json).map_err(named)?;
         Ok(())
     }
 }
 
-fn parse(path: &Path, text: &str) -> Result<Vec<HostEntry>, String> {
-    let is_json = path.extension().is_some_and(|extension| extension == "json");
+/// What the text of such a file says.
+pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String> {
     let whole: Whole = if is_json {
         serde_json::from_str(text).map_err(|error| error.to_string())?
     } else {
@@ -121,7 +124,10 @@ pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<Resources, String> {
 /// `s[001-720]` is 720 names, of as many digits as the first; anything else is one.
 fn range(text: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = text.split_once('[') else { return Ok(vec![text.to_owned()]) };
-    let allowed = || format!("{text:?}: a name, or a range of names as s[001-720]");
+    let allowed = || {
+        let shown: String = text.chars().take(80).collect();
+        format!("{shown:?}: a name, or a range of names as s[001-720], of at most {NAME_MAX} bytes")
+    };
     let (inside, after) = rest.split_once(']').ok_or_else(allowed)?;
     let (first, last) = inside.split_once('-').ok_or_else(allowed)?;
     let number = |text: &str| {
@@ -129,7 +135,8 @@ fn range(text: &str) -> Result<Vec<String>, String> {
         text.parse::<usize>().ok().filter(|_| digits)
     };
     let (from, to) = number(first).zip(number(last)).ok_or_else(allowed)?;
-    if from > to || to - from >= HOSTS_MAX || after.contains(['[', ']']) {
+    let is_long = before.len() + first.len() + after.len() > NAME_MAX;
+    if from > to || to - from >= HOSTS_MAX || is_long || after.contains(['[', ']']) {
         return Err(allowed());
     }
     let digits = first.len();
@@ -157,7 +164,7 @@ mod tests {
 
     #[test]
     fn ranges_of_hosts_share_their_chassis_evenly() {
-        let hosts = parse(Path::new("hosts.toml"), FILE).unwrap();
+        let hosts = parse(FILE, false).unwrap();
         let told: Vec<_> = hosts
             .iter()
             .map(|told| (told.host.name.as_str(), told.host.spec.chassis.as_str(), told.state))
@@ -177,13 +184,12 @@ mod tests {
         let json = r#"{"hosts": [{"name": "s[08-11].rack1", "chassis": "c[1-2]", "cores": 40,
             "memory_gb": 160.5},
             {"name": "odd", "chassis": "c2", "cores": 0.5, "memory_gb": 0, "state": "cordoned"}]}"#;
-        assert_eq!(parse(Path::new("hosts.json"), json).unwrap(), hosts);
+        assert_eq!(parse(json, true).unwrap(), hosts);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        let with =
-            |from: &str, to: &str| parse(Path::new("hosts.toml"), &FILE.replacen(from, to, 1)).unwrap_err();
+        let with = |from: &str, to: &str| parse(&FILE.replacen(from, to, 1), false).unwrap_err();
         for (from, to, says) in [
             ("cores = 40", "cores = -1", "hosts[0].cores = -1: 0.001 to 65536"),
             ("cores = 40", "cores = nan", "hosts[0].cores = NaN: 0.001 to 65536"),
@@ -198,8 +204,10 @@ mod tests {
             assert!(why.starts_with(says), "{says}: {why}");
         }
 
+        let long = format!("{}[0-99999]", "s".repeat(4_000));
+        assert!(with("s[08-11]", &long).contains("s[001-720], of at most 320 bytes"), "a name of 4 kB");
         assert!(with("cores = 40", "coers = 40").contains("line 5"), "a slip is told by its line");
         assert!(with("\"cordoned\"", "\"closed\"").contains("`open`, `cordoned`, `draining`"));
-        assert!(parse(Path::new("hosts.json"), "{").unwrap_err().contains("line 1"));
+        assert!(parse("{", true).unwrap_err().contains("line 1"));
     }
 }

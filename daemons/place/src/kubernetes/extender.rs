@@ -7,12 +7,16 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use axum::http::StatusCode;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::demand::{Amount, allocatable};
 use super::object::{Node, Pod};
 use ballast_runtime::http::Refused;
 
@@ -20,6 +24,9 @@ use ballast_runtime::http::Refused;
 pub(crate) const BEST: i64 = 10;
 /// Of what nothing is known: every node alike.
 pub(crate) const NEUTRAL: i64 = 5;
+
+/// A pod or node has some 10 kB. Of a hostile one its text takes thirty times its length in memory.
+const OBJECT_BYTES_MAX: usize = 512 << 10;
 
 /// How the keys are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,51 +58,43 @@ pub(crate) struct Args<'a> {
 pub(crate) enum Nodes<'a> {
     /// By name: `nodeCacheCapable: true`.
     Names(Vec<Cow<'a, str>>),
-    /// As they are.
-    Whole(Vec<(&'a RawValue, Node)>),
+    Whole(Vec<WholeNode<'a>>),
+}
+
+/// A node as it came, and what matters of it.
+#[derive(Debug)]
+pub(crate) struct WholeNode<'a> {
+    raw: &'a RawValue,
+    name: String,
+    /// What pods may have of it, where the node tells that.
+    pub(crate) allocatable: Option<Amount>,
 }
 
 impl<'a> Args<'a> {
-    pub(crate) fn read(body: &'a [u8]) -> Result<Self, Refused> {
-        let refused = |why: String| Refused(StatusCode::BAD_REQUEST, why);
-        Self::parse(body).map_err(refused)
-    }
+    /// Reads a question about at most so many nodes.
+    pub(crate) fn read(body: &'a [u8], nodes_max: usize) -> Result<Self, Refused> {
+        let Fields { keys, pod, names, nodes } =
+            serde_json::from_slice(body).map_err(|error| invalid("body is not valid", &error))?;
+        let missing = |why: &str| Refused(StatusCode::BAD_REQUEST, why.to_owned());
+        let pod = pod.ok_or_else(|| missing("Pod is missing"))?;
 
-    fn parse(body: &'a [u8]) -> Result<Self, String> {
-        let fields: BTreeMap<String, &'a RawValue> =
-            serde_json::from_slice(body).map_err(|error| format!("body is not valid: {error}"))?;
-        let field = |name: &str| {
-            let mut named = fields.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name));
-            named.find(|(_, value)| value.get() != "null")
-        };
-
-        let wrong = |name: &str, error: serde_json::Error| format!("{name}: {error}");
-        let (key, pod) = field("pod").ok_or("Pod is missing")?;
-        let keys = if key.starts_with('P') { Keys::Go } else { Keys::Lower };
-        let pod = serde_json::from_str(pod.get()).map_err(|error| wrong("Pod", error))?;
-        let nodes = if let Some((_, names)) = field("nodenames") {
-            #[derive(Deserialize)]
-            struct Name<'n>(#[serde(borrow)] Cow<'n, str>);
-            let names: Vec<Name<'_>> =
-                serde_json::from_str(names.get()).map_err(|error| wrong("NodeNames", error))?;
+        let pod = object("Pod", pod)?;
+        let nodes = if let Some(names) = names {
+            let names = at_most::<Text<'_>>("NodeNames", names, nodes_max)?;
             Nodes::Names(names.into_iter().map(|name| name.0).collect())
         } else {
-            let (_, list) = field("nodes").ok_or("Nodes and NodeNames are missing: one is needed")?;
+            let nodes = nodes.ok_or_else(|| missing("Nodes and NodeNames are missing: one is needed"))?;
             #[derive(Deserialize)]
             struct List<'n> {
                 #[serde(borrow)]
-                items: Option<Vec<&'n RawValue>>,
+                items: Option<&'n RawValue>,
             }
 
-            let list: List<'_> = serde_json::from_str(list.get()).map_err(|error| wrong("Nodes", error))?;
-            let read = |(n, raw): (usize, &'a RawValue)| {
-                let node = serde_json::from_str(raw.get());
-                Ok((raw, node.map_err(|error| wrong(&format!("Nodes.items[{n}]"), error))?))
-            };
-
-            let items = list.items.unwrap_or_default().into_iter().enumerate();
-
-            Nodes::Whole(items.map(read).collect::<Result<_, String>>()?)
+            let list: List<'a> =
+                serde_json::from_str(nodes.get()).map_err(|error| invalid("Nodes", &error))?;
+            let items = list.items.filter(|items| items.get() != "null");
+            let items = items.map_or(Ok(vec![]), |items| at_most("Nodes.items", items, nodes_max))?;
+            Nodes::Whole(items.into_iter().enumerate().map(WholeNode::read).collect::<Result<_, _>>()?)
         };
 
         Ok(Self { pod, nodes, keys })
@@ -105,7 +104,7 @@ impl<'a> Args<'a> {
     pub(crate) fn names(&self) -> Vec<&str> {
         match &self.nodes {
             Nodes::Names(names) => names.iter().map(|name| &**name).collect(),
-            Nodes::Whole(nodes) => nodes.iter().map(|(_, node)| &*node.metadata.name).collect(),
+            Nodes::Whole(nodes) => nodes.iter().map(|node| &*node.name).collect(),
         }
     }
 
@@ -127,6 +126,128 @@ impl<'a> Args<'a> {
     /// The answer to `/prioritize`: a score for each node.
     pub(crate) fn prioritized(&self, scores: &[i64]) -> impl Serialize + use<'_, 'a> {
         Prioritized { args: self, scores: scores.to_vec() }
+    }
+}
+
+impl<'a> WholeNode<'a> {
+    fn read((n, raw): (usize, &'a RawValue)) -> Result<Self, Refused> {
+        let node: Node = object(&format!("Nodes.items[{n}]"), raw)?;
+        let allocatable = allocatable(&node).ok();
+        Ok(Self { raw, name: node.metadata.name, allocatable })
+    }
+}
+
+fn invalid(what: &str, error: &serde_json::Error) -> Refused {
+    Refused(StatusCode::BAD_REQUEST, format!("{what}: {error}"))
+}
+
+/// Reads a pod or a node.
+fn object<T: DeserializeOwned>(what: &str, raw: &RawValue) -> Result<T, Refused> {
+    let bytes = raw.get().len();
+    if bytes > OBJECT_BYTES_MAX {
+        let why = format!("{what}: {bytes} bytes: at most {OBJECT_BYTES_MAX}");
+        return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, why));
+    }
+    serde_json::from_str(raw.get()).map_err(|error| invalid(what, &error))
+}
+
+/// Reads a list of at most so many items. Those beyond are counted and not kept.
+fn at_most<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue, most: usize) -> Result<Vec<T>, Refused> {
+    let list = AtMost { most, item: PhantomData };
+    let read = list.deserialize(&mut serde_json::Deserializer::from_str(raw.get()));
+    let (items, count) = read.map_err(|error| invalid(what, &error))?;
+    if count > most {
+        let why = format!("{what}: {count} nodes: at most {most}, which goes by how many the cluster has");
+        return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, why));
+    }
+    Ok(items)
+}
+
+/// A text, borrowed where it needs no unescaping.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The fields that matter, in any case. `null` is as good as absent.
+struct Fields<'a> {
+    keys: Keys,
+    pod: Option<&'a RawValue>,
+    names: Option<&'a RawValue>,
+    nodes: Option<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+        let mut fields = Fields { keys: Keys::Lower, pod: None, names: None, nodes: None };
+        while let Some(Text(key)) = map.next_key()? {
+            let field = match () {
+                () if key.eq_ignore_ascii_case("pod") => &mut fields.pod,
+                () if key.eq_ignore_ascii_case("nodenames") => &mut fields.names,
+                () if key.eq_ignore_ascii_case("nodes") => &mut fields.nodes,
+                () => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+
+            let value: &RawValue = map.next_value()?;
+            if value.get() != "null" {
+                *field = Some(value);
+                if key.starts_with('P') {
+                    fields.keys = Keys::Go;
+                }
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// Reads a list: its first so many items, and how many there are.
+struct AtMost<T> {
+    most: usize,
+    item: PhantomData<T>,
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for AtMost<T> {
+    type Value = (Vec<T>, usize);
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
+    type Value = (Vec<T>, usize);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = vec![];
+        while items.len() < self.most {
+            let Some(item) = list.next_element()? else { break };
+            items.push(item);
+        }
+
+        let mut count = items.len();
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok((items, count))
     }
 }
 
@@ -164,7 +285,7 @@ impl Serialize for Filtered<'_, '_> {
             }
             Nodes::Whole(all) => {
                 let passing = all.iter().zip(passes).filter(|(_, passes)| *passes);
-                let items = passing.map(|((raw, _), _)| *raw).collect();
+                let items = passing.map(|(node, _)| node.raw).collect();
                 whole = Some(List { metadata: BTreeMap::new(), items });
             }
         }
@@ -241,7 +362,7 @@ mod tests {
         let go = json!({"Pod": {"metadata": {"name": "p", "creationTimestamp": null}}, "Nodes": null,
             "NodeNames": ["n1", "n2", "n\"3"]});
         let body = go.to_string();
-        let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
+        let args = Args::read(body.as_bytes(), 10).map_err(|it| it.1).unwrap();
         assert_eq!(
             answer(&args.filtered(&failures)),
             json!({"Nodes": null, "NodeNames": ["n1"], "FailedNodes": {"n2": "full"},
@@ -255,7 +376,7 @@ mod tests {
 
         let lower =
             json!({"pod": {"metadata": {"name": "p"}}, "nodenames": ["n1", "n2", "n\"3"]}).to_string();
-        let args = Args::read(lower.as_bytes()).map_err(|it| it.1).unwrap();
+        let args = Args::read(lower.as_bytes(), 10).map_err(|it| it.1).unwrap();
         assert_eq!(
             answer(&args.filtered(&failures)),
             json!({"nodes": null, "nodenames": ["n1"], "failedNodes": {"n2": "full"},
@@ -274,7 +395,7 @@ mod tests {
         let body = json!({"Pod": {}, "Nodes": {"metadata": {}, "items": [node("n1"), node("n2")]},
             "NodeNames": null});
         let body = body.to_string();
-        let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
+        let args = Args::read(body.as_bytes(), 10).map_err(|it| it.1).unwrap();
         assert_eq!(args.names(), ["n1", "n2"]);
         let filtered = answer(&args.filtered(&[Some(Failure::Now("full".into())), None]));
         assert_eq!(filtered["Nodes"], json!({"metadata": {}, "items": [node("n2")]}));
@@ -295,11 +416,31 @@ mod tests {
             (r#"{"Pod":{},"NodeNames":[1]}"#, "NodeNames: "),
             (r#"{"Pod":{},"Nodes":{"items":[{"metadata":7}]}}"#, "Nodes.items[0]: "),
         ] {
-            let Err(Refused(status, why)) = Args::read(body.as_bytes()) else { panic!("{body}") };
+            let Err(Refused(status, why)) = Args::read(body.as_bytes(), 10) else { panic!("{body}") };
             assert!(status == 400 && why.starts_with(says), "{body}: {why}");
         }
         let deep = format!("{{\"Pod\":{}", "[".repeat(100_000));
-        assert!(Args::read(deep.as_bytes()).is_err());
+        assert!(Args::read(deep.as_bytes(), 10).is_err());
+    }
+
+    #[test]
+    fn a_question_about_more_nodes_than_there_are_or_of_a_huge_object_is_too_large() {
+        let many = |item: &str| vec![item; 11].join(",");
+        let pod = format!("{{\"spec\":{{\"nodeName\":\"{}\"}}}}", "x".repeat(OBJECT_BYTES_MAX));
+        for (body, says) in [
+            (
+                format!("{{\"Pod\":{{}},\"NodeNames\":[{}]}}", many("\"n\"")),
+                "NodeNames: 11 nodes: at most 10",
+            ),
+            (
+                format!("{{\"Pod\":{{}},\"Nodes\":{{\"items\":[{}]}}}}", many("{}")),
+                "Nodes.items: 11 nodes: at most 10",
+            ),
+            (format!("{{\"Pod\":{pod},\"NodeNames\":[]}}"), "Pod: 524"),
+        ] {
+            let Err(Refused(status, why)) = Args::read(body.as_bytes(), 10) else { panic!("{says}") };
+            assert!(status == 413 && why.starts_with(says), "{why}");
+        }
     }
 
     #[test]

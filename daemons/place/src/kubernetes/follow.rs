@@ -179,31 +179,38 @@ async fn watch_once<T: Object>(
         };
 
         for line in lines.take(&chunk)? {
-            let notice = Notice::<T>::read(&line)
-                .map_err(|why| Failure::refused(format!("a line of a watch is not valid: {why}")))?;
-            let newest = match notice {
-                Notice::Is(object) => {
-                    let newest = object.meta().resource_version.clone();
-                    sink.is(sink.read(&object));
-                    newest
-                }
-                Notice::Gone(object) => {
-                    let newest = object.meta().resource_version.clone();
-                    sink.gone(sink.read(&object));
-                    newest
-                }
-                Notice::Bookmark(newest) => newest,
-                Notice::Error(status) => return Err(Failure::refused(said(&status))),
-            };
-
-            if !newest.is_empty() {
-                *version = newest;
-            }
-            sink.alive();
+            take(&line, sink, version)?;
             backoff.reset();
             spoke = true;
         }
     }
+}
+
+/// Tells what one line of a watch says; `version` is then the newest.
+pub(super) fn take<T: Object>(line: &[u8], sink: &impl Sink<T>, version: &mut String) -> Result<(), Failure> {
+    let notice = Notice::<T>::read(line)
+        .map_err(|why| Failure::refused(format!("a line of a watch is not valid: {why}")))?;
+    let newest = match notice {
+        Notice::Is(object) => {
+            let newest = object.meta().resource_version.clone();
+            sink.is(sink.read(&object));
+            newest
+        }
+        Notice::Gone(object) => {
+            let newest = object.meta().resource_version.clone();
+            sink.gone(sink.read(&object));
+            newest
+        }
+        Notice::Bookmark(newest) => newest,
+        Notice::Error(status) => return Err(Failure::refused(said(&status))),
+    };
+
+    if !newest.is_empty() {
+        *version = newest;
+    }
+    sink.alive();
+
+    Ok(())
 }
 
 /// Everything there is, page by page, and the version that a watch begins at.
@@ -342,11 +349,11 @@ impl Api {
 
 /// Cuts what comes in into lines.
 #[derive(Debug, Default)]
-struct Lines(Vec<u8>);
+pub(super) struct Lines(Vec<u8>);
 
 impl Lines {
     /// The lines that are whole now.
-    fn take(&mut self, chunk: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    pub(super) fn take(&mut self, chunk: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut lines = vec![];
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

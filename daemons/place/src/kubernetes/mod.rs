@@ -18,6 +18,8 @@ mod object;
 mod quantity;
 mod questions;
 mod shadow;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +63,8 @@ pub(crate) struct Kube {
     shadow: Option<Mutex<Shadow>>,
     /// Labels that were told, by workload and label.
     told: Mutex<HashSet<(String, String)>>,
+    /// Held by the one long question that is read.
+    long_question: Arc<tokio::sync::Mutex<()>>,
     pub(crate) counters: Counters,
 }
 
@@ -156,6 +160,7 @@ impl Kube {
             state: Mutex::new(state),
             shadow: config.shadow.then(Mutex::default),
             told: Mutex::default(),
+            long_question: Arc::default(),
             counters: Counters::default(),
         }
     }

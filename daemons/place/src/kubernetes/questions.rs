@@ -1,20 +1,29 @@
 //! What a scheduler asks, and what is said to it.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::response::{IntoResponse as _, Json, Response};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use tokio::task::spawn_blocking;
 
-use super::demand::{Amount, allocatable};
+use super::demand::Amount;
 use super::extender::{Args, Failure, NEUTRAL, Nodes, scores};
 use super::mirror::{Read, Verdict};
-use super::object::Node;
 use super::{Kube, add};
 use ballast_runtime::http::{Endpoint, Refused, router};
 use ballast_runtime::{clock, lock};
+
+/// A question of so many bytes is read in less than a millisecond.
+const SHORT: usize = 64 << 10;
+/// No cluster has more nodes; so many may be asked about before the first list has come.
+const NODES_MAX: usize = 100_000;
+/// Nodes that a small cluster may have got since the last word of the API server.
+const NODES_SINCE: usize = 100;
 
 /// What a scheduler asks. Neither changes anything.
 pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Kube>>> {
@@ -37,23 +46,71 @@ pub(crate) fn routes(kube: Arc<Kube>) -> Router {
 }
 
 async fn filter(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, Refused> {
-    let args = Args::read(&body).inspect_err(|_| add(&kube.counters.refused, 1))?;
-    let failures = kube.filter(&args);
-    add(&kube.counters.filter, 1);
-    Ok(Json(args.filtered(&failures)).into_response())
+    answer(kube, body, Kube::answer_filter).await
 }
 
 async fn prioritize(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
-    let args = Args::read(&body).inspect_err(|_| add(&kube.counters.refused, 1))?;
-    let scores = kube.prioritize(&args);
-    add(&kube.counters.prioritize, 1);
-    let answer = Json(args.prioritized(&scores)).into_response();
+    let answer = answer(Arc::clone(&kube), body, Kube::answer_prioritize).await?;
     kube.counters.latency.observe(start.elapsed().as_secs_f64());
     Ok(answer)
 }
 
+/// Answers a question. A long one is read beside the thread that answers everybody, and one at a time: two would take
+/// twice the memory.
+async fn answer(
+    kube: Arc<Kube>,
+    body: Bytes,
+    answer: fn(&Kube, &[u8]) -> Result<Vec<u8>, Refused>,
+) -> Result<Response, Refused> {
+    let answered = if body.len() <= SHORT {
+        answer(&kube, &body)
+    } else {
+        let turn = Arc::clone(&kube.long_question).lock_owned().await;
+        let beside = spawn_blocking(move || {
+            let answered = answer(&kube, &body);
+            drop(turn);
+            answered
+        });
+        beside.await.map_err(failed)?
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], answered?).into_response())
+}
+
+fn failed(error: impl Display) -> Refused {
+    Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
 impl Kube {
+    /// The answer to `/filter`, in JSON.
+    pub(super) fn answer_filter(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
+        let args = self.question(body)?;
+        let failures = self.filter(&args);
+        add(&self.counters.filter, 1);
+        serde_json::to_vec(&args.filtered(&failures)).map_err(failed)
+    }
+
+    /// The answer to `/prioritize`, in JSON.
+    pub(super) fn answer_prioritize(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
+        let args = self.question(body)?;
+        let scores = self.prioritize(&args);
+        add(&self.counters.prioritize, 1);
+        serde_json::to_vec(&args.prioritized(&scores)).map_err(failed)
+    }
+
+    fn question<'a>(&self, body: &'a [u8]) -> Result<Args<'a>, Refused> {
+        Args::read(body, self.nodes_max()).inspect_err(|_| add(&self.counters.refused, 1))
+    }
+
+    /// How many nodes a question may be about: more than are known, because some may have come since.
+    fn nodes_max(&self) -> usize {
+        let state = lock(&self.state);
+        match state.nodes.heard {
+            Some(_) => 2 * state.mirror.nodes().0 + NODES_SINCE,
+            None => NODES_MAX,
+        }
+    }
+
     /// What the pod of a question asks for; `None` where it cannot be read.
     fn asked(&self, args: &Args<'_>) -> Option<Read> {
         let read = self.reading().request(&args.pod);
@@ -85,7 +142,7 @@ impl Kube {
                 Verdict::Unknown => {
                     add(&self.counters.unknown_nodes, 1);
                     match &args.nodes {
-                        Nodes::Whole(nodes) => never_fits(&nodes[n].1, amount),
+                        Nodes::Whole(nodes) => never_fits(nodes[n].allocatable, amount),
                         Nodes::Names(_) => None,
                     }
                 }
@@ -140,8 +197,8 @@ impl Kube {
 }
 
 /// Of a node that is not known but was sent: whether the pod is larger than all that it has.
-fn never_fits(node: &Node, asked: Amount) -> Option<Failure> {
-    let has = allocatable(node).ok().filter(|has| has.milli_cpu > 0 && has.bytes > 0)?;
+fn never_fits(allocatable: Option<Amount>, asked: Amount) -> Option<Failure> {
+    let has = allocatable.filter(|has| has.milli_cpu > 0 && has.bytes > 0)?;
     super::mirror::too_little(has, asked, "allocatable").map(Failure::Never)
 }
 
@@ -152,7 +209,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::follow::Sink;
-    use super::super::object::Pod;
+    use super::super::object::{Node, Pod};
     use super::*;
     use crate::config::{ConfigFile as _, PlaceConfig};
     use ballast_runtime::events::Events;
@@ -203,7 +260,7 @@ mod tests {
     fn scores_follow_the_policys_standings() {
         let kube = cluster(24);
         let body = question(24);
-        let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
+        let args = Args::read(body.as_bytes(), 24).map_err(|it| it.1).unwrap();
         assert_eq!(kube.filter(&args), vec![None; 24]);
         let given = kube.prioritize(&args);
         let Read { spec, .. } = kube.reading().request(&args.pod).unwrap();
@@ -224,7 +281,7 @@ mod tests {
                 let mut took: Vec<_> = (0..300)
                     .map(|_| {
                         let start = Instant::now();
-                        let args = Args::read(body.as_bytes()).map_err(|it| it.1).unwrap();
+                        let args = Args::read(body.as_bytes(), nodes).map_err(|it| it.1).unwrap();
                         assert!(ask(&args).len() > nodes);
                         start.elapsed()
                     })

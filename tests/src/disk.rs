@@ -1,0 +1,155 @@
+//! What the daemons and the command line find on disk: journals, records, recordings, models.
+
+use std::fs;
+
+use ballast_agent::records;
+use ballast_hw::{Journal, Opened};
+use ballast_place::testing;
+use ballast_predict::{Features, ModelFile, Request};
+use ballast_sim::replay::{Part, replay};
+use ballast_types::usage::FULL_PPM;
+use ballast_types::{BootId, UsageRecord};
+use sha2::{Digest as _, Sha256};
+
+use super::machine::Machine;
+use super::{parts, says_something};
+
+/// The agent's journal. What is adopted of it and written down anew is adopted alike.
+pub fn journal(bytes: &[u8]) {
+    thread_local!(static FOLDER: Machine = Machine::new());
+    FOLDER.with(|folder| {
+        let boot = BootId::new("boot-1").expect("an id");
+        folder.write(Journal::FILE, bytes);
+        let (mut journal, opened) = Journal::open(folder.path(), &boot).expect("a folder of ours");
+        let Opened::Adopted(originals) = opened else { return };
+
+        journal.begin(&originals).expect("a folder of ours");
+        drop(journal);
+        let (journal, again) = Journal::open(folder.path(), &boot).expect("a folder of ours");
+        assert_eq!(again, Opened::Adopted(originals));
+        journal.finish().expect("a folder of ours");
+    });
+}
+
+const DAY: u32 = 20_778;
+const DAY_FILE: &str = "2026-11-21.usage";
+
+/// A day's file of records: as it is, and as payloads, each after its length, that are framed as the agent frames them.
+/// Nobody guesses a checksum.
+pub fn records(bytes: &[u8]) {
+    day(bytes);
+
+    let mut file = b"ballastU\x01\0\0\0".to_vec();
+    file.extend(DAY.to_le_bytes());
+    file.extend(crc32fast::hash(&file).to_le_bytes());
+    let mut rest = bytes;
+    while let Some((length, after)) = rest.split_first() {
+        let (payload, after) = after.split_at(after.len().min(usize::from(*length)));
+        file.extend((payload.len() as u16).to_le_bytes());
+        file.extend(crc32fast::hash(payload).to_le_bytes());
+        file.extend(payload);
+        rest = after;
+    }
+    day(&file);
+}
+
+fn day(file: &[u8]) {
+    thread_local!(static FOLDER: Machine = Machine::new());
+    FOLDER.with(|folder| {
+        let read = |all: &mut Vec<UsageRecord>| {
+            let summary = records::read(folder.path(), DAY..=DAY, |record| all.push(record));
+            summary.expect("a folder of ours")
+        };
+        folder.write(DAY_FILE, file);
+        let mut first = vec![];
+        let summary = read(&mut first);
+        assert_eq!(summary.records, first.len() as u64);
+        summary.problems.iter().for_each(says_something);
+
+        for record in &first {
+            assert!(record.bin.day() == DAY && record.peak_ppm <= FULL_PPM, "{record:?}");
+            assert!(record.mean().is_none_or(|mean| (0.0..=1.0).contains(&mean)), "{record:?}");
+        }
+
+        // A store writes what was read, and then the same is read.
+        fs::remove_file(folder.path().join(DAY_FILE)).expect("a folder of ours");
+        let limits = records::Limits { days: 10, bytes: 1 << 30 };
+        let mut store = records::Store::open(folder.path(), limits).expect("a folder of ours");
+        store.append(&first).expect("a folder of ours");
+        drop(store);
+        let mut second = vec![];
+        read(&mut second);
+        for all in [&mut first, &mut second] {
+            // Records of one VM keep their order, VMs do not.
+            all.sort_by(|a, b| (&a.vm, a.start).cmp(&(&b.vm, b.start)));
+        }
+        assert_eq!(second, first);
+    });
+}
+
+/// A recording of an agent or a chassis manager, replayed; zero bytes part its files.
+pub fn recording(bytes: &[u8]) {
+    let files = bytes.split(|byte| *byte == 0).take(4).enumerate();
+    let parts = files.map(|(n, lines)| Part { name: format!("file {n}"), lines }).collect();
+    match replay(parts) {
+        Ok(report) => assert!(report.recorded_s >= 0.0 && report.recorded_s.is_finite(), "{report:?}"),
+        Err(error) => says_something(error),
+    }
+}
+
+/// A model's file: as it is, and with a head that fits its content.
+pub fn model(bytes: &[u8]) {
+    ask_model(bytes);
+
+    let mut file = b"BALLAST\0\x01\0\0\0".to_vec();
+    file.extend((bytes.len() as u64).to_le_bytes());
+    let sum = Sha256::new().chain_update(&file).chain_update(bytes).finalize();
+    file.extend(sum);
+    file.extend(bytes);
+    ask_model(&file);
+}
+
+fn ask_model(bytes: &[u8]) {
+    let file = match ModelFile::decode(bytes) {
+        Ok(file) => file,
+        Err(error) => return says_something(error),
+    };
+
+    let written = file.encode().expect("room for a model");
+    assert_eq!(ModelFile::decode(&written).as_ref(), Ok(&file));
+    let features = Features { cores: 4.0, memory_gb: 16.0, vm_type: None, past: None };
+    let request = Request { vm_id: None, subscription: Some("s".into()), features };
+    if let Ok(reply) = file.answer(&request) {
+        assert!(reply.prediction.p95_percent <= 100, "{reply:?}");
+    }
+}
+
+/// The placement daemon's snapshot and journal on disk, each as it is and framed with its checksum.
+pub fn inventory(bytes: &[u8]) {
+    thread_local!(static FOLDER: Machine = Machine::new());
+    let framed = |part: &[u8]| {
+        let frame =
+            |line: &[u8]| [format!("{:08x} ", crc32fast::hash(line)).as_bytes(), line, b"\n"].concat();
+        part.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).flat_map(frame).collect::<Vec<_>>()
+    };
+
+    FOLDER.with(|folder| {
+        let mut files = parts(bytes);
+        let [snapshot, journal] = [(); 2].map(|()| files.next().unwrap_or_default());
+        for [snapshot, journal] in
+            [[snapshot.to_vec(), journal.to_vec()], [framed(snapshot), framed(journal)]]
+        {
+            for entry in fs::read_dir(folder.path()).expect("a folder of ours").flatten() {
+                fs::remove_file(entry.path()).expect("a file of ours");
+            }
+            if !snapshot.is_empty() {
+                folder.write("inventory.snapshot", &snapshot);
+            }
+            folder.write("inventory.0.journal", &journal);
+            match testing::recovered(folder.path()) {
+                Ok(snapshot) => testing::inventory(&snapshot).map_or_else(says_something, drop),
+                Err(error) => says_something(error),
+            }
+        }
+    });
+}
