@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_question_about_more_nodes_than_there_are_or_of_a_huge_object_is_too_large() {
-        let many = |item: &str| vec![item; 11].join(",");
+        let many = |item: &str| [item; 11].join(",");
         let pod = format!("{{\"spec\":{{\"nodeName\":\"{}\"}}}}", "x".repeat(OBJECT_BYTES_MAX));
         for (body, says) in [
             (
