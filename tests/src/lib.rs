@@ -9,7 +9,7 @@ mod config;
 mod disk;
 mod kernel;
 mod machine;
-mod place;
+mod scheduler;
 mod telemetry;
 mod wire;
 
@@ -17,7 +17,7 @@ pub use bmc::{dcmi, redfish};
 pub use config::{agent_config, chassis_config, place_config};
 pub use disk::{inventory, journal, model, recording, records};
 pub use kernel::{cgroup, cpu_list, cpus, meters, virsh};
-pub use place::{extender, host_file, place_questions, watch};
+pub use scheduler::{extender, host_file, place_questions, watch};
 pub use telemetry::telemetry;
 pub use wire::wire;
 

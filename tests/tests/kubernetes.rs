@@ -275,7 +275,7 @@ fn in_shadow_nothing_is_decided_and_all_is_recorded() {
     });
 
     let log = lab.log();
-    let placements: Vec<_> = log.lines().filter(|line| line.contains("ShadowPlacement")).collect();
+    let placements: Vec<_> = log.lines().filter(|line| line.contains("shadow_placement")).collect();
     assert!(placements.len() == 2 && placements[0].contains("web-6d4cf56db6-zz9pl"), "{log}");
     let (_, metrics) = lab.get("/metrics");
     assert!(metrics.contains("ballast_place_kubernetes_shadow_standing_count 2"), "{metrics}");

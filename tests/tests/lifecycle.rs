@@ -129,7 +129,7 @@ fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     // The config is broken as well, so that no agent can start: exit code 78.
     let broken = fs::read_to_string(&config).unwrap() + "\n[throttle]\nstep_cores = 0\n[meter\n";
     fs::write(&config, format!("orphan_hold_s = 7\n{broken}")).unwrap();
-    assert_code(&order(&["agent", "--config", text(&config)], &[]), 78, "step_cores");
+    assert_code(&order(&["agent", "--config", text(&config)], &[]), 78, "unclosed table");
 
     let systemd = Systemd::new();
 

@@ -64,6 +64,7 @@ fn the_chassiss_example_is_accepted_and_its_comments_tell_the_defaults() {
     assert!(all.params.shared_floor.take().is_some(), "shared_w is not told");
     assert!(all.power_input.take().is_some(), "power_input is not switched on");
     assert!(all.params.supply_rated.pop().is_some(), "power_input is no supply");
+    assert!(all.params.supply_names.pop().is_some(), "power_input has no name");
     assert_eq!(comparable(all), comparable(shipped));
 }
 

@@ -731,7 +731,7 @@ pub struct RecordsStatus {
 pub struct SentEvent {
     /// When the daemon took note of it, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// The event itself.
+    /// What happened, and since when by the daemon's own clock.
     #[serde(flatten)]
     pub event: Event,
 }

@@ -57,8 +57,8 @@ impl Chassis {
         let mut say = |id, message| alarms.push(Alarm::new(id, message));
         if let Some(epoch) = self.identity.ruler() {
             let message = format!(
-                "fenced: another manager rules this chassis (epoch {epoch}), and this one sends nothing; stop \
-                 one of them"
+                "fenced: another manager rules this chassis (epoch {epoch}), and this one sends nothing; \
+                 stop one of them"
             );
             say(AlarmId::Fenced, message);
         }

@@ -127,8 +127,8 @@ pub fn common_endpoints<S: Observable>() -> Vec<Endpoint<S>> {
             event_stream(api.events(), &asked)
         })
         .answers(
-            "[events](#events) as server-sent events: the newest 1,000 first, or those after `Last-Event-ID`, \
-             then live ones",
+            "[events](#events) as server-sent events: the newest 1,000 first, or those after \
+             `Last-Event-ID`, then live ones",
         ),
         Endpoint::get("/metrics", scrape::<S>)
             .answers(
