@@ -111,7 +111,7 @@ pub fn from_here(method: &str, path: &str, body: String) -> Request {
     let request = request
         .header(header::HOST, "127.0.0.1:7100")
         .header(header::CONTENT_TYPE, "application/json")
-        .extension((roles::Caller::by_socket(None), bounds::Party::Local));
+        .extension((roles::Caller::by_socket(None), bounds::Party::Socket));
     request.body(body.into()).expect("a request")
 }
 

@@ -41,8 +41,11 @@ const QUERIES: Rate = Rate { burst: 50_000, each: Duration::from_micros(20) };
 /// Whose room and whose tokens are used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Party {
-    /// This machine, over plain HTTP.
+    /// Anybody on this machine, over plain HTTP.
     Local,
+    /// Who came by the daemon's socket: root, or a member of its group. Nobody else on this machine puts its
+    /// connections out, or uses its tokens.
+    Socket,
     /// Somebody who has not said who he is, or has no role: an address, or its IPv6 /64.
     Address(IpAddr),
     /// Somebody in his handshake who has shown the first peer's reservation. Reservations are shown in the
@@ -168,7 +171,10 @@ impl Bounds {
         let first = self.first.clone().map(Party::Named);
         let may_go = |holder: &Holder| match full {
             true => holder.party == *party,
-            false => holder.party != Party::Reserved && Some(&holder.party) != first.as_ref(),
+            false => {
+                let kept = [Party::Reserved, Party::Socket];
+                !kept.contains(&holder.party) && Some(&holder.party) != first.as_ref()
+            }
         };
 
         let order = |holder: &Holder| (!holder.party.is_unproven(), holder.spoke);
@@ -516,6 +522,21 @@ mod tests {
         let theirs: Vec<_> = (0..CONNECTIONS_OF_ONE + 3).map(|_| bounds.enter(address(2))).collect();
         assert!(!gone(&mine));
         assert_eq!(theirs.iter().filter(|room| gone(room)).count(), 3);
+    }
+
+    #[test]
+    fn nobody_else_on_this_machine_puts_out_who_came_by_the_socket() {
+        let bounds = bounds();
+        let operator = bounds.enter(Party::Socket);
+        let rooms: Vec<_> = (0..=CONNECTIONS_MAX).map(|_| bounds.enter(Party::Local)).collect();
+        assert!(!gone(&operator) && gone(&rooms[0]));
+        assert_eq!(lock(&bounds.held).rooms.len(), CONNECTIONS_MAX);
+
+        while bounds.may_ask(&Party::Local) {}
+        assert!(bounds.may_ask(&Party::Socket), "it has tokens of its own");
+
+        let more: Vec<_> = (0..CONNECTIONS_OF_ONE).map(|_| bounds.enter(Party::Socket)).collect();
+        assert!(gone(&operator) && !more.iter().any(gone), "they are bounded all the same");
     }
 
     #[test]

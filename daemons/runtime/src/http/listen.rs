@@ -180,7 +180,8 @@ async fn welcome(listener: Listener, mut service: Service) {
         };
 
         let party = match &connection {
-            Connection::Plain(_) | Connection::Socket(_) => Party::Local,
+            Connection::Plain(_) => Party::Local,
+            Connection::Socket(_) => Party::Socket,
             Connection::Tls(_, from, _) => Party::at(from.ip()),
         };
 

@@ -231,7 +231,8 @@ impl Caller {
     /// Whose room and tokens it uses, when it is known by `address`.
     pub(super) fn party(&self, address: Party) -> Party {
         match &self.0 {
-            Kind::Local | Kind::Socket(_) => Party::Local,
+            Kind::Local => Party::Local,
+            Kind::Socket(_) => Party::Socket,
             Kind::Certified(it) => it.role.clone().map_or(address, Party::Named),
         }
     }
