@@ -242,6 +242,11 @@ impl Lab {
         assert!(status.success(), "{name}: {status}\n{}", self.log(name));
     }
 
+    /// The number of a daemon's process, which runs.
+    pub fn process(&self, name: &str) -> u32 {
+        self.daemons[name].id()
+    }
+
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.home(name).join("log")).unwrap_or_default()
     }

@@ -5,6 +5,7 @@
 mod access;
 mod bmc;
 mod browser;
+mod confined;
 mod cores;
 mod daemons;
 mod floating;

@@ -16,6 +16,7 @@ mod killable;
 mod limit;
 mod message;
 mod metrics;
+mod needs;
 mod open;
 mod policy;
 mod quota;
@@ -30,6 +31,7 @@ mod vms;
 
 use std::process::ExitCode;
 
+use ballast_runtime::confine::Needs;
 use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
@@ -73,6 +75,10 @@ impl Daemon for AgentDaemon {
             Order::Release(args) => release::main(args),
             Order::StopPost(args) => release::stop_post(args),
         }
+    }
+
+    fn needs(config: &AgentConfig) -> Needs {
+        needs::of(config)
     }
 
     fn run(config: &AgentConfig) -> anyhow::Result<()> {

@@ -21,10 +21,12 @@ mod start;
 
 use std::process::ExitCode;
 
+use ballast_hw::Root;
+use ballast_runtime::confine::Needs;
 use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
-use crate::config::ChassisConfig;
+use crate::config::{CapPath, ChassisConfig};
 pub use api::http_reference;
 pub use metrics::metrics_reference;
 use open::Opened;
@@ -56,6 +58,15 @@ impl Daemon for ChassisDaemon {
 
     fn obey(Order::Release(args): &Order) -> ExitCode {
         release::main(args)
+    }
+
+    /// Beside its folders: the slots' caps, if it has any. hwmon devices renumber, and lie wherever their bus does.
+    fn needs(config: &ChassisConfig) -> Needs {
+        let root = Root::at(&config.daemon.root);
+        let has_slots = config.servers.iter().any(|server| matches!(server.cap, Some(CapPath::Slot(_))));
+        let hwmon = ["sys/devices", "sys/class/hwmon"].map(|folder| root.path(folder));
+        let kernel = if has_slots { hwmon.into() } else { vec![] };
+        Needs { kernel, ..config.daemon.needs() }
     }
 
     fn run(config: &ChassisConfig) -> anyhow::Result<()> {

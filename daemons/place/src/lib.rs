@@ -46,6 +46,8 @@ mod vm_request;
 use std::convert::Infallible;
 use std::process::ExitCode;
 
+use ballast_runtime::config::listen;
+use ballast_runtime::confine::Needs;
 use ballast_runtime::program::Daemon;
 
 use crate::config::PlaceConfig;
@@ -73,6 +75,11 @@ impl Daemon for PlaceDaemon {
 
     fn obey(order: &Infallible) -> ExitCode {
         match *order {}
+    }
+
+    /// A folder of its own, and where it listens: models, hosts and the cluster are only read.
+    fn needs(config: &PlaceConfig) -> Needs {
+        listen::needs([config.state_dir.clone()], &config.listen)
     }
 
     fn run(config: &PlaceConfig) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ballast_types::Role;
 
+use crate::confine::Needs;
 use crate::tls::{Tls, TlsConfig};
 use allowed::{Allowed, choice, flag, path, whole};
 
@@ -72,6 +73,11 @@ impl DaemonConfig {
 
         let record_max_bytes = megabytes << 20;
         Self { listen, tls, allowed_hosts, root: machine, state_dir, record_dir, record_max_bytes, realtime }
+    }
+
+    /// What every daemon needs of its machine.
+    pub fn needs(&self) -> Needs {
+        listen::needs(self.record_dir.iter().chain([&self.state_dir]).cloned(), &self.listen)
     }
 
     /// Opens the certificates; they must say that this is `own`.

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod caps;
 pub mod clock;
 pub mod config;
+pub mod confine;
 pub mod control;
 pub mod events;
 pub mod fingerprint;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{ConfigFile, EXIT_CONFIG};
+use crate::confine::{self, Needs};
 use crate::{log, tls};
 
 /// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
@@ -27,6 +28,9 @@ pub trait Daemon: Debug {
 
     /// Obeys an order, and ends.
     fn obey(order: &Self::Order) -> ExitCode;
+
+    /// What its work needs of this machine: it is held to that before it runs.
+    fn needs(config: &Self::Config) -> Needs;
 
     /// Runs until SIGTERM or SIGINT.
     fn run(config: &Self::Config) -> anyhow::Result<()>;
@@ -107,7 +111,10 @@ impl RunArgs {
             return ExitCode::SUCCESS;
         }
 
+        // Before there is any other thread: what is refused binds this one, and those that it starts.
+        confine::enter(&D::needs(&config));
         let _flush = log::start();
+        confine::log();
 
         match D::run(&config) {
             Ok(()) => ExitCode::SUCCESS,

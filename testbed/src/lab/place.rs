@@ -135,6 +135,11 @@ impl PlaceLab {
         self.dir.path().join(name)
     }
 
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.daemon.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).expect("a signal");
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_types::Role;
@@ -10,6 +10,7 @@ use toml::de::DeValue;
 
 use super::allowed::{Allowed, list, path, seconds};
 use super::reader::{ConfigError, Section};
+use crate::confine::Needs;
 use crate::tls::{Tls, TlsConfig};
 
 /// One place to serve at.
@@ -120,6 +121,20 @@ impl ListenConfig {
         }
 
         Self { listen, tls, allowed_hosts }
+    }
+}
+
+/// What a daemon needs of its machine that writes in `folders` and listens here.
+pub fn needs(folders: impl IntoIterator<Item = PathBuf>, listen: &[Listen]) -> Needs {
+    let sockets = listen.iter().filter_map(|it| match it {
+        Listen::Socket(path) => path.parent().map(Path::to_owned),
+        _ => None,
+    });
+    Needs {
+        folders: folders.into_iter().collect(),
+        ports: listen.iter().filter_map(Listen::address).map(|at| at.port()).collect(),
+        sockets: sockets.collect(),
+        ..Needs::default()
     }
 }
 

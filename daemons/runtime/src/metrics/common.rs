@@ -8,8 +8,8 @@ use ballast_types::wire::{Alarm, SensorStatus, TlsStatus};
 use super::{Metric, MetricLine, Samples, each, flag, lines, one};
 use crate::events::Events;
 use crate::http::Refusals;
-use crate::log;
 use crate::state::DiskFaults;
+use crate::{confine, log};
 
 /// As many alarms have a series of their own.
 const ALARMS_SHOWN: usize = 100;
@@ -33,7 +33,7 @@ fn count(count: &AtomicU64) -> Option<f64> {
 }
 
 /// The metrics of every daemon.
-pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 13] {
+pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 14] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
             vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
@@ -72,6 +72,15 @@ pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 13] {
         one("foreign_requests_total", "Requests with a foreign Host or Origin, or no JSON", |it| {
             count(&it.refusals.foreign)
         }),
+        each(
+            "confined",
+            &["by"],
+            "1 where `landlock` or `seccomp` bounds what this daemon can do, 0 where the kernel cannot",
+            |_| {
+                let bounds = confine::bounds().into_iter();
+                bounds.map(|(by, holds)| (vec![by.to_owned()], f64::from(u8::from(holds)))).collect()
+            },
+        ),
         one("dropped_log_lines_total", "Log lines that found no room", |_| Some(log::dropped() as f64)),
         one(
             "certificate_expiry_timestamp_seconds",
