@@ -15,13 +15,15 @@ mod files;
 mod tests;
 mod units;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
 
 use crate::Root;
 use crate::bandwidth::Through;
 use crate::cgroup::check_mode;
 use crate::error::HwError;
-use crate::libvirt::Virsh;
+use crate::libvirt::Libvirt;
 use crate::systemd::{ShutdownDeadline, Systemd};
 pub use binder::{Binder, CpusetOriginal, Via};
 use domains::Domains;
@@ -50,6 +52,10 @@ pub struct Binders {
     by: By,
     systemd: Option<Systemd>,
     virsh: PathBuf,
+    /// By URI: what was bound at another one is put back there.
+    libvirts: BTreeMap<String, Libvirt>,
+    on_answer: Option<Sender<()>>,
+    waits: bool,
     shutdown_deadline: ShutdownDeadline,
 }
 
@@ -57,7 +63,28 @@ impl Binders {
     /// New VMs are bound by `by`; what was bound otherwise is put back as it was bound.
     pub fn new(root: &Root, by: By) -> Self {
         let virsh = if root.is_machine() { "virsh".into() } else { root.path("usr/bin/virsh") };
-        Self { root: root.clone(), by, systemd: None, virsh, shutdown_deadline: ShutdownDeadline::default() }
+        Self {
+            root: root.clone(),
+            by,
+            systemd: None,
+            virsh,
+            libvirts: BTreeMap::new(),
+            on_answer: None,
+            waits: false,
+            shutdown_deadline: ShutdownDeadline::default(),
+        }
+    }
+
+    /// libvirt is not waited for: what it has not answered yet fails with an error that `is_pending`, and
+    /// `on_answer` is told when trying again will help.
+    pub fn tell(&mut self, on_answer: Sender<()>) {
+        self.on_answer = Some(on_answer);
+    }
+
+    /// libvirt is waited for, as at the end.
+    #[must_use]
+    pub fn waiting(self) -> Self {
+        Self { waits: true, ..self }
     }
 
     /// After it neither systemd nor libvirt is waited for.
@@ -105,10 +132,39 @@ impl Binders {
             By::CgroupEvenUnits => Box::new(Files { root, even_units: true }),
             By::Systemd => Box::new(Units { root, systemd: self.systemd()? }),
             By::Libvirt(uri) => {
-                let virsh = Virsh::new(self.virsh.clone(), uri.clone(), self.shutdown_deadline());
-                Box::new(Domains { root, virsh })
+                let waits = self.waits || self.shutdown_deadline.is_set();
+                Box::new(Domains { root, libvirt: self.libvirt(uri)?, waits })
             }
         })
+    }
+
+    fn libvirt(&mut self, uri: &str) -> Result<Libvirt, HwError> {
+        if let Some(libvirt) = self.libvirts.get(uri) {
+            return Ok(libvirt.clone());
+        }
+        let (virsh, end) = (self.virsh.clone(), self.shutdown_deadline());
+        let libvirt = Libvirt::start(virsh, uri.to_owned(), end, self.on_answer.clone())?;
+        Ok(self.libvirts.entry(uri.to_owned()).or_insert(libvirt).clone())
+    }
+
+    /// Puts all of these back, the way they were bound; tells what could not be. One failure never stands in
+    /// the way of the rest.
+    pub fn restore_all(&mut self, originals: &BTreeMap<String, CpusetOriginal>) -> BTreeMap<String, HwError> {
+        // libvirt is asked for all before any is waited for.
+        for (path, original) in originals {
+            if let Via::Libvirt { uri, .. } = &original.via
+                && let Ok(libvirt) = self.libvirt(uri)
+            {
+                let domains = Domains { root: self.root.clone(), libvirt, waits: false };
+                // Pending; what else is wrong is found below.
+                let _ = domains.restore(path, original);
+            }
+        }
+
+        let failed = |(path, original): (&String, &CpusetOriginal)| {
+            Some((path.clone(), self.restore(path, original).err()?))
+        };
+        originals.iter().filter_map(failed).collect()
     }
 
     /// Puts one VM back, the way it was bound.

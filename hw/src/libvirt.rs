@@ -1,18 +1,20 @@
-//! libvirt's own pinning, through the command `virsh`: it knows which threads of QEMU are vCPUs, and keeps
-//! its own record of where they belong.
+//! libvirt's own pinning: it knows which threads of QEMU are vCPUs, and keeps its own record of where they
+//! belong.
 //!
-//! The command is run without a shell, with arguments that are numbers and CPU lists of ours alone; it has
-//! [`DEADLINE`] to answer, since a domain's job lock can hold it up.
-//!
-//! Source: virsh(1) (`vcpupin`, `emulatorpin`, `iothreadinfo`, `iothreadpin`); libvirt's cgroups.rst. The
-//! tables were checked with virsh 9.0.
+//! libvirt may hang, for one domain or for all. So it is asked on a thread of its own, about all domains
+//! that wait at once, within [`DEADLINE`]; whoever asks while the daemon runs is not held up: the answer is
+//! there the next time.
+
+mod virsh;
 
 use core::time::Duration;
-use std::collections::BTreeMap;
-use std::io::{self, Read as _};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -21,12 +23,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
 use crate::systemd::ShutdownDeadline;
+use virsh::Virsh;
 
-/// How long one command may take.
+/// How long libvirt may take for all domains that wait, together.
 const DEADLINE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(2);
-/// More of an answer is not read.
-const MAX_ANSWER: u64 = 64 * 1024;
+/// An answer that nobody has come for is of no use any more.
+const FRESH: Duration = Duration::from_secs(30);
 
 /// Where the threads of a domain may run: CPU lists, as text so that the journal can be read by people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,10 +55,23 @@ impl Pins {
     }
 
     /// The same for every thread of this domain.
-    pub(crate) fn all_on(&self, cpus: &CpuList) -> Self {
+    fn all_on(&self, cpus: &CpuList) -> Self {
         let cpus = cpus.to_string();
         let same = |pins: &BTreeMap<u32, String>| pins.keys().map(|n| (*n, cpus.clone())).collect();
         Self { vcpus: same(&self.vcpus), iothreads: same(&self.iothreads), emulator: cpus.clone() }
+    }
+
+    /// The threads of this domain where they were `before`. One that has come since was never anywhere else:
+    /// it goes where QEMU's own threads were.
+    fn back(&self, before: &Self) -> Self {
+        let back = |now: &BTreeMap<u32, String>, before: &BTreeMap<u32, String>, other: &String| {
+            now.keys().map(|n| (*n, before.get(n).unwrap_or(other).clone())).collect()
+        };
+        Self {
+            vcpus: back(&self.vcpus, &before.vcpus, &before.emulator),
+            iothreads: back(&self.iothreads, &before.iothreads, &before.emulator),
+            emulator: before.emulator.clone(),
+        }
     }
 }
 
@@ -67,121 +82,263 @@ pub fn pins(vcpus: &str, emulator: &str, iothreads: &str) -> Option<Pins> {
     Pins::read(vcpus, emulator, iothreads)
 }
 
-/// The command.
+/// What is asked for one domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    Read,
+    /// Pins every thread to these CPUs.
+    Bind(CpuList),
+    /// Puts every thread back, and looks whether it is there.
+    Restore(Pins),
+}
+
+/// Where the threads are, or are to be by now; and what libvirt complained of.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) pins: Pins,
+    pub(crate) said: String,
+}
+
+/// Answers by domain.
+type Answers = BTreeMap<u32, Result<Pins, Failure>>;
+
+/// Why libvirt did not do it.
 #[derive(Clone, Debug)]
-pub(crate) struct Virsh {
+struct Failure {
+    kind: io::ErrorKind,
+    why: String,
+    allowed: &'static str,
+}
+
+impl Failure {
+    fn new(kind: io::ErrorKind, why: &dyn fmt::Display, allowed: &'static str) -> Self {
+        Self { kind, why: why.to_string(), allowed }
+    }
+
+    fn late() -> Self {
+        Self::new(io::ErrorKind::TimedOut, &"libvirt does not answer", "an answer in time")
+    }
+
+    fn of(self, path: &Path, operation: Operation) -> HwError {
+        HwError::io(path, operation, self.allowed, io::Error::new(self.kind, self.why))
+    }
+}
+
+/// libvirt at one URI. Clones share a thread, which ends with the last of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Libvirt {
     program: PathBuf,
     uri: String,
+    shared: Arc<Shared>,
+    wake: Sender<()>,
     deadline: Duration,
     shutdown_deadline: ShutdownDeadline,
 }
 
-impl Virsh {
-    pub(crate) fn new(program: PathBuf, uri: String, shutdown_deadline: ShutdownDeadline) -> Self {
-        Self { program, uri, deadline: DEADLINE, shutdown_deadline }
+#[derive(Debug, Default)]
+struct Shared {
+    jobs: Mutex<Jobs>,
+    answered: Condvar,
+}
+
+/// By domain.
+#[derive(Debug, Default)]
+struct Jobs {
+    pending: BTreeMap<u32, Job>,
+    running: BTreeMap<u32, Job>,
+    done: BTreeMap<u32, Done>,
+}
+
+#[derive(Debug)]
+struct Done {
+    job: Job,
+    answer: Result<Answer, HwError>,
+    at: Instant,
+}
+
+impl Libvirt {
+    /// Starts the thread; `on_answer` is told whenever there are answers.
+    pub(crate) fn start(
+        program: PathBuf,
+        uri: String,
+        shutdown_deadline: ShutdownDeadline,
+        on_answer: Option<Sender<()>>,
+    ) -> Result<Self, HwError> {
+        Self::within(DEADLINE, program, uri, shutdown_deadline, on_answer)
+    }
+
+    pub(crate) fn within(
+        deadline: Duration,
+        program: PathBuf,
+        uri: String,
+        shutdown_deadline: ShutdownDeadline,
+        on_answer: Option<Sender<()>>,
+    ) -> Result<Self, HwError> {
+        let failed = |e| HwError::io(&program, Operation::Read, "one more thread", e);
+        let (wake, woken) = mpsc::channel();
+        let shared = Arc::<Shared>::default();
+        let worker = Worker {
+            virsh: Virsh { program: program.clone(), uri: uri.clone() },
+            shared: Arc::clone(&shared),
+            shutdown_deadline: shutdown_deadline.clone(),
+            late: BTreeSet::new(),
+            deadline,
+            on_answer,
+        };
+        thread::Builder::new().name("libvirt".into()).spawn(move || worker.serve(&woken)).map_err(failed)?;
+        Ok(Self { program, uri, shared, wake, deadline, shutdown_deadline })
     }
 
     pub(crate) fn uri(&self) -> &str {
         &self.uri
     }
 
-    #[cfg(test)]
-    pub(crate) fn within(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// Where the threads of a domain may run now.
-    pub(crate) fn pins(&self, domain: u32) -> Result<Pins, HwError> {
-        let ask = |command| self.run(Operation::Read, domain, &[command, &domain.to_string(), "--live"]);
-        let (vcpus, emulator, iothreads) = (ask("vcpupin")?, ask("emulatorpin")?, ask("iothreadinfo")?);
-
-        Pins::read(&vcpus, &emulator, &iothreads).ok_or_else(|| {
-            let allowed = "tables of numbers and CPU lists, as virsh 9 prints them";
-            self.failed(Operation::Read, domain, io::ErrorKind::InvalidData.into(), allowed)
-        })
-    }
-
-    /// Pins every thread; all are tried.
-    pub(crate) fn pin(&self, domain: u32, pins: &Pins) -> Result<(), HwError> {
-        let id = domain.to_string();
-        let run = |words: &[&str]| self.run(Operation::Write, domain, words).map(drop);
-        let vcpus = pins.vcpus.iter().map(|(n, cpus)| ("vcpupin", n, cpus));
-        let threads = vcpus.chain(pins.iothreads.iter().map(|(n, cpus)| ("iothreadpin", n, cpus)));
-        let one =
-            |(command, n, cpus): (&str, &u32, &String)| run(&[command, &id, &n.to_string(), cpus, "--live"]);
-        let emulator = run(&["emulatorpin", &id, &pins.emulator, "--live"]);
-        threads.map(one).fold(emulator, Result::and)
-    }
-
-    fn failed(&self, operation: Operation, domain: u32, source: io::Error, allowed: &str) -> HwError {
-        HwError::io(&self.program.join(domain.to_string()), operation, allowed, source)
-    }
-
-    fn run(&self, operation: Operation, domain: u32, words: &[&str]) -> Result<String, HwError> {
-        let failed = |source: io::Error, allowed: &str| self.failed(operation, domain, source, allowed);
-        let missing = |error: io::Error| match error.kind() {
-            // No command is not a VM that has ended.
-            io::ErrorKind::NotFound => io::Error::new(io::ErrorKind::Unsupported, error.to_string()),
-            _ => error,
-        };
-
-        let mut child = Command::new(&self.program)
-            .args(["--connect", &self.uri])
-            .args(words)
-            .env("LC_ALL", "C")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| failed(missing(error), "the command virsh (package libvirt-clients)"))?;
-        // Read beside the waiting: an answer that fills a pipe must not hold the command up.
-        let (out, err) = (drain(child.stdout.take()), drain(child.stderr.take()));
-        let until = Instant::now() + self.shutdown_deadline.left(self.deadline);
-        let late = || failed(io::ErrorKind::TimedOut.into(), "an answer in time");
-        let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() < until => thread::sleep(PAUSE),
-                other => {
-                    // Ours, and it does not end by itself.
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    let why = other.err().map(|error| failed(error, "a command that ends"));
-                    return Err(why.unwrap_or_else(late));
-                }
+    /// Asks for a job, unless it is being done; gives its answer if it is there, and forgets it. `waits` for
+    /// it as long as it may take.
+    ///
+    /// # Errors
+    /// `is_pending` if the answer is not there yet.
+    pub(crate) fn ask(&self, domain: u32, job: &Job, waits: bool) -> Result<Answer, HwError> {
+        // What was under way before may take as long.
+        let until = Instant::now() + self.shutdown_deadline.left(self.deadline * 2);
+        let mut jobs = self.shared.lock();
+        loop {
+            if let Some(done) = jobs.done.remove(&domain)
+                && done.job == *job
+                && done.at.elapsed() < FRESH
+            {
+                return done.answer;
             }
-        };
-
-        // Whoever the command has left behind may hold its output open for ever.
-        let all = |pipe: Receiver<String>| {
-            pipe.recv_timeout(until.saturating_duration_since(Instant::now())).map_err(|_| late())
-        };
-        let (out, err) = (all(out)?, all(err)?);
-
-        if status.success() {
-            return Ok(out);
+            if jobs.running.get(&domain) != Some(job) && jobs.pending.get(&domain) != Some(job) {
+                jobs.pending.insert(domain, job.clone());
+                // Fails only when the thread has panicked, and then nobody answers.
+                let _ = self.wake.send(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if !waits || left.is_zero() {
+                let late = Failure::late();
+                let kind = if waits { late.kind } else { io::ErrorKind::WouldBlock };
+                return Err(Failure { kind, ..late }.of(&self.at(domain), Operation::Read));
+            }
+            let waited = self.shared.answered.wait_timeout(jobs, left);
+            jobs = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let gone = err.contains("failed to get domain") || err.contains("Domain not found");
-        let kind = if gone { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
-        let text: String = err.split_whitespace().collect::<Vec<_>>().join(" ");
-        let text = text.chars().take(200).collect::<String>();
+    }
 
-        Err(failed(io::Error::new(kind, text), "a domain that runs, and a libvirt that pins it"))
+    /// How a domain is named where something is wrong with it.
+    fn at(&self, domain: u32) -> PathBuf {
+        self.program.join(domain.to_string())
     }
 }
 
-fn drain(pipe: Option<impl io::Read + Send + 'static>) -> Receiver<String> {
-    let (answer, all) = mpsc::sync_channel(1);
-    thread::spawn(move || {
-        let mut bytes = vec![];
-        if let Some(pipe) = pipe {
-            // What was read before an error is all there is.
-            let _ = pipe.take(MAX_ANSWER).read_to_end(&mut bytes);
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's own.
+struct Worker {
+    virsh: Virsh,
+    shared: Arc<Shared>,
+    shutdown_deadline: ShutdownDeadline,
+    /// Domains that held libvirt up: they are asked about last.
+    late: BTreeSet<u32>,
+    deadline: Duration,
+    on_answer: Option<Sender<()>>,
+}
+
+impl Worker {
+    fn serve(mut self, woken: &Receiver<()>) {
+        while let Ok(()) = woken.recv() {
+            let jobs = {
+                let mut jobs = self.shared.lock();
+                jobs.running = mem::take(&mut jobs.pending);
+                jobs.running.clone()
+            };
+            if jobs.is_empty() {
+                continue;
+            }
+
+            let answers = self.work(&jobs);
+            let at = Instant::now();
+            let done = jobs.into_iter().zip(answers);
+            let done = done.map(|((domain, job), answer)| (domain, Done { job, answer, at }));
+            let mut shared = self.shared.lock();
+            shared.running.clear();
+            shared.done.retain(|_, done| done.at.elapsed() < FRESH);
+            shared.done.extend(done);
+            drop(shared);
+            self.shared.answered.notify_all();
+
+            if let Some(on_answer) = &self.on_answer {
+                // Fails only when nobody looks after VMs any more.
+                let _ = on_answer.send(());
+            }
         }
-        // Fails only when nobody waits any more.
-        let _ = answer.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    all
+    }
+
+    /// Does all of them, each as far as it goes; their answers, in their order.
+    fn work(&mut self, jobs: &BTreeMap<u32, Job>) -> Vec<Result<Answer, HwError>> {
+        let until = Instant::now() + self.deadline;
+        let shutdown_deadline = self.shutdown_deadline.clone();
+        let over = move || {
+            let left = until.saturating_duration_since(Instant::now());
+            shutdown_deadline.left(left).is_zero()
+        };
+
+        // Asked anew: vCPUs and I/O threads come and go while a domain runs.
+        let mut order: Vec<_> = jobs.keys().copied().collect();
+        order.sort_by_key(|domain| self.late.contains(domain));
+        let mut shown = self.virsh.read(&order, &over);
+        self.note_late(&order, &shown);
+
+        let goal = |(domain, job): (&u32, &Job)| {
+            let now = shown.get(domain)?.as_ref().ok()?;
+            match job {
+                Job::Read => None,
+                Job::Bind(cpus) => Some((*domain, now.all_on(cpus))),
+                Job::Restore(before) => Some((*domain, now.back(before))),
+            }
+        };
+        let goals: BTreeMap<_, _> = jobs.iter().filter_map(goal).collect();
+        let pinned = if goals.is_empty() { Ok(String::new()) } else { self.virsh.pin(&goals, &over) };
+
+        let is_verified = |domain: &u32| matches!(jobs[domain], Job::Restore(_));
+        let verified: Vec<_> = goals.keys().copied().filter(is_verified).collect();
+        let mut again = match &pinned {
+            Ok(_) if !verified.is_empty() => self.virsh.read(&verified, &over),
+            _ => Answers::new(),
+        };
+
+        let done = |domain: &u32| {
+            let path = self.virsh.program.join(domain.to_string());
+            let shown = shown.remove(domain).unwrap_or_else(|| Err(Failure::late()));
+            let shown = shown.map_err(|why| why.of(&path, Operation::Read))?;
+            let Some(goal) = goals.get(domain) else {
+                return Ok(Answer { pins: shown, said: String::new() });
+            };
+            let said = pinned.clone().map_err(|why| why.of(&path, Operation::Write))?;
+            match again.remove(domain).transpose().map_err(|why| why.of(&path, Operation::Verify))? {
+                Some(now) if now != *goal => {
+                    let allowed = format!("{goal:?}, as pinned; virsh said {said:?}");
+                    Err(HwError::value(&path, Operation::Verify, format_args!("{now:?}"), allowed))
+                }
+                _ => Ok(Answer { pins: goal.clone(), said }),
+            }
+        };
+        jobs.keys().map(done).collect()
+    }
+
+    /// Remembers who holds the others up: the first that was not answered in time.
+    fn note_late(&mut self, order: &[u32], shown: &Answers) {
+        self.late.retain(|domain| !matches!(shown.get(domain), Some(Ok(_))));
+        let is_late = |domain: &&u32| match shown.get(*domain) {
+            Some(Err(why)) => why.kind == io::ErrorKind::TimedOut,
+            _ => false,
+        };
+        self.late.extend(order.iter().find(is_late));
+    }
 }
 
 /// The rows of a table of numbers and CPU lists; `None` if one says something else.

@@ -79,6 +79,11 @@ impl ShutdownDeadline {
         self.0.get_or_init(|| Instant::now() + within);
     }
 
+    /// Whether the end has begun.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     /// How long to wait for something that may take up to `usual`.
     pub(crate) fn left(&self, usual: Duration) -> Duration {
         let left = |end: &Instant| end.saturating_duration_since(Instant::now()).min(usual);

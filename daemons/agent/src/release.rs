@@ -186,9 +186,7 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
         Err(error) => failed.push(error.to_string()),
     }
 
-    for (path, original) in &left.cpusets {
-        failed.extend(binders.restore(path, original).err().map(|error| error.to_string()));
-    }
+    failed.extend(binders.restore_all(&left.cpusets).values().map(ToString::to_string));
     failed
 }
 

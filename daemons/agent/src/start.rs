@@ -87,7 +87,9 @@ impl<'a> Adopted<'a> {
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
-        let (sources, binders, journal) = (vm_sources(config), opened.binders, opened.journal);
+        let (sources, mut binders, journal) = (vm_sources(config), opened.binders, opened.journal);
+        let (answers, answered) = mpsc::channel();
+        binders.tell(answers);
         let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
         let vms = Arc::new(Mutex::new(vms));
@@ -96,6 +98,7 @@ impl<'a> Adopted<'a> {
 
         // Fails only when the control thread has ended.
         let _ = messages.send(Message::Input(Input::Vms(vm_set)));
+        discovery::start(config.groups.rescan, answered, Arc::clone(&vms), messages.clone())?;
         let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
         let counts = Counts::default();
@@ -201,7 +204,7 @@ fn vm_sources(config: &AgentConfig) -> VmSources {
     }
 }
 
-/// Starts the meter, the VMs' CPU use and discovery, and under `predictive` RAPL in short windows. Says why
+/// Starts the meter and the VMs' CPU use, and under `predictive` RAPL in short windows. Says why
 /// there is no RAPL, if there is none.
 fn start_sensors(
     config: &AgentConfig,
@@ -212,7 +215,6 @@ fn start_sensors(
 ) -> anyhow::Result<(Sensors, Option<String>)> {
     let (settle, of_vms) = (config.throttle.settle, Arc::clone(vms));
     let sensors = sampler::start(&config.meter, meter, settle, root, of_vms, messages.clone())?;
-    discovery::start(config.groups.rescan, Arc::clone(vms), messages.clone())?;
     let no_rapl = match config.policy {
         Policy::Predictive => fast::start(config, root, Arc::clone(vms), messages.clone())?,
         _ => None,

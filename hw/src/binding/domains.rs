@@ -2,7 +2,7 @@
 
 use super::binder::{Binder, CpusetOriginal, Via};
 use crate::error::{HwError, Operation};
-use crate::libvirt::{Pins, Virsh};
+use crate::libvirt::{Job, Libvirt};
 use crate::root::optional;
 use crate::systemd::unit;
 use crate::{Cgroup, CpuList, Root};
@@ -11,7 +11,9 @@ const DOMAIN: &str = "the scope of a libvirt domain, such as machine.slice/machi
 
 pub(super) struct Domains {
     pub(super) root: Root,
-    pub(super) virsh: Virsh,
+    pub(super) libvirt: Libvirt,
+    /// Whether an answer is waited for.
+    pub(super) waits: bool,
 }
 
 impl Domains {
@@ -28,8 +30,8 @@ impl Binder for Domains {
         let (group, domain) = self.domain(path)?;
         group.is_member()?;
         let cpus = self.effective(path)?;
-        let pins = self.virsh.pins(domain)?;
-        let via = Via::Libvirt { uri: self.virsh.uri().to_owned(), domain, pins };
+        let pins = self.libvirt.ask(domain, &Job::Read, self.waits)?.pins;
+        let via = Via::Libvirt { uri: self.libvirt.uri().to_owned(), domain, pins };
         let original = CpusetOriginal { cpus: cpus.to_string(), via };
         original.list(&group)?;
         Ok(original)
@@ -40,44 +42,25 @@ impl Binder for Domains {
         if cpus.is_empty() {
             return Err(HwError::value(group.dir(), Operation::Write, "", "at least one CPU"));
         }
-        // Asked anew: vCPUs and I/O threads come and go while a domain runs.
-        self.virsh.pin(domain, &self.virsh.pins(domain)?.all_on(cpus))?;
+        let said = self.libvirt.ask(domain, &Job::Bind(cpus.clone()), self.waits)?.said;
         let granted = self.effective(path)?;
         if granted == *cpus {
             return Ok(());
         }
-        let allowed = format!("{cpus}, as pinned: CPUs that are online and its scope's");
+        let mut allowed = format!("{cpus}, as pinned: CPUs that are online and its scope's");
+        if !said.is_empty() {
+            allowed.push_str(&format!("; libvirt said {said:?}"));
+        }
         Err(HwError::value(&group.dir().join("libvirt"), Operation::Verify, granted, allowed))
     }
 
     fn restore(&self, path: &str, original: &CpusetOriginal) -> Result<(), HwError> {
-        let Via::Libvirt { domain, pins: before, .. } = &original.via else { return Ok(()) };
-        let Some(now) = optional(self.virsh.pins(*domain))? else { return Ok(()) };
-
-        // What has come since was never anywhere else: it goes where QEMU's own threads were.
-        let back = |now: &std::collections::BTreeMap<u32, String>,
-                    before: &std::collections::BTreeMap<u32, String>,
-                    other: &String| {
-            now.keys().map(|n| (*n, before.get(n).unwrap_or(other).clone())).collect()
-        };
-
-        let pins = Pins {
-            vcpus: back(&now.vcpus, &before.vcpus, &before.emulator),
-            iothreads: back(&now.iothreads, &before.iothreads, &before.emulator),
-            emulator: before.emulator.clone(),
-        };
-
-        optional(self.virsh.pin(*domain, &pins)).map(drop)?;
-        let shown = optional(self.virsh.pins(*domain))?.filter(|shown| *shown != pins);
-
-        match shown {
-            Some(shown) => {
-                let allowed = format!("{pins:?}, as pinned");
-                let dir = Cgroup::at(&self.root, path)?;
-                Err(HwError::value(dir.dir(), Operation::Verify, format_args!("{shown:?}"), allowed))
-            }
-            None => Ok(()),
+        let Via::Libvirt { domain, pins, .. } = &original.via else { return Ok(()) };
+        // Its scope ends with it.
+        if optional(Cgroup::at(&self.root, path)?.inode())?.is_none() {
+            return Ok(());
         }
+        optional(self.libvirt.ask(*domain, &Job::Restore(pins.clone()), self.waits)).map(drop)
     }
 
     /// All that its threads may use together: the groups `libvirt/emulator`, `libvirt/vcpuN` and

@@ -8,6 +8,7 @@ use nix::errno::Errno::EACCES;
 use super::*;
 use crate::CpuList;
 use crate::error::Operation;
+use crate::libvirt::{Job, Pins};
 use crate::systemd::testing::Mock;
 use crate::testing::Tree;
 
@@ -50,19 +51,26 @@ fn group(tree: &Tree, path: &str, effective: &str) {
     tree.folder(&dir(path), &[("cpuset.cpus", ""), ("cpuset.cpus.effective", effective)]);
 }
 fn bound_by(tree: &Tree, by: By) -> (Binders, Box<dyn Binder>) {
-    let mut binders = Binders::new(tree.root(), by);
+    let mut binders = Binders::new(tree.root(), by).waiting();
     let binder = binders.binder().unwrap();
     (binders, binder)
 }
 /// A domain with two vCPUs and one I/O thread, and a virsh.
 fn domain(tree: &Tree) -> (Binders, Box<dyn Binder>) {
-    group(tree, SCOPE, "0-15");
-    for (thread, cpus) in [("vcpu0", "0-7"), ("vcpu1", "0-7"), ("emulator", "0-15"), ("iothread1", "4")] {
-        group(tree, &format!("{SCOPE}/libvirt/{thread}"), cpus);
-    }
+    scope(tree, SCOPE);
     // A link: a file that was just written cannot be run while a child of another test has it open.
     tree.link(concat!(env!("CARGO_MANIFEST_DIR"), "/src/binding/virsh.sh"), "usr/bin/virsh");
     bound_by(tree, libvirt())
+}
+fn scope(tree: &Tree, path: &str) {
+    group(tree, path, "0-15");
+    for (thread, cpus) in [("vcpu0", "0-7"), ("vcpu1", "0-7"), ("emulator", "0-15"), ("iothread1", "4")] {
+        group(tree, &format!("{path}/libvirt/{thread}"), cpus);
+    }
+}
+/// The scope of another domain.
+fn scope_of(id: u32) -> String {
+    format!(r"machine.slice/machine-qemu\x2d{id}\x2dvm.scope")
 }
 fn threads(tree: &Tree) -> Vec<String> {
     let thread = |name| tree.read(&format!("{}/libvirt/{name}/cpuset.cpus.effective", dir(SCOPE)));
@@ -181,7 +189,8 @@ fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
     assert_eq!(threads(&tree), ["8-9,12"; 4]);
     assert_eq!(binder.effective(SCOPE).unwrap(), list("8-9,12"));
     let log = tree.read("virsh.log");
-    assert!(log.contains("--connect qemu:///system vcpupin 3 1 8-9,12 --live\n"), "{log}");
+    let pinned = "--connect qemu:///system emulatorpin 3 8-9,12 --live; vcpupin 3 0 8-9,12 --live; ";
+    assert!(log.contains(pinned), "{log}");
 
     // A vCPU that came while it was bound goes where QEMU's own threads were.
     group(&tree, &format!("{SCOPE}/libvirt/vcpu2"), "8-9,12");
@@ -198,32 +207,105 @@ fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
     assert!(tree.written().is_empty(), "the files are libvirt's");
 }
 
+/// libvirt on this machine, with so much time for all that is asked at once.
+fn within(tree: &Tree, deadline: Duration, end: &ShutdownDeadline) -> Libvirt {
+    let program = tree.root().path("usr/bin/virsh");
+    Libvirt::within(deadline, program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
+}
+
 #[test]
 fn a_virsh_that_hangs_is_ended() {
     let tree = machine();
     domain(&tree);
     tree.write("virsh.slow", "");
-    let virsh = || {
-        let program = tree.root().path("usr/bin/virsh");
-        Virsh::new(program, LIBVIRT_URI.into(), ShutdownDeadline::default())
-    };
-
-    let hurried = |virsh: &Virsh| {
-        let error = virsh.pins(3).unwrap_err();
+    let hurried = |deadline, end: &ShutdownDeadline| {
+        let error = within(&tree, deadline, end).ask(3, &Job::Read, true).unwrap_err();
         assert!(error.is_transient() && !error.is_missing(), "{error}");
     };
 
     let began = Instant::now();
-    hurried(&virsh().within(Duration::from_millis(100)));
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    hurried(Duration::from_millis(100), &ShutdownDeadline::default());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     let shutdown_deadline = ShutdownDeadline::default();
     shutdown_deadline.set(Duration::ZERO);
-    hurried(&Virsh::new(tree.root().path("usr/bin/virsh"), LIBVIRT_URI.into(), shutdown_deadline));
+    hurried(Duration::from_secs(3600), &shutdown_deadline);
 
     // It ends, and leaves somebody behind who never closes its output.
     tree.remove("virsh.slow");
     tree.write("virsh.leaves", "");
-    hurried(&virsh().within(Duration::from_secs(1)));
+    hurried(Duration::from_secs(1), &ShutdownDeadline::default());
+}
+
+#[test]
+fn nobody_waits_for_libvirt_while_the_daemon_runs() {
+    let tree = machine();
+    domain(&tree);
+    tree.write("virsh.slow", "");
+    let (answers, answered) = std::sync::mpsc::channel();
+    let mut binders = Binders::new(tree.root(), libvirt());
+    binders.tell(answers);
+    let binder = binders.binder().unwrap();
+
+    let began = Instant::now();
+    for _ in 0..100 {
+        assert!(binder.original(SCOPE).unwrap_err().is_pending());
+        assert!(binder.bind(SCOPE, &list("1")).unwrap_err().is_pending());
+        let via = Via::Libvirt { uri: LIBVIRT_URI.into(), domain: 3, pins: Pins::default() };
+        let original = CpusetOriginal { cpus: "0-15".into(), via };
+        assert!(binders.restore(SCOPE, &original).unwrap_err().is_pending());
+    }
+    assert!(began.elapsed() < Duration::from_secs(4), "no deadline has passed");
+
+    // Once it answers, trying again helps.
+    tree.remove("virsh.slow");
+    let original = loop {
+        match binder.original(SCOPE) {
+            Ok(original) => break original,
+            Err(error) if error.is_pending() => answered.recv().unwrap(),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    };
+    assert_eq!(original.cpus, "0-15");
+}
+
+#[test]
+fn all_domains_share_one_virsh_and_its_deadline() {
+    let tree = machine();
+    let (mut binders, binder) = domain(&tree);
+    let ids = 10..110;
+    let mut originals = std::collections::BTreeMap::new();
+    for id in ids.clone() {
+        scope(&tree, &scope_of(id));
+    }
+    let first = binder.original(&scope_of(10)).unwrap();
+    for id in ids {
+        let Via::Libvirt { uri, pins, .. } = first.via.clone() else { panic!("{first:?}") };
+        let via = Via::Libvirt { uri, domain: id, pins };
+        originals.insert(scope_of(id), CpusetOriginal { via, ..first.clone() });
+    }
+    tree.write("virsh.log", "");
+    assert!(binders.restore_all(&originals).is_empty());
+    let runs = tree.read("virsh.log").lines().count();
+    assert!((3..=6).contains(&runs), "{runs} runs for 100 domains");
+}
+
+#[test]
+fn one_domain_that_hangs_does_not_keep_the_others_waiting() {
+    let tree = machine();
+    domain(&tree);
+    for id in [2, 4, 5] {
+        scope(&tree, &scope_of(id));
+    }
+    tree.write("virsh.hangs.3", "");
+    let libvirt = within(&tree, Duration::from_secs(2), &ShutdownDeadline::default());
+    let mut missing = vec![2, 4, 5];
+    while !missing.is_empty() {
+        assert!(libvirt.ask(3, &Job::Read, false).is_err());
+        missing.retain(|id| libvirt.ask(*id, &Job::Read, false).is_err());
+        // The others come as soon as the one that hangs is known.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(libvirt.ask(3, &Job::Read, true).unwrap_err().is_transient());
 }
 
 /// A CPU went offline while a VM was bound.

@@ -40,7 +40,12 @@ impl Vms {
         if now != *cpus {
             strikes += u32::from(before.is_some());
             if strikes <= STRIKES {
-                binder.bind(path, cpus)?;
+                if let Err(error) = binder.bind(path, cpus) {
+                    // Whether it has moved once more is not known before the answer.
+                    let before = before.filter(|_| error.is_pending());
+                    self.bound.extend(before.map(|it| (path.to_owned(), it)));
+                    return Err(error);
+                }
             } else {
                 let allowed = format!("{cpus}, as bound {STRIKES} times: somebody else moves it");
                 done = Err(HwError::value(&self.root.path(path), Operation::Verify, now, allowed));
@@ -85,6 +90,11 @@ impl Vms {
         self.bound.remove(path);
         let Some(original) = self.originals.cpusets.get(path) else { return Ok(()) };
         self.binders.restore(path, original)?;
+        self.forget_original(path)
+    }
+
+    /// A group has back what it had.
+    pub(super) fn forget_original(&mut self, path: &str) -> Result<(), HwError> {
         self.originals.cpusets.remove(path);
         // Whoever has this cgroup next must not get these cores after a crash of ours.
         self.journal.as_mut().map_or(Ok(()), |journal| journal.begin(&self.originals))

@@ -1,10 +1,10 @@
 //! VMs that are found by their cgroups, looked for every few seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use std::{io, mem};
+use std::{io, mem, thread};
 
 use ballast_agent_core::{ControlledVm, Input};
 use ballast_hw::{Originals, Root};
@@ -14,7 +14,7 @@ use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use super::Vms;
 use crate::config::DiscoverConfig;
 use crate::message::Message;
-use ballast_runtime::{clock, lock};
+use ballast_runtime::lock;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DiscoveredVm {
@@ -114,8 +114,10 @@ impl Vms {
         self.journal.as_ref()?;
         let found = self.discovery.look(&self.root, &self.originals);
         let left = self.specs.find(found);
-        self.give_all_back(left.as_deref().unwrap_or_default());
-        if left.is_none() && self.troubles.is_empty() && !self.astray() {
+        let is_new = left.is_some();
+        self.give_all_back(left.unwrap_or_default());
+        let is_settled = self.troubles.is_empty() && !self.waits_for_answers;
+        if !is_new && is_settled && !self.astray() {
             self.note();
             return None;
         }
@@ -125,14 +127,29 @@ impl Vms {
     }
 }
 
-/// Starts looking, every `period`; ends when the control thread does.
-pub(crate) fn start(period: Duration, vms: Arc<Mutex<Vms>>, messages: Sender<Message>) -> io::Result<()> {
-    clock::every("discovery", period, move || {
+/// Starts looking, every `period` and whenever one who was asked has `answered`; ends when the control thread
+/// does.
+pub(crate) fn start(
+    period: Duration,
+    answered: Receiver<()>,
+    vms: Arc<Mutex<Vms>>,
+    messages: Sender<Message>,
+) -> io::Result<()> {
+    let turn = move || {
         // Sent under the lock, so that no older set comes after a newer one.
         let mut vms = lock(&vms);
         match vms.rescan() {
             Some(set) => messages.send(Message::Input(Input::Vms(set))).is_ok(),
             None => true,
         }
-    })
+    };
+    let look = move || {
+        while turn() {
+            if let Err(RecvTimeoutError::Disconnected) = answered.recv_timeout(period) {
+                thread::sleep(period);
+            }
+        }
+    };
+    thread::Builder::new().name("discovery".into()).spawn(look)?;
+    Ok(())
 }

@@ -48,15 +48,8 @@ impl Vms {
         if self.floating.is_none() {
             return set;
         }
-        for path in self.originals.cpusets.keys().cloned().collect::<Vec<_>>() {
-            // Of a previous instance that bound VMs to cores.
-            self.give_back(&path).unwrap_or_else(|error| {
-                tracing::warn!(
-                    %error,
-                    "the VM's old cores could not be given back"
-                );
-            });
-        }
+        // Of a previous instance that bound VMs to cores.
+        self.give_all_back(self.originals.cpusets.keys().cloned().collect());
         self.forget_others(&set);
         if let Err(error) = self.settle() {
             tracing::error!(

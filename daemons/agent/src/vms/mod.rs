@@ -10,7 +10,8 @@ mod specs;
 mod tests;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -49,6 +50,10 @@ pub(super) struct Vms {
     inodes: BTreeMap<String, u64>,
     /// Why VMs cannot be throttled.
     troubles: BTreeMap<VmId, String>,
+    /// libvirt was asked for some of them, and has not answered yet.
+    waits_for_answers: bool,
+    /// The same, for cgroups that are to get back what they had.
+    to_give_back: BTreeSet<String>,
     /// The set that the controller was last told of.
     set: Vec<ControlledVm>,
     killable: Killable,
@@ -102,6 +107,8 @@ impl Vms {
             bound: BTreeMap::new(),
             inodes: BTreeMap::new(),
             troubles: BTreeMap::new(),
+            waits_for_answers: false,
+            to_give_back: BTreeSet::new(),
             set: vec![],
             killable: Killable::default(),
             notes: Notes::default(),
@@ -141,7 +148,7 @@ impl Vms {
                 .map_err(|error| VmsError::Refused(format!("cgroup = {path:?}: {error}")))?;
         }
         let left = self.specs.change(id, spec)?;
-        self.give_all_back(&left);
+        self.give_all_back(left);
         Ok(self.move_all())
     }
 
@@ -165,14 +172,20 @@ impl Vms {
     }
 
     /// A VM that is gone, or in another cgroup now, gives its old cores back.
-    fn give_all_back(&mut self, paths: &[String]) {
+    fn give_all_back(&mut self, paths: Vec<String>) {
+        let paths: BTreeSet<_> = mem::take(&mut self.to_give_back).into_iter().chain(paths).collect();
         for path in paths {
-            self.give_back(path).unwrap_or_else(|error| {
-                tracing::warn!(
-                    %error,
-                    "the VM's old cores could not be given back"
-                );
-            });
+            // It may be a VM's again; one that floats is bound nowhere.
+            if self.floating.is_none()
+                && self.specs.all().values().any(|spec| spec.cgroup.as_ref() == Some(&path))
+            {
+                continue;
+            }
+            match self.give_back(&path) {
+                Ok(()) => {}
+                Err(error) if error.is_pending() => drop(self.to_give_back.insert(path)),
+                Err(error) => tracing::warn!(%error, "the VM's old cores could not be given back"),
+            }
         }
     }
 
@@ -187,6 +200,7 @@ impl Vms {
         let mut set = self.specs.groups();
         self.inodes.clear();
         self.measured.clear();
+        self.waits_for_answers = false;
 
         for vm in &mut set {
             let Some(path) = self.specs.cgroup(&vm.id) else { continue };
@@ -202,6 +216,13 @@ impl Vms {
                     meters.measure(&vm.id, cpus.len(), (group.clone(), inode), &mut self.meters);
                     self.measured.extend(self.measure(&vm.id, &path, &group));
                     targets.insert(vm.id.clone(), Target { path, group, inode });
+                }
+                Err(error) if error.is_pending() => {
+                    // What was wrong when it was last tried is wrong until it is tried again.
+                    let before = self.troubles.get(&vm.id);
+                    troubles.extend(before.map(|why| (vm.id.clone(), why.clone())));
+                    self.waits_for_answers = true;
+                    (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);
                 }
                 Err(error) => {
                     let error = error.to_string();
@@ -255,9 +276,14 @@ impl Vms {
     /// Gives every VM its old cores back, and ends the journal if all the rest is `clean` too. The error
     /// names all that could not be put back; the journal then stays for the next start.
     pub(super) fn restore(&mut self, clean: bool) -> anyhow::Result<()> {
-        let paths: Vec<_> = self.originals.cpusets.keys().cloned().collect();
-        let failed: Vec<_> =
-            paths.iter().filter_map(|path| Some(self.give_back(path).err()?.to_string())).collect();
+        self.bound.clear();
+        let mut failed = self.binders.restore_all(&self.originals.cpusets);
+        let paths: Vec<_> =
+            self.originals.cpusets.keys().filter(|path| !failed.contains_key(*path)).collect();
+        for path in paths.into_iter().cloned().collect::<Vec<_>>() {
+            failed.extend(self.forget_original(&path).err().map(|error| (path, error)));
+        }
+        let failed: Vec<_> = failed.values().map(ToString::to_string).collect();
         if !failed.is_empty() {
             bail!("not put back: {}", failed.join("; "));
         }

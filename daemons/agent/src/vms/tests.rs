@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
+use ballast_agent_core::Input;
+use ballast_hw::binding::LIBVIRT_URI;
 use ballast_hw::{Binders, By, Opened};
 use ballast_types::{BootId, CoreId};
 
 use super::*;
 use crate::config::{AgentConfig, ConfigFile as _};
+use crate::message::Message;
 
 const BATCH: &str = "batch.slice/b.service";
 
@@ -54,6 +59,9 @@ impl Server {
         self.try_start(config, By::Cgroup).unwrap()
     }
     fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
+        self.start_with(config, Binders::new(&Root::at(self.folder.path()), by))
+    }
+    fn start_with(&self, config: &str, binders: Binders) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
         let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{config}");
         let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", &text)?;
         let root = Root::at(self.folder.path());
@@ -66,7 +74,6 @@ impl Server {
         };
         let auto_path = Some(state.join("auto-class.json"));
         let sources = VmSources { vms, groups, changes_path: state.join("vms.json"), auto_path };
-        let binders = Binders::new(&root, by);
         Vms::start(&root, &domains, sources, binders, journal, originals, None)
     }
 }
@@ -338,4 +345,65 @@ fn a_class_by_its_own_use_ends_with_the_vms_life_and_yields_to_a_told_one() {
     let (set, written) = vms.advise(BTreeMap::new());
     assert!(written.is_err());
     assert_eq!(shown(&set.unwrap())[0], ("v", UserFacing, 2));
+}
+
+const DOMAIN: &str = r"machine.slice/machine-qemu\x2d3\x2dbatch.scope";
+const DOMAINS: &str =
+    "[[discover]]\npattern = \"machine.slice/machine-qemu*.scope\"\nclass = \"non-user-facing\"\n";
+
+/// A domain with two vCPUs, a virsh beside it, and whoever looks after them once it has answered.
+fn libvirt(server: &Server) -> (Arc<Mutex<Vms>>, mpsc::Receiver<Message>) {
+    server.make(DOMAIN, 2, "0-7");
+    for thread in ["emulator", "vcpu0", "vcpu1"] {
+        server.make(&format!("{DOMAIN}/libvirt/{thread}"), 1, "0-7");
+    }
+    let virsh = server.folder.path().join("usr/bin/virsh");
+    fs::create_dir_all(virsh.parent().unwrap()).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hw/src/binding/virsh.sh");
+    std::os::unix::fs::symlink(script, virsh).unwrap();
+
+    let (answers, answered) = mpsc::channel();
+    let mut binders = Binders::new(&Root::at(server.folder.path()), By::Libvirt(LIBVIRT_URI.into()));
+    binders.tell(answers);
+    let (vms, set) = server.start_with(DOMAINS, binders).unwrap();
+    assert_eq!(shown(&set), [("batch", UserFacing, 2)], "nobody has pinned it yet");
+    let (vms, (messages, inbox)) = (Arc::new(Mutex::new(vms)), mpsc::channel());
+    discovery::start(Duration::from_millis(100), answered, Arc::clone(&vms), messages).unwrap();
+    (vms, inbox)
+}
+
+#[test]
+fn a_domain_is_batch_once_libvirt_has_pinned_it_and_goes_back_at_the_end() {
+    let server = Server::new();
+    let (vms, inbox) = libvirt(&server);
+    let Message::Input(Input::Vms(set)) = inbox.recv().unwrap() else { panic!("no VMs") };
+    assert_eq!(shown(&set), [("batch", NonUserFacing, 2)]);
+    let emulator = format!("{DOMAIN}/libvirt/emulator");
+    assert_eq!(server.read(&emulator, "cpuset.cpus.effective"), "6-7");
+    let mut vms = vms.lock().unwrap();
+    assert!(alarms(&vms).is_empty(), "{}", alarms(&vms));
+    vms.binders.shutdown_deadline().set(Duration::from_secs(60));
+    vms.restore(true).unwrap();
+    assert_eq!(server.read(&emulator, "cpuset.cpus.effective"), "0-7");
+    assert!(!server.folder.path().join("state/journal.json").exists());
+}
+
+#[test]
+fn libvirt_that_hangs_holds_up_neither_the_start_nor_the_list_of_vms() {
+    let server = Server::new();
+    fs::write(server.folder.path().join("virsh.slow"), "").unwrap();
+    let began = std::time::Instant::now();
+    let (vms, _inbox) = libvirt(&server);
+    while !server.folder.path().join("virsh.log").exists() {
+        std::thread::yield_now();
+    }
+    let slowest = (0..50).map(|_| {
+        let asked = std::time::Instant::now();
+        assert_eq!(vms.lock().unwrap().specs().len(), 1);
+        std::thread::sleep(Duration::from_millis(10));
+        asked.elapsed()
+    });
+    let slowest = slowest.max().unwrap();
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert!(began.elapsed() < Duration::from_secs(4), "virsh is ended after 5 s: {:?}", began.elapsed());
 }
