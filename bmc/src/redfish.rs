@@ -7,9 +7,13 @@
 mod cap;
 mod credentials;
 mod http;
+mod pin;
+mod refusals;
 mod schema;
 #[cfg(feature = "testing")]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 use ballast_types::{SupplyState, Watts};
 use serde::de::DeserializeOwned;
@@ -18,6 +22,7 @@ use tokio::runtime::Runtime;
 pub use cap::{RedfishCap, RedfishCapState};
 pub use credentials::{Auth, Credentials};
 pub use http::Settings;
+pub use pin::Pin;
 #[cfg(feature = "testing")]
 pub use testing::{ResourceReading, read_resource};
 
@@ -253,54 +258,4 @@ fn state(status: Option<&Status>) -> SupplyState {
 /// A supply's draw; zero is a value (of one on standby), negative and implausible ones are none.
 fn input(watts: Option<f64>) -> Option<Watts> {
     watts.filter(|watts| (0.0..1e6).contains(watts)).and_then(Watts::from_f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_supplys_state_is_told_by_its_status() {
-        let status = |state: &str, health: &str| {
-            let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-            Status { state: text(state), health: text(health) }
-        };
-
-        for (s, h, expected) in [
-            ("Enabled", "OK", SupplyState::Active),
-            ("Enabled", "Warning", SupplyState::Active),
-            ("Enabled", "", SupplyState::Active),
-            ("Enabled", "Critical", SupplyState::Failed),
-            ("UnavailableOffline", "", SupplyState::Failed),
-            ("StandbySpare", "OK", SupplyState::Standby),
-            ("StandbyOffline", "", SupplyState::Standby),
-            ("Absent", "", SupplyState::Absent),
-            ("Starting", "", SupplyState::Unknown),
-            ("", "", SupplyState::Unknown),
-        ] {
-            assert_eq!(state(Some(&status(s, h))), expected, "{s} {h}");
-        }
-
-        assert_eq!(state(None), SupplyState::Unknown);
-    }
-
-    #[test]
-    fn an_older_supply_keeps_its_id_when_another_one_is_pulled() {
-        let ids = |text: &str| -> Vec<String> {
-            let power = serde_json::from_str(text).unwrap();
-            older(power).into_iter().map(|supply| supply.id).collect()
-        };
-        assert_eq!(ids(r#"{"PowerSupplies":[{"MemberId":"a"},{"MemberId":"b"}]}"#), ["a", "b"]);
-        assert_eq!(ids(r#"{"PowerSupplies":[{"MemberId":"b"}]}"#), ["b"]);
-        assert_eq!(ids(r#"{"PowerSupplies":[{},{"MemberId":null}]}"#), ["0", "1"]);
-    }
-
-    #[test]
-    fn a_supplys_input_may_be_zero_but_not_absurd() {
-        assert_eq!(input(Some(0.0)), Some(Watts::ZERO));
-        assert_eq!(input(Some(412.5)), Some(Watts::from_milli(412_500)));
-        for bad in [None, Some(-1.0), Some(1e9), Some(f64::NAN)] {
-            assert_eq!(input(bad), None);
-        }
-    }
 }

@@ -43,6 +43,8 @@ fn settings(bmc: &MockBmc) -> Settings {
         credentials: Credentials { username: USERNAME.into(), password: PASSWORD.into() },
         auth: Auth::Session,
         ca_file: None,
+        pin: None,
+        credentials_file: None,
         timeout: Duration::from_secs(2),
         chassis: None,
     }
@@ -329,7 +331,7 @@ fn bmcs() -> (Bmcs, tempfile::TempDir) {
     (Bmcs::new(&config), folder)
 }
 fn address(bmc: &MockBmc) -> BmcAddress {
-    BmcAddress { url: bmc.url(), chassis: None }
+    BmcAddress { url: bmc.url(), chassis: None, pin: None }
 }
 fn at(ms: u64) -> ballast_types::Instant {
     ballast_types::Instant::from_millis(ms)

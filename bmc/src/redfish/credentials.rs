@@ -21,7 +21,7 @@ pub enum Auth {
 }
 
 /// Who we are to a BMC. The password is never printed.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
     pub username: String,

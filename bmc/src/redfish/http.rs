@@ -1,5 +1,5 @@
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, IF_MATCH, LOCATION};
 use reqwest::{Client, Method, StatusCode};
@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::credentials::{Auth, Credentials};
+use super::pin::Pin;
+use super::refusals::Refusals;
 use super::schema;
 use crate::BmcError;
 use crate::error::cut;
@@ -22,10 +24,14 @@ pub struct Settings {
     /// `https://host[:port]`, without a path; `http://` is for tests on loopback.
     pub url: String,
     pub credentials: Credentials,
+    /// Where they are, to be read again when they were refused.
+    pub credentials_file: Option<PathBuf>,
     /// How we say so.
     pub auth: Auth,
     /// The authority that signed its certificate; `None` takes the system's. Verification is always on.
     pub ca_file: Option<PathBuf>,
+    /// Its certificate, and no other: instead of authority and name.
+    pub pin: Option<Pin>,
     /// How long one request may take.
     pub timeout: Duration,
     /// Which member of `/redfish/v1/Chassis`; `None` takes the only one that has a power resource.
@@ -37,6 +43,7 @@ pub(super) struct Http {
     client: Client,
     settings: Settings,
     session: Option<Session>,
+    refusals: Refusals,
 }
 
 struct Session {
@@ -68,7 +75,10 @@ impl Http {
             .connect_timeout(settings.timeout)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none());
-        if let Some(path) = &settings.ca_file {
+        if let Some(pin) = settings.pin {
+            let config = pin.client_config().map_err(|error| cannot(error.to_string()))?;
+            builder = builder.tls_backend_preconfigured(config);
+        } else if let Some(path) = &settings.ca_file {
             let of = path.display().to_string();
             let pem = std::fs::read(path).map_err(|source| BmcError::Io { of: of.clone(), source })?;
             let roots = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
@@ -82,7 +92,7 @@ impl Http {
         let client = builder.build().map_err(|error| cannot(chain(&error)))?;
         settings.url.truncate(settings.url.trim_end_matches('/').len());
 
-        Ok(Self { client, settings, session: None })
+        Ok(Self { client, settings, session: None, refusals: Refusals::default() })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -127,25 +137,64 @@ impl Http {
         etag: Option<&str>,
     ) -> Result<Answer, BmcError> {
         let fresh = self.session.is_none();
-        if self.settings.auth == Auth::Session && fresh {
+        match self.settings.auth {
+            Auth::Basic => self.may_log_in()?,
+            Auth::Session if fresh => self.log_in().await?,
+            Auth::Session => {}
+        }
+        let mut answer = self.send(method.clone(), path, body, etag).await?;
+        let is_refused = |answer: &Answer| answer.status == StatusCode::UNAUTHORIZED;
+        if is_refused(&answer) && self.settings.auth == Auth::Session && !fresh {
+            self.session = None;
             self.log_in().await?;
+            answer = self.send(method, path, body, etag).await?;
         }
-        let answer = self.send(method.clone(), path, body, etag).await?;
-        if answer.status != StatusCode::UNAUTHORIZED || self.settings.auth == Auth::Basic || fresh {
-            return Ok(answer);
+
+        // A session that is worth nothing is no better than none.
+        if is_refused(&answer) {
+            self.refusals.refused(Instant::now());
+        } else {
+            self.refusals.forget();
         }
-        self.session = None;
-        self.log_in().await?;
-        self.send(method, path, body, etag).await
+        Ok(answer)
+    }
+
+    /// Whether to try to be let in: some time after a refusal, or with other credentials than those refused.
+    fn may_log_in(&mut self) -> Result<(), BmcError> {
+        if !self.refusals.is_any() {
+            return Ok(());
+        }
+        let file = self.settings.credentials_file.as_deref();
+        match file.map(Credentials::read).transpose() {
+            Ok(Some(read)) if read != self.settings.credentials => {
+                self.settings.credentials = read;
+                self.refusals.forget();
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "the credentials that a BMC refused cannot be read again"),
+        }
+        let Some((wait, count)) = self.refusals.wait(Instant::now()) else { return Ok(()) };
+
+        let why = format!(
+            "the log-in (wrong username or password?), {count} times in a row; it is tried again in {} s, or \
+             when credentials_file changes",
+            wait.as_secs() + 1
+        );
+        Err(BmcError::Refused { of: self.settings.url.clone(), why, transient: false })
     }
 
     async fn log_in(&mut self) -> Result<(), BmcError> {
+        self.may_log_in()?;
         let Credentials { username, password } = &self.settings.credentials;
         let body = json!({ "UserName": username, "Password": password });
         let answer = self.send(Method::POST, SESSIONS, Some(&body), None).await?;
         let header = |name: &str| answer.headers.get(name)?.to_str().ok();
         let token = header("X-Auth-Token").filter(|_| answer.status.is_success());
         let Some(token) = token.map(str::to_owned) else {
+            // Some say 400 or 403 of a wrong password.
+            if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS {
+                self.refusals.refused(Instant::now());
+            }
             return Err(self.refused("POST", SESSIONS, &answer));
         };
         // A full address or a path; one that is not below Redfish's root is not followed.

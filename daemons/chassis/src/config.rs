@@ -292,7 +292,7 @@ mod tests {
         for good in ["https://bmc1", "https://bmc1:8443/", "https://[2001:db8::7]", "http://127.0.0.1:80"] {
             let config = ChassisConfig::parse("chassis.toml", &with(good)).unwrap();
             let url = good.trim_end_matches('/').to_owned();
-            let address = BmcAddress { url, chassis: None };
+            let address = BmcAddress { url, chassis: None, pin: None };
             assert_eq!(config.servers[0].cap, Some(CapPath::Redfish(address)));
             assert_eq!(config.redfish.timeout, Duration::from_secs(3));
             assert!(config.params.servers[0].out_of_band_floor.is_some());
@@ -340,7 +340,7 @@ mod tests {
         let with = |keys: &str| format!("{}{access}", config("250", "").replace(supply, keys));
         let another = |id: &str| format!("{by_bmc}[[supply]]\n{}", by_bmc.replace("PSU1", id));
         let parsed = ChassisConfig::parse("chassis.toml", &with(&another("PSU2"))).unwrap();
-        let bmc = BmcAddress { url: "https://shelf".to_owned(), chassis: None };
+        let bmc = BmcAddress { url: "https://shelf".to_owned(), chassis: None, pin: None };
         assert_eq!(parsed.supplies[0].source, SupplySource::Redfish(bmc, "PSU1".to_owned()));
         assert_eq!(parsed.supplies[1].name(), "https://shelf PSU2");
         assert_eq!(parsed.params.supply_rated, [Watts::from_whole(3000); 2]);
@@ -357,6 +357,7 @@ mod tests {
             (&by_bmc.replace("https", "http"), "supply[0].redfish = \"http://shelf\": https://host"),
             (&format!("redfish_supply = \"1\"\n{supply}"), "redfish_supply = \"1\": only with redfish"),
             (&format!("redfish_chassis = \"1\"\n{supply}"), "redfish_chassis = \"1\": only with redfish"),
+            (&format!("redfish_certificate_sha256 = \"1\"\n{by_bmc}"), "64 hexadecimal digits"),
             (&another("PSU1"), "supply[1].redfish_supply = \"PSU1\": every supply once"),
             (&format!("supply = \"1\"\n{supply}"), "supply[0].supply: no such key"),
         ] {

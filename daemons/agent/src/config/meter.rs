@@ -97,7 +97,7 @@ impl MeterSource {
             }
             Kind::Dcmi => Self::Dcmi,
             Kind::Redfish => {
-                let none = BmcAddress { url: String::new(), chassis: None };
+                let none = BmcAddress { url: String::new(), chassis: None, pin: None };
                 Self::Redfish(BmcAddress::read(section, true).unwrap_or(none))
             }
         };
@@ -337,7 +337,7 @@ mod tests {
         };
 
         let plain = read("");
-        let address = BmcAddress { url: "https://bmc1".to_owned(), chassis: None };
+        let address = BmcAddress { url: "https://bmc1".to_owned(), chassis: None, pin: None };
         assert_eq!(plain.meter.source, MeterSource::Redfish(address));
         assert_eq!((plain.meter.read_period(), plain.meter.lag), (MS(2000), MS(1000)));
         assert_eq!((plain.meter.stale, plain.throttle.settle), (MS(6000), MS(3000)));

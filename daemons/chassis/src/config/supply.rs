@@ -69,8 +69,8 @@ impl SupplyConfig {
     pub fn name(&self) -> String {
         match &self.source {
             SupplySource::Hwmon(name) => name.clone(),
-            SupplySource::Redfish(BmcAddress { url, chassis: None }, id) => format!("{url} {id}"),
-            SupplySource::Redfish(BmcAddress { url, chassis: Some(chassis) }, id) => {
+            SupplySource::Redfish(BmcAddress { url, chassis: None, .. }, id) => format!("{url} {id}"),
+            SupplySource::Redfish(BmcAddress { url, chassis: Some(chassis), .. }, id) => {
                 format!("{url} {chassis} {id}")
             }
         }

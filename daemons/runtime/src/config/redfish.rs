@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::allowed::{choice, millis, path, safe_url, text};
+use super::allowed::{Allowed, choice, millis, path, safe_url, text};
 use super::reader::Section;
 use anyhow::Context as _;
-use ballast_bmc::redfish::{Auth, Credentials, Redfish, Settings};
+use ballast_bmc::redfish::{Auth, Credentials, Pin, Redfish, Settings};
 
 /// Where a BMC is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct BmcAddress {
     pub url: String,
     /// Which member of its `Chassis`; `None` takes the only one with power resources.
     pub chassis: Option<String>,
+    /// Its certificate, and no other; `None` goes by the authority.
+    pub pin: Option<Pin>,
 }
 
 /// How BMCs are reached by Redfish.
@@ -39,7 +41,15 @@ impl BmcAddress {
         if chassis.is_some() && !section.has("redfish") {
             section.refuse_key("redfish_chassis", "only with redfish");
         }
-        url.map(|url| Self { url, chassis })
+        let pin = section
+            .key(PIN, "This very certificate, whoever signed it.")
+            .optional(Allowed::text("the SHA-256 of a certificate: 64 hexadecimal digits", |text| {
+                text.parse().ok()
+            }));
+        if pin.is_some() && !url.as_ref().is_some_and(|url| url.starts_with("https://")) {
+            section.refuse_key(PIN, "only with redfish = \"https://…\"");
+        }
+        url.map(|url| Self { url, chassis, pin })
     }
 }
 
@@ -51,8 +61,10 @@ impl RedfishConfig {
         Ok(Redfish::new(Settings {
             url: address.url.clone(),
             credentials: Credentials::read(file)?,
+            credentials_file: Some(file.to_owned()),
             auth: self.auth,
             ca_file: self.ca_file.clone(),
+            pin: address.pin,
             timeout: self.timeout,
             chassis: address.chassis.clone(),
         })?)
@@ -85,5 +97,6 @@ impl RedfishConfig {
     }
 }
 
+const PIN: &str = "redfish_certificate_sha256";
 const CREDENTIALS: &str = "a file with username and password that only its owner may read";
 pub const BMC_URL: &str = "https://host or https://host:port of a BMC";
