@@ -105,7 +105,7 @@ impl Guest {
         self.governor("performance")?;
         self.before = self.dump()?;
         self.without = self.files()?;
-        self.shell.run("dpkg -i /root/ballast.deb /root/ballast-agent.deb")?;
+        self.shell.run("dpkg -i /root/*.deb")?;
         self.shell.run("systemctl enable ballast-agent")?;
         self.configure(CONFIG)?;
         let resident =

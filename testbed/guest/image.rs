@@ -10,8 +10,10 @@ use anyhow::{Context as _, bail};
 use siphasher::sip::SipHasher13;
 
 /// What the image is made of: a change of any of them makes a new one.
-const RECIPE: [(&str, &str); 6] = [
+const RECIPE: [(&str, &str); 8] = [
     ("build-image", include_str!("recipe/build-image")),
+    ("build-modules", include_str!("recipe/build-modules")),
+    ("guest_rapl.c", include_str!("recipe/guest_rapl.c")),
     ("customize", include_str!("recipe/customize")),
     ("init", include_str!("recipe/init")),
     ("shell", include_str!("recipe/shell")),
@@ -105,12 +107,13 @@ pub(crate) fn pack(packages: &Path, certs: &Path, stage: &Path, payload: &Path) 
     let vms = include_bytes!("recipe/guest-vms.service");
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("recipe/guest-vms"))?;
+    put("usr/local/sbin/guest-psu", 0o755, include_bytes!("recipe/guest-psu"))?;
     for (name, from) in [("agent.crt", AGENT_CERT), ("agent.key", AGENT_KEY), ("ca.crt", "ca.crt")] {
         put(&format!("usr/local/share/guest-tls/{name}"), 0o600, &fs::read(certs.join(from))?)?;
     }
     fs::create_dir_all(stage.join("root"))?;
 
-    for name in ["ballast", "ballast-agent"] {
+    for name in ["ballast", "ballast-agent", "ballast-chassis"] {
         fs::copy(package(packages, name)?, stage.join(format!("root/{name}.deb")))?;
     }
     let chassis = stage.join("chassis");

@@ -17,6 +17,7 @@ use ballast_types::PowerModel;
 
 use crate::bmc::Bmc;
 use crate::machine::{CPUS, METER_AT, Registers};
+use crate::rapl::Rapl;
 
 /// The table of p-states in `recipe/ssdt.asl`, in MHz; register value 1 is the first.
 pub(crate) const MHZ: [u32; 9] = [2400, 2200, 2000, 1800, 1600, 1400, 1200, 1000, 800];
@@ -87,13 +88,14 @@ impl Plant {
         let store = |at, value: u32| ram.write_all_at(&value.to_le_bytes(), at);
         store(CAP, NO_CAP_MW)?;
         store(INTERVAL, 1000)?;
+        let rapl = Rapl::start(&ram)?;
         let supply = supply(&chassis_root)?;
         let knobs = Knobs { load: [0.5; CPUS], meter_gone: false, reset: None };
         let shared = Arc::new(Mutex::new(Shared { knobs, observed: Vec::new(), failed: None }));
         let stop = Arc::new(AtomicBool::new(false));
         let (inside, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
         let thread = thread::Builder::new().name("plant".into()).spawn(move || {
-            let mut turn = Turn { registers, ram, bmc, supply, physics: Physics::default() };
+            let mut turn = Turn { registers, ram, bmc, rapl, supply, physics: Physics::default() };
             if let Err(e) = turn.run(&inside, &stopped) {
                 lock(&inside).failed = Some(format!("{e:#}"));
             }
@@ -181,6 +183,7 @@ struct Turn {
     registers: Registers,
     ram: File,
     bmc: Arc<Bmc>,
+    rapl: Rapl,
     supply: PathBuf,
     physics: Physics,
 }
@@ -198,8 +201,10 @@ impl Turn {
             let at = Instant::now();
             let knobs = lock(shared).knobs.clone();
             let by_meter = f64::from(self.load(CAP)?) / 1000.0;
-            let cap = self.bmc.limit_w().map_or(by_meter, |limit| limit.min(by_meter));
+            let by_bmc = self.bmc.limit_w().unwrap_or(f64::INFINITY);
+            let cap = by_meter.min(by_bmc).min(Rapl::cap_w(&self.ram)?);
             let watts = self.physics.step(&registers, &knobs.load, cap, at - last);
+            self.rapl.count(&self.ram, watts, at - last)?;
             last = at;
             let shown = self.physics.shown(watts);
             self.store(DRAW, (shown * 1000.0) as u32)?;

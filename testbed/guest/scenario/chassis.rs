@@ -40,7 +40,7 @@ pub(super) fn budget(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()>
 }
 
 /// Makes the agent forget whose messages it has obeyed.
-fn forget(guest: &mut Guest) -> anyhow::Result<()> {
+pub(super) fn forget(guest: &mut Guest) -> anyhow::Result<()> {
     guest.shell.run(
         "systemctl stop ballast-agent && rm -f /var/lib/ballast-agent/memory.json && \
          systemctl start ballast-agent",

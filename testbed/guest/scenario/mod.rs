@@ -5,7 +5,10 @@ mod chassis;
 mod faults;
 mod latency;
 mod outside;
+mod rapl;
 mod recovery;
+mod service;
+mod supplies;
 
 use crate::guest::Guest;
 use crate::report::Notes;
@@ -25,7 +28,7 @@ const fn of(
 }
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 22] = [
+pub(crate) const ALL: [Scenario; 29] = [
     of("check", "what ballast check says, and its write test", recovery::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
@@ -41,8 +44,15 @@ pub(crate) const ALL: [Scenario; 22] = [
     of("dcmi-meter", "the BMC as the agent's meter, by DCMI", faults::dcmi_meter),
     of("outside", "power1_cap and a DCMI limit are obeyed", outside::caps),
     of("own-limit", "at the floor and above the cap: the agent caps by hardware", outside::own_limit),
+    of("rapl-meter", "RAPL as the meter, through the wraps of its counters", rapl::meter),
+    of("predictive", "the default policy, on RAPL and CPU use", rapl::predictive),
+    of("rapl-limit", "at the floor and above the cap: both of RAPL's limits, and a kill", rapl::limit),
     of("latency", "100 alerts: from alert to the last register at the floor", latency::alerts),
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
+    of("pmbus", "a manager in the guest, its supplies by the kernel's pmbus driver", supplies::pmbus),
+    of("two-chassis", "two instances of ballast-chassis@.service side by side", supplies::two_chassis),
+    of("socket", "who may order by the socket, and who it was", service::socket),
+    of("disk-full", "state folders without room, at the start and later", service::disk_full),
     of("kill-random", "20 agents killed at random instants end restored", recovery::kill_random),
     of("orphan", "an agent that cannot come back: all is released without it", recovery::orphan),
     of("orphan-unarmed", "the same, with an ExecStopPost that hangs and is killed", recovery::orphan_unarmed),

@@ -229,7 +229,7 @@ pub(super) fn purge(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> 
     guest.fresh()?;
     guest.throttle(Level::Emergency, Some(205))?;
     let purging = Instant::now();
-    guest.shell.run("dpkg --purge ballast ballast-agent")?;
+    guest.shell.run("dpkg --purge ballast ballast-agent ballast-chassis")?;
     notes.put_ms("purge", purging.elapsed());
     guest.restored().context("after dpkg --purge")?;
     let left: Vec<_> = guest.files()?.difference(&guest.without).cloned().collect();
