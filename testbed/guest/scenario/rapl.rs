@@ -32,10 +32,12 @@ fn with_rapl(
     test: impl FnOnce(&mut Guest) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     guest.shell.run("modprobe guest_rapl")?;
-    let result = guest.with_config(replace, more, test);
-    // The usual agent that runs now may have found RAPL, too.
-    guest.shell.run("systemctl stop ballast-agent; modprobe -r guest_rapl; systemctl start ballast-agent")?;
-    result
+    guest.with_config(replace, more, |guest| {
+        let result = test(guest);
+        // Before the usual agent starts, which would find RAPL, too.
+        guest.shell.run("systemctl stop ballast-agent; modprobe -r guest_rapl")?;
+        result
+    })
 }
 
 /// Counters of 32 bits that wrap, and the rest of the server as a fixed offset.

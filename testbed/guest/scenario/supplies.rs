@@ -19,7 +19,7 @@ const NEAR: f64 = 0.03;
 /// So far behind is what the manager shows, at most.
 const BEHIND: Duration = Duration::from_secs(4);
 /// How long each fault is watched.
-const WATCHED: Duration = Duration::from_secs(4);
+const WATCHED: Duration = Duration::from_secs(3);
 
 /// Runs `test` with two power supplies on the guest's I²C bus; then they are gone again.
 fn with_supplies(
