@@ -4,8 +4,9 @@
 //! in the way of an alert. It exists exactly as long as something may be restricted: a clean restore
 //! removes it. After a crash the next start reads it and knows what was there before.
 //!
-//! A journal of another boot is worthless (no cap survives a reboot). One that cannot be read is set
-//! aside as `journal.json.bad`, and the machine is taken as it stands.
+//! A journal of another boot is worthless (no cap survives a reboot). One that is damaged is set aside as
+//! `journal.json.bad`, and the machine is taken as it stands. One that another version has written, or that
+//! the disk does not give, is held: it may name caps, so what the machine shows is nobody's original.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,6 +60,15 @@ pub enum Opened {
     OtherBoot,
     /// The file could not be understood; it was moved here.
     SetAside(PathBuf),
+    /// The file stays as it is, and nothing may be changed: whoever can read it must put back what it names.
+    Held(String),
+}
+
+/// What every version writes.
+#[derive(Deserialize)]
+struct Head {
+    version: u64,
+    boot_id: Option<String>,
 }
 
 /// The journal of one agent; holds a lock on its folder, so that two agents never share one.
@@ -81,9 +91,18 @@ impl Journal {
         let failed = |allowed| move |e| HwError::io(state_dir, Operation::Write, allowed, e);
         fs::create_dir_all(state_dir).map_err(failed("a folder that can be written"))?;
         let lock = durable::lock(state_dir).map_err(failed("a folder that no other agent uses"))?;
-        let journal = Self { dir: state_dir.to_owned(), boot_id: boot_id.clone(), idle: false, _lock: lock };
+        let dir = state_dir.to_owned();
+        let mut journal = Self { dir, boot_id: boot_id.clone(), idle: false, _lock: lock };
         let opened = journal.read()?;
+        journal.idle = matches!(opened, Opened::Held(_));
         Ok((journal, opened))
+    }
+
+    /// Which boot the journal in `state_dir` says that it is of.
+    pub fn boot_of(state_dir: &Path) -> Option<BootId> {
+        let bytes = fs::read(state_dir.join(Self::FILE)).ok()?;
+        let head: Head = serde_json::from_slice(&bytes).ok()?;
+        BootId::new(&head.boot_id?).ok()
     }
 
     /// For one who will change nothing (a dry run): holds the lock alone. What a previous instance wrote down
@@ -102,13 +121,17 @@ impl Journal {
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Opened::Clean),
-            Err(e) => return Err(HwError::io(&path, Operation::Read, "a readable file", e)),
+            Err(e) => {
+                let error = HwError::io(&path, Operation::Read, "a readable file", e);
+                return Ok(Opened::Held(error.to_string()));
+            }
         };
 
-        match serde_json::from_slice::<Record>(&bytes) {
-            Ok(record) if record.version != VERSION => self.set_aside("another version"),
-            Ok(record) if record.boot_id == self.boot_id => Ok(Opened::Adopted(Box::new(record.originals))),
-            Ok(_) => {
+        let head = serde_json::from_slice::<Head>(&bytes).ok();
+        let is_of_another_boot =
+            |head: &Head| head.boot_id.as_deref().is_some_and(|it| it != self.boot_id.as_str());
+        match head {
+            Some(head) if is_of_another_boot(&head) => {
                 // One that stays is known by its boot at the next start too.
                 if let Err(error) = self.remove() {
                     warn!(%error, "the journal of another boot could not be removed: it is known as old by \
@@ -116,8 +139,22 @@ impl Journal {
                 }
                 Ok(Opened::OtherBoot)
             }
-            Err(e) => self.set_aside(&e.to_string()),
+            Some(Head { version, .. }) if version != u64::from(VERSION) => {
+                let path = path.display();
+                Ok(Opened::Held(format!(
+                    "{path} is of version {version}; this agent knows version {VERSION}"
+                )))
+            }
+            _ => match serde_json::from_slice::<Record>(&bytes) {
+                Ok(record) => Ok(Opened::Adopted(Box::new(record.originals))),
+                Err(e) => self.set_aside(&e.to_string()),
+            },
         }
+    }
+
+    /// Gives up what is held: it is moved to `journal.json.bad`.
+    pub fn set_held_aside(self) -> Result<(), HwError> {
+        self.set_aside("it was held, and a release has lifted what it could").map(drop)
     }
 
     fn set_aside(&self, why: &str) -> Result<Opened, HwError> {
@@ -254,9 +291,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_kept_aside() {
-        for bad in
-            ["", "{", "[]", r#"{"version":9,"boot_id":"boot-1","originals":{"cpufreq":null}}"#, "\u{0}"]
-        {
+        for bad in ["", "{", "[]", r#"{"version":1,"boot_id":"boot-1","originals":[]}"#, "\u{0}"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join("journal.json"), bad).unwrap();
             let (_, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
@@ -265,6 +300,29 @@ mod tests {
             assert_eq!(fs::read_to_string(aside).unwrap(), bad);
             assert!(!dir.path().join("journal.json").exists());
         }
+    }
+
+    #[test]
+    fn what_another_version_wrote_or_the_disk_does_not_give_is_held_and_never_overwritten() {
+        let newer = r#"{"version":9,"boot_id":"boot-1","originals":{"cpufreq":[1,2]}}"#;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("journal.json");
+        fs::write(&file, newer).unwrap();
+        assert_eq!(Journal::boot_of(dir.path()), Some(boot(1)));
+        let (mut journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        assert!(matches!(&opened, Opened::Held(why) if why.contains("version 9")), "{opened:?}");
+        assert!(journal.is_idle());
+        journal.begin(&originals()).unwrap();
+        journal.finish().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), newer);
+
+        // Whatever it says is over after a reboot.
+        assert_eq!(Journal::open(dir.path(), &boot(2)).unwrap().1, Opened::OtherBoot);
+        fs::create_dir(&file).unwrap();
+        let (journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        assert!(matches!(&opened, Opened::Held(why) if why.contains("journal.json")), "{opened:?}");
+        journal.set_held_aside().unwrap();
+        assert_eq!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Clean);
     }
 
     #[test]

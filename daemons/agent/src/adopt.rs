@@ -30,6 +30,10 @@ impl<'a> Opened<'a> {
     /// Takes over what a previous instance has left restricted, and finds the server's own limit. Fails when
     /// what is left cannot be understood, or the limit's files cannot be read.
     pub(crate) fn adopt(mut self) -> anyhow::Result<Adopted<'a>> {
+        if let hw::Opened::Held(why) = &self.previous {
+            let stays = "what a previous instance has restricted stays so";
+            self.dry.get_or_insert_with(|| format!("the journal is held: {why}; {stays}"));
+        }
         if self.dry.is_some() {
             self.journal = self.journal.idle();
         }

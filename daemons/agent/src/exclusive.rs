@@ -59,7 +59,7 @@ impl Exclusive {
         mut journal: Journal,
         opened: &Opened,
     ) -> anyhow::Result<Self> {
-        if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_)) {
+        if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_) | Opened::Held(_)) {
             bail!(
                 "{}: an agent that has ended left restrictions: put them back first, with ballast-agent \
                  release",

@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::bail;
+use ballast_hw::cpufreq::put_back_blind;
 use ballast_hw::{
     Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, Through, boot_id,
 };
@@ -118,41 +119,79 @@ fn is_left(state_dir: &Path) -> bool {
     there(Journal::FILE) || there(limit::FILE)
 }
 
-/// Puts back what the journal in `state_dir` names, unless a live agent holds the folder.
+/// Puts back what the journal in `state_dir` names, unless a live agent holds the folder. What cannot be read
+/// is passed over, and named.
 fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
     if !is_left(state_dir) {
         return Ok(Released::Nothing);
     }
-    let (mut journal, opened) = match Journal::open(state_dir, &boot_id(root)?) {
+    let boot = boot_id(root).or_else(|error| {
+        tracing::warn!(%error, "which boot this is is not known: the journal counts as one of this boot");
+        Journal::boot_of(state_dir).ok_or(error)
+    });
+    let opened = match boot.and_then(|boot| Journal::open(state_dir, &boot)) {
         Err(error) if error.is_locked() => return Ok(Released::Running),
-        opened => opened?,
+        opened => opened,
     };
 
-    let left = match opened {
+    let mut left = Box::<Originals>::default();
+    let mut failed = vec![];
+    let journal = match opened {
         // No reboot clears the limit of a BMC.
-        Opened::Clean | Opened::OtherBoot => Box::default(),
-        Opened::Adopted(left) => left,
-        Opened::SetAside(aside) => bail!(
-            "the journal cannot be understood and is now {}: nothing was put back. If caps are left, a \
-             reboot lifts them",
-            aside.display()
-        ),
+        Ok((journal, Opened::Clean | Opened::OtherBoot)) => Some(journal),
+        Ok((journal, Opened::Adopted(originals))) => {
+            left = originals;
+            failed.extend(put_back(root, &left));
+            Some(journal)
+        }
+        Ok((_, Opened::SetAside(aside))) => {
+            let why = format!("the journal cannot be understood and is now {}", aside.display());
+            failed.extend(lift_blind(root, &why));
+            None
+        }
+        Ok((journal, Opened::Held(why))) => {
+            failed.extend(lift_blind(root, &why));
+            failed.extend(journal.set_held_aside().err().map(|error| error.to_string()));
+            None
+        }
+        // An agent may run here, for all that is known.
+        Err(error) => return Err(error.into()),
     };
 
-    let mut failed = put_back(root, &left);
+    match limit::left(root, state_dir) {
+        Ok(None) => {}
+        Ok(Some((by, mut limiter))) => {
+            failed.extend(limiter.put_back_for_good().err().map(|error| format!("{by}: {error}")));
+        }
+        Err(error) => failed.push(format!("the server's own limit: {error:#}")),
+    }
 
-    if let Some((by, mut limiter)) = limit::left(root, state_dir)? {
-        failed.extend(limiter.put_back_for_good().err().map(|error| format!("{by}: {error}")));
+    match (journal, failed.is_empty()) {
+        (Some(journal), true) => journal.finish()?,
+        (Some(mut journal), false) => {
+            // As it was: the next call tries all of it again.
+            let kept = journal.begin(&left).err().map(|error| error.to_string());
+            failed.extend(kept);
+        }
+        (None, _) => {}
     }
     if !failed.is_empty() {
-        // As it was: the next call tries all of it again.
-        journal.begin(&left)?;
         bail!("not put back: {}", failed.join("; "));
     }
 
-    journal.finish()?;
-
     Ok(Released::All)
+}
+
+/// Lifts what can be lifted without knowing what was there before; names what that is not.
+fn lift_blind(root: &Root, why: &str) -> Vec<String> {
+    let mut failed = vec![format!(
+        "{why}: what a dead agent has restricted is not known. Every core's limit was taken off; RAPL's \
+         limits, and the CPUs and bandwidths of VMs, are as they were: a reboot lifts them"
+    )];
+    if Cpufreq::is_there(root).unwrap_or(true) {
+        failed.extend(put_back_blind(root, None));
+    }
+    failed
 }
 
 /// Puts back everything that `left` names; tells what could not be. One failure never stands in the way
@@ -160,12 +199,16 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
 fn put_back(root: &Root, left: &Originals) -> Vec<String> {
     let mut failed = vec![];
     if let Some(saved) = &left.cpufreq {
-        match Cpufreq::discover(root, Floor::Half) {
-            Ok(mut cpufreq) => {
-                failed.extend(cpufreq.adopt(saved).err().map(|error| error.to_string()));
-                failed.extend(cpufreq.release_all());
+        let adopted = Cpufreq::discover(root, Floor::Half).and_then(|mut cpufreq| {
+            cpufreq.adopt(saved)?;
+            Ok(cpufreq)
+        });
+        match adopted {
+            Ok(mut cpufreq) => failed.extend(cpufreq.release_all()),
+            Err(error) => {
+                tracing::warn!(%error, "a core cannot be read: the limits are put back without a look");
+                failed.extend(put_back_blind(root, Some(saved)));
             }
-            Err(error) => failed.push(error.to_string()),
         }
     }
 
@@ -208,5 +251,95 @@ fn call(program: &str, args: &[&str]) -> anyhow::Result<()> {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => bail!("{program} {}: {status}", args.join(" ")),
         Err(error) => bail!("{program}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A server of three cores that an agent has left at 1.2 GHz, and its state folder.
+    fn server() -> (tempfile::TempDir, Root, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("proc/sys/kernel/random/boot_id", "boot\n");
+        write("sys/devices/system/cpu/online", "0-2\n");
+        write("sys/devices/system/cpu/present", "0-2\n");
+        for cpu in 0..3 {
+            let dir = format!("sys/devices/system/cpu/cpufreq/policy{cpu}");
+            for (file, text) in [
+                ("scaling_driver", "intel_pstate"),
+                ("cpuinfo_min_freq", "1000000"),
+                ("cpuinfo_max_freq", "2400000"),
+                ("base_frequency", "2400000"),
+                ("scaling_max_freq", "1200000"),
+            ] {
+                write(&format!("{dir}/{file}"), text);
+            }
+        }
+        write("state/journal.json", JOURNAL);
+        let (root, state) = (Root::at(folder.path()), folder.path().join("state"));
+        (folder, root, state)
+    }
+
+    const JOURNAL: &str = r#"{"version":1,"boot_id":"boot","originals":{"cpufreq":
+        {"driver":"intel_pstate","max_khz":{"0":2147483647,"1":2147483647,"2":2000000}},
+        "powercap":{"package-7":{"limit_uw":165000000,"window_us":null,"short_uw":null,"enabled":true}}}}"#;
+
+    fn limits(root: &Root) -> Vec<String> {
+        let file = |cpu| root.path(&format!("sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_max_freq"));
+        (0..3).map(|cpu| fs::read_to_string(file(cpu)).unwrap().trim().to_owned()).collect()
+    }
+    fn failed(root: &Root, state: &Path) -> String {
+        format!("{:#}", release(root, state).err().expect("something is not put back"))
+    }
+
+    #[test]
+    fn a_release_goes_on_past_a_core_that_cannot_be_read_and_a_zone_that_is_gone() {
+        let (_folder, root, state) = server();
+        let broken = root.path("sys/devices/system/cpu/cpufreq/policy1/cpuinfo_min_freq");
+        fs::write(broken, "garbage").unwrap();
+        let text = failed(&root, &state);
+        assert!(text.contains("package-7") && !text.contains("policy"), "{text}");
+        assert_eq!(limits(&root), ["2147483647", "2147483647", "2000000"]);
+        assert!(state.join("journal.json").exists(), "the zone may come back");
+    }
+
+    #[test]
+    fn without_a_boot_id_the_journal_is_taken_for_this_boots() {
+        let (_folder, root, state) = server();
+        fs::remove_file(root.path("proc/sys/kernel/random/boot_id")).unwrap();
+        let text = failed(&root, &state);
+        assert!(text.contains("package-7"), "{text}");
+        assert_eq!(limits(&root), ["2147483647", "2147483647", "2000000"]);
+    }
+
+    #[test]
+    fn without_a_journal_that_can_be_read_the_cores_are_lifted_and_the_rest_is_named() {
+        for journal in [JOURNAL.replace("\"version\":1", "\"version\":9"), "{".to_owned(), String::new()] {
+            let (_folder, root, state) = server();
+            let file = state.join("journal.json");
+            fs::write(&file, &journal).unwrap();
+            if journal.is_empty() {
+                fs::remove_file(&file).unwrap();
+                fs::create_dir(&file).unwrap();
+            }
+            // What else is left is put back all the same.
+            let dcmi = r#"{"of":"dcmi","original":{"active":false,"action":0,"limit_w":0,"correction_ms":0,
+                "sampling_s":0}}"#;
+            fs::write(state.join(limit::FILE), dcmi).unwrap();
+            let text = failed(&root, &state);
+            for says in ["not known", "RAPL", "CPUs and bandwidths of VMs", "dcmi"] {
+                assert!(text.contains(says), "{says}: {text}");
+            }
+            assert_eq!(limits(&root), ["2147483647"; 3]);
+            assert!(state.join("journal.json.bad").exists() && !file.exists());
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
-use ballast_hw::{PowerMeter, Root};
+use ballast_hw::{self as hw, PowerMeter, Root};
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::config::Listen;
@@ -19,7 +19,7 @@ use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{DiskFaults, StateWriter};
 use ballast_runtime::tls::Tls;
 use ballast_types::Instant;
-use ballast_types::wire::AgentStatus;
+use ballast_types::wire::{AgentStatus, Alarm, AlarmId};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
@@ -101,6 +101,10 @@ impl<'a> Adopted<'a> {
         discovery::start(config.groups.rescan, answered, Arc::clone(&vms), messages.clone())?;
         let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
+        let held = match &opened.previous {
+            hw::Opened::Held(why) => Some(Alarm::new(AlarmId::JournalHeld, format!("journal held: {why}"))),
+            _ => None,
+        };
         let counts = Counts::default();
         let effects = AgentEffects {
             cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
@@ -114,7 +118,7 @@ impl<'a> Adopted<'a> {
             is_read: Cell::new(false),
             notes,
             dry,
-            alarms: AlarmBook::new(faults.clone(), opened.tls.clone()),
+            alarms: AlarmBook::new(faults.clone(), opened.tls.clone()).with(held),
             policy: PolicyLog::new(no_rapl),
             waiting: None,
         };

@@ -19,16 +19,25 @@ pub struct AlarmBook {
     faults: DiskFaults,
     tls: Option<Arc<Tls>>,
     begun: Arc<Mutex<Begun>>,
+    /// Until the daemon ends.
+    lasting: Option<Alarm>,
 }
 
 impl AlarmBook {
     pub fn new(faults: DiskFaults, tls: Option<Arc<Tls>>) -> Self {
-        Self { faults, tls, begun: Arc::default() }
+        Self { faults, tls, begun: Arc::default(), lasting: None }
+    }
+
+    /// One more, which is on until the daemon ends.
+    #[must_use]
+    pub fn with(self, lasting: Option<Alarm>) -> Self {
+        Self { lasting, ..self }
     }
 
     /// Adds the alarms of disk and certificates, says of each since when it is on, and puts the most severe
     /// ones first. Whoever has alarms calls this at every turn: an alarm that is left out once has ended.
     pub fn complete(&self, alarms: &mut Vec<Alarm>) {
+        alarms.extend(self.lasting.clone());
         alarms.extend(self.faults.alarms());
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         date(&mut lock(&self.begun), alarms, clock::unix_ms());

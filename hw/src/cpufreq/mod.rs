@@ -10,6 +10,7 @@
 //! returns, so [`Cpufreq::read_back`] tells the truth some 10 to 50 ms later.
 
 mod bare;
+mod blind;
 mod caps;
 mod driver;
 mod frequency;
@@ -22,6 +23,7 @@ mod status;
 mod tests;
 mod watch;
 
+pub use blind::put_back_blind;
 pub use caps::{Cpufreq, CpufreqOriginals};
 pub use driver::Driver;
 pub use frequency::Floor;

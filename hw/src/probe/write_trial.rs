@@ -39,7 +39,7 @@ pub struct Written {
 pub fn write_trial(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwError> {
     let made = !state_dir.exists();
     let (mut journal, opened) = Journal::open(state_dir, &boot_id(root)?)?;
-    if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_)) {
+    if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_) | Opened::Held(_)) {
         let allowed = "no restrictions of an agent that has ended: put them back first, with \
                        ballast-agent release, or start the agent";
         return Err(HwError::value(state_dir, Operation::Write, "journal.json", allowed));

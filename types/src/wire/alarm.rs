@@ -129,6 +129,8 @@ alarms! {
     VmNotBound "vm_not_bound" Warning "A VM cannot be throttled, and counts as user-facing.";
     VmLeftOut "vm_left_out" Warning "A VM that was found does not fit, and runs anywhere.";
     VmNotTaken "vm_not_taken" Warning "A group that was found is not taken for a VM.";
+    JournalHeld "journal_held" Warning
+        "A journal that cannot be read may name caps: the agent only watches.";
     RecordsNotWritten "records_not_written" Warning "Usage records cannot be written.";
     RecordsNotRead "records_not_read" Warning "Usage records cannot be read; VMs get no class by them.";
     RecordsSetAside "records_set_aside" Info "A damaged file of usage records was set aside.";
