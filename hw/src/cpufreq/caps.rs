@@ -10,6 +10,7 @@ use tracing::warn;
 
 use super::driver::Driver;
 use super::frequency::{DIR, Floor};
+use super::kernel_limits::KernelLimits;
 use super::ladder::common;
 use super::policy::{Policy, PolicyFacts};
 use crate::error::{HwError, Operation};
@@ -42,6 +43,8 @@ pub struct Cpufreq {
     pub(super) foreign_writes: u64,
     /// A write found a policy away.
     pub(super) unsure: bool,
+    /// What is put back has changed, and is not on disk yet.
+    pub(super) unwritten: bool,
 }
 
 /// How one domain is capped.
@@ -69,11 +72,12 @@ impl Cpufreq {
         let topology = Topology::read(root)?;
         let mut driver = None;
         let mut clocks = BTreeMap::<CoreId, Clock>::new();
+        let kernel = KernelLimits::new(root);
 
         for (number, path) in numbered(&dir, "policy")? {
             let id = u16::try_from(number)
                 .map_err(|_| HwError::value(&path, Operation::Read, number, "a policy number up to 65535"))?;
-            let policy = match Policy::read(root, &path, CoreId(id), floor) {
+            let policy = match Policy::read(root, &path, CoreId(id), floor, &kernel) {
                 Ok(policy) => policy,
                 Err(e) if e.is(&[Errno::EBUSY]) => {
                     warn!(%e, "a cpufreq policy is offline: it is not capped until its CPUs are online");
@@ -133,6 +137,7 @@ impl Cpufreq {
             absent: BTreeMap::new(),
             foreign_writes: 0,
             unsure: false,
+            unwritten: false,
         }
     }
 

@@ -15,6 +15,7 @@ mod caps;
 mod driver;
 mod frequency;
 mod hold;
+mod kernel_limits;
 mod ladder;
 mod policy;
 mod scan;

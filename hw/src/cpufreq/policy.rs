@@ -1,6 +1,7 @@
 //! One folder `policyN`: the CPUs that the kernel scales together, and their limit.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ballast_types::{CoreId, KiloHertz, Ladder};
 use nix::errno::Errno;
@@ -9,12 +10,15 @@ use tracing::{info, warn};
 use super::driver::Driver;
 use super::frequency::{Floor, NO_LIMIT_KHZ, read_khz};
 use super::hold::{Hold, Verdict, above};
+use super::kernel_limits::KernelLimits;
 use super::ladder::{ReferenceSource, steps};
 use crate::error::{HwError, Operation};
 use crate::root::{read_text, write_value};
 use crate::topology::{self, online};
 use crate::{CpuList, Root};
 
+/// So long after a write the kernel shows what was written.
+const QUIET: Duration = Duration::from_secs(5);
 /// Errors of a file whose CPUs, or whose driver, went away: a policy without an online CPU answers EBUSY.
 pub(super) const GONE: [Errno; 4] = [Errno::EBUSY, Errno::ENODEV, Errno::ENXIO, Errno::ENOENT];
 
@@ -65,21 +69,35 @@ pub(super) struct Policy {
     pub(super) journalled: bool,
     /// A cap of ours may be on it that is not wanted.
     pub(super) unwanted: bool,
+    /// When its limit was last written here: the kernel shows that later.
+    pub(super) wrote: Option<Instant>,
+    /// What it showed at the last scan without a cap of ours, if that is not the original.
+    pub(super) shown: Option<KiloHertz>,
 }
 
 /// What tells how a policy is driven.
 pub(super) type Driven = (Driver, (KiloHertz, KiloHertz), KiloHertz);
 
 impl Policy {
-    pub(super) fn read(root: &Root, dir: &Path, id: CoreId, floor: Floor) -> Result<Self, HwError> {
+    pub(super) fn read(
+        root: &Root,
+        dir: &Path,
+        id: CoreId,
+        floor: Floor,
+        kernel: &KernelLimits<'_>,
+    ) -> Result<Self, HwError> {
         let driver = driver(dir)?;
         let cpus = topology::cpus(&dir.join("related_cpus"))?;
         let (cpuinfo_min, cpuinfo_max) = range(dir)?;
         let steps = steps(root, dir, id.0.into(), &driver, (cpuinfo_min, cpuinfo_max), floor)?;
         let max_file = dir.join("scaling_max_freq");
-        let original = read_khz(&max_file)?;
+        let mut original = read_khz(&max_file)?;
 
-        if original < cpuinfo_max {
+        if kernel.explain(dir, cpuinfo_max, original) {
+            warn!(file = %max_file.display(), khz = original.get(), "firmware or heat limits this core: that \
+                limit is the kernel's, and not put back at the end");
+            original = cpuinfo_max;
+        } else if original < cpuinfo_max {
             warn!(file = %max_file.display(), khz = original.get(), "this core was limited before the agent \
                 started: that limit is kept, and put back at the end");
         }
@@ -98,8 +116,9 @@ impl Policy {
         };
 
         let (dir, hold) = (dir.to_owned(), None);
+        let (wrote, shown) = (None, None);
 
-        Ok(Self { dir, facts, hold, away: false, journalled: true, unwanted: false })
+        Ok(Self { dir, facts, hold, away: false, journalled: true, unwanted: false, wrote, shown })
     }
 
     /// Its `scaling_max_freq`.
@@ -122,6 +141,7 @@ impl Policy {
             self.hold = Some(Hold { push: true, ..Hold::after(None, khz) });
             return Ok(());
         }
+        self.wrote = Some(Instant::now());
         let written = write_value(&self.file(), khz.get()).map_err(|e| self.below_min(e, khz));
         self.unless_away(root, written)
     }
@@ -161,7 +181,8 @@ impl Policy {
     }
 
     /// Writes what was there before.
-    pub(super) fn restore(&self) -> Result<(), HwError> {
+    pub(super) fn restore(&mut self) -> Result<(), HwError> {
+        self.wrote = Some(Instant::now());
         let khz = self.facts.put_back().get();
         match write_value(&self.file(), khz) {
             // Kernels without frequency QoS take nothing above the maximum.
@@ -170,6 +191,31 @@ impl Policy {
             }
             result => result,
         }
+    }
+
+    /// Takes in what it shows without a cap of ours: what the user limits it to is what is put back. True if
+    /// that is another limit than before; it must be seen twice.
+    pub(super) fn follow(&mut self, free: &Free) -> bool {
+        let before = self.shown.take();
+        let is_quiet = self.wrote.is_none_or(|wrote| wrote.elapsed() > QUIET);
+        if self.hold.is_some() || self.away || !is_quiet || free.is_kernels {
+            return false;
+        }
+        let was = self.facts.original;
+        let (old, new) = (was.min(self.facts.cpuinfo_max), free.limit.min(self.facts.cpuinfo_max));
+        if !above(old, new) && !above(new, old) {
+            return false;
+        }
+        if before != Some(free.limit) {
+            self.shown = Some(free.limit);
+            return false;
+        }
+
+        let (file, now) = (self.file(), free.limit.get());
+        info!(file = %file.display(), was = was.get(), now, "this core is limited otherwise than before: \
+            that is what is put back");
+        self.facts.original = free.limit;
+        true
     }
 
     /// Nothing can be done to a policy whose CPUs are offline, and nothing has to: they draw nothing. Where
@@ -261,6 +307,24 @@ impl Policy {
         facts.original = if self.hold.is_some() { max } else { shown };
         self.hold = self.hold.map(|hold| Hold { push: true, ..Hold::after(None, hold.khz) });
         self.journalled = false;
+    }
+}
+
+/// What a policy without a cap of ours shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free {
+    /// The least of all limits; the highest frequency where there is none.
+    limit: KiloHertz,
+    /// It is the kernel's own.
+    is_kernels: bool,
+}
+
+impl Free {
+    pub(super) fn read(dir: &Path, kernel: &KernelLimits<'_>) -> Result<Self, HwError> {
+        let (shown, max) = (read_khz(&dir.join("scaling_max_freq"))?, range(dir)?.1);
+        // Turbo that was switched off lowers the highest frequency itself.
+        let limit = if shown < max { shown } else { KiloHertz::new(NO_LIMIT_KHZ) };
+        Ok(Self { limit, is_kernels: kernel.explain(dir, max, shown) })
     }
 }
 

@@ -20,7 +20,8 @@ use super::caps::{Clock, Cpufreq, CpufreqOriginals};
 use super::driver::Driver;
 use super::frequency::{DIR, Floor, read_khz};
 use super::hold::Hold;
-use super::policy::{Driven, Policy, driven, driver};
+use super::kernel_limits::KernelLimits;
+use super::policy::{Driven, Free, Policy, driven, driver};
 use super::watch::PolicyIndex;
 use crate::error::HwError;
 use crate::root::{numbered, optional};
@@ -32,8 +33,17 @@ use crate::{CpuList, Domain, Root, Topology};
 pub struct ScanPlan {
     floor: Floor,
     driver: Driver,
-    /// Whether each is away.
-    policies: BTreeMap<CoreId, bool>,
+    policies: BTreeMap<CoreId, Capping>,
+}
+
+/// Whether a policy has a cap of ours.
+#[derive(Clone, Copy, Debug)]
+enum Capping {
+    Away,
+    /// With a cap of ours.
+    Held,
+    /// Without.
+    Free,
 }
 
 /// Which CPUs and policies there are now.
@@ -51,6 +61,8 @@ pub struct Scan {
 enum Read {
     /// Nothing: it is known.
     Nothing,
+    /// It is known and has no cap of ours: how it is limited.
+    Free(Free),
     /// It is known and was away: whether it takes values again.
     Back(bool),
     /// It is known by another driver.
@@ -65,12 +77,15 @@ impl ScanPlan {
         let topology = Topology::read(root)?;
         let found = optional(numbered(&root.path(DIR), "policy"))?.unwrap_or_default();
         let driver = found.iter().find_map(|(_, path)| driver(path).ok());
+        let kernel = KernelLimits::new(root);
         let is_other = driver.as_ref().is_some_and(|driver| *driver != self.driver);
         let read = |id: CoreId, path: &Path| match self.policies.get(&id) {
-            None => Read::New(Box::new(Policy::read(root, path, id, self.floor))),
+            None => Read::New(Box::new(Policy::read(root, path, id, self.floor, &kernel))),
             Some(_) if is_other => Read::Driven(driven(path)),
-            Some(true) => Read::Back(read_khz(&path.join("scaling_max_freq")).is_ok()),
-            Some(false) => Read::Nothing,
+            Some(Capping::Away) => Read::Back(read_khz(&path.join("scaling_max_freq")).is_ok()),
+            // One that went meanwhile is noticed by its CPUs.
+            Some(Capping::Free) => Free::read(path, &kernel).map_or(Read::Nothing, Read::Free),
+            Some(Capping::Held) => Read::Nothing,
         };
         let policy = |(n, path): (u32, PathBuf)| {
             let id = CoreId(n.try_into().ok()?);
@@ -119,12 +134,18 @@ pub struct UnwantedCap(PolicyIndex);
 impl Cpufreq {
     /// What a scan must read.
     pub fn plan_scan(&self) -> ScanPlan {
-        let policies = self.all().map(|policy| (policy.facts.id, policy.away)).collect();
+        let known = |policy: &Policy| match (policy.away, policy.hold) {
+            (true, _) => Capping::Away,
+            (false, Some(_)) => Capping::Held,
+            (false, None) => Capping::Free,
+        };
+        let policies = self.all().map(|policy| (policy.facts.id, known(policy))).collect();
         ScanPlan { floor: self.floor, driver: self.driver.clone(), policies }
     }
 
     /// The originals are on disk: what has come may be capped.
     pub fn allow_new_caps(&mut self, _: Journalled) {
+        self.unwritten = false;
         for policy in self.clocks.iter_mut().flat_map(|clock| &mut clock.policies) {
             policy.journalled = true;
         }
@@ -153,7 +174,7 @@ impl Cpufreq {
 
         let cpus = self.apply_topology(&scan.topology);
         let back = self.apply_policies(&scan.topology, scan.policies);
-        let (mut unsettled, mut new_originals) = (false, false);
+        let (mut unsettled, mut new_originals) = (false, self.unwritten);
         let mut unwanted = Vec::new();
 
         for (c, clock) in self.clocks.iter_mut().enumerate() {
@@ -210,6 +231,10 @@ impl Cpufreq {
             match read {
                 Read::Nothing | Read::Back(false) => {}
                 Read::Back(true) => back.push(id),
+                Read::Free(free) => {
+                    let is_new = self.of(id).is_some_and(|policy| policy.follow(&free));
+                    self.unwritten |= is_new;
+                }
                 Read::Driven(Ok(driven)) => {
                     back.push(id);
                     if let Some(policy) = self.of(id) {

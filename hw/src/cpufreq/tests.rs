@@ -226,3 +226,98 @@ fn another_driver_or_a_foreign_raise_is_not_adopted() {
     tree.write(MAX, "1200000");
     assert!(found(&tree).adopt(&other).unwrap().is_empty());
 }
+
+/// A scan some time after the last write; whether what is put back has changed.
+fn scan(cpufreq: &mut Cpufreq, tree: &Tree) -> bool {
+    for policy in cpufreq.clocks.iter_mut().flat_map(|clock| &mut clock.policies) {
+        policy.wrote = None;
+    }
+    let scan = cpufreq.plan_scan().read(tree.root()).unwrap();
+    let changed = cpufreq.apply_scan(scan);
+    let Some(new) = changed.new_originals else { return false };
+    cpufreq.allow_new_caps(new.journal(|_| Ok::<_, ()>(())).unwrap());
+    true
+}
+/// What a cap and its release leave.
+fn put_back(cpufreq: &mut Cpufreq, tree: &Tree) -> String {
+    let floor = cpufreq.cores()[0].ladder.floor();
+    cpufreq.set(CoreId(0), floor).unwrap();
+    cpufreq.release(CoreId(0)).unwrap();
+    tree.read(MAX).trim().to_owned()
+}
+const NONE: &str = "2147483647";
+
+#[test]
+fn a_limit_of_firmware_or_heat_at_the_start_is_not_put_back_as_the_users() {
+    let cooled = |kind: &str, state: &str| {
+        let tree = tree();
+        tree.folder("sys/class/thermal/cooling_device3", &[("type", kind), ("cur_state", state)]);
+        tree
+    };
+    let limited = |tree: Tree, khz: &str| {
+        tree.write(MAX, khz);
+        put_back(&mut found(&tree), &tree)
+    };
+
+    let bios = tree();
+    bios.folder(P0, &[("bios_limit", "2000000")]);
+    assert_eq!(limited(bios, "2000000"), NONE);
+    // 80 % of 3.5 GHz, and the third step of a table.
+    assert_eq!(limited(cooled("Processor", "1"), "2800000"), NONE);
+    let table = cooled("cpufreq-cpu0", "2");
+    table.folder(P0, &[(TABLE, "1500000 3500000 2000000 2400000")]);
+    assert_eq!(limited(table, "2000000"), NONE);
+
+    // The user's own, whatever firmware and heat do above it.
+    let bios = tree();
+    bios.folder(P0, &[("bios_limit", "3000000")]);
+    assert_eq!(limited(bios, "2000000"), "2000000");
+    for (kind, state) in [("Processor", "1"), ("Processor", "0"), ("intel_powerclamp", "1"), ("Fan", "2")] {
+        assert_eq!(limited(cooled(kind, state), "2000000"), "2000000", "{kind} {state}");
+    }
+}
+
+#[test]
+fn what_is_put_back_follows_the_user_while_nothing_is_capped() {
+    let tree = tree();
+    tree.write(MAX, "1800000");
+    let mut cpufreq = found(&tree);
+
+    // It was heat that nobody told of, and has gone: seen twice, so that no late write counts.
+    tree.write(MAX, "3500000");
+    assert_eq!((scan(&mut cpufreq, &tree), scan(&mut cpufreq, &tree)), (false, true));
+    assert!(!scan(&mut cpufreq, &tree));
+    assert_eq!(put_back(&mut cpufreq, &tree), NONE);
+
+    // The user lowers it; and then firmware goes below, which is not taken.
+    tree.write(MAX, "2200000");
+    assert_eq!((scan(&mut cpufreq, &tree), scan(&mut cpufreq, &tree)), (false, true));
+    tree.folder(P0, &[("bios_limit", "1500000")]);
+    tree.write(MAX, "1500000");
+    assert_eq!((scan(&mut cpufreq, &tree), scan(&mut cpufreq, &tree)), (false, false));
+    assert_eq!(put_back(&mut cpufreq, &tree), "2200000");
+
+    // Turbo that is switched off is nobody's limit.
+    tree.remove(&format!("{P0}/bios_limit"));
+    tree.write(MAX, "3500000");
+    assert_eq!((scan(&mut cpufreq, &tree), scan(&mut cpufreq, &tree)), (false, true));
+    tree.folder(P0, &[("cpuinfo_max_freq", "2400000"), ("scaling_max_freq", "2400000")]);
+    assert_eq!((scan(&mut cpufreq, &tree), scan(&mut cpufreq, &tree)), (false, false));
+}
+
+#[test]
+fn what_our_own_caps_show_is_never_taken_for_the_users() {
+    let tree = tree();
+    let mut cpufreq = found(&tree);
+    cpufreq.set(CoreId(0), mhz(1300)).unwrap();
+    assert_eq!((scan(&mut cpufreq, &tree), scan(&mut cpufreq, &tree)), (false, false), "while it is on");
+    cpufreq.release(CoreId(0)).unwrap();
+
+    // The kernel is late: it shows the cap after its release.
+    tree.write(MAX, "1300000");
+    for _ in 0..3 {
+        let scan = cpufreq.plan_scan().read(tree.root()).unwrap();
+        assert!(cpufreq.apply_scan(scan).new_originals.is_none());
+    }
+    assert_eq!(put_back(&mut cpufreq, &tree), NONE);
+}
