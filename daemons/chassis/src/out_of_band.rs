@@ -92,6 +92,8 @@ struct ServerCap {
     unknown: bool,
     /// Whether such a cap is adopted.
     adopts: Arc<AtomicBool>,
+    /// Whether a cap of ours is on, as far as the device has said.
+    is_on: Arc<AtomicBool>,
 }
 
 /// What the newest order has left on.
@@ -114,9 +116,16 @@ pub(super) struct OutOfBand {
     caps: Vec<ServerCap>,
 }
 
+/// One server's.
+struct Inbox {
+    orders: Sender<Order>,
+    adopts: Arc<AtomicBool>,
+    is_on: Arc<AtomicBool>,
+}
+
 /// Where orders are left. When it is dropped the threads end, and with them the sessions at the BMCs.
 pub(super) struct Orders {
-    inboxes: BTreeMap<ServerId, (Sender<Order>, Arc<AtomicBool>)>,
+    inboxes: BTreeMap<ServerId, Inbox>,
     threads: Vec<JoinHandle<()>>,
     /// What an operator must decide before a server can be capped.
     pub(super) alarms: Vec<Alarm>,
@@ -172,8 +181,8 @@ impl OutOfBand {
                 Alarm::about(AlarmId::HardwareCapForeign, &cap.server, message)
             }));
             let (sender, inbox) = mpsc::channel();
-            let inbox_of = (sender, Arc::clone(&cap.adopts));
-            orders.inboxes.insert(cap.server.clone(), inbox_of);
+            let (adopts, is_on) = (Arc::clone(&cap.adopts), Arc::clone(&cap.is_on));
+            orders.inboxes.insert(cap.server.clone(), Inbox { orders: sender, adopts, is_on });
             let messages = messages.clone();
             let name = format!("cap {}", cap.server);
             let work = move || cap.work(&inbox, &messages);
@@ -186,8 +195,14 @@ impl OutOfBand {
 impl Orders {
     /// Orders a cap for a server, or its end. Answered by [`Input::Applied`].
     pub(super) fn order(&self, id: ActionId, server: &ServerId, cap: Option<Watts>) -> Result<(), String> {
-        let (orders, _) = self.inboxes.get(server).ok_or_else(|| format!("{server} has no hardware cap"))?;
-        orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())
+        let inbox = self.inboxes.get(server).ok_or_else(|| format!("{server} has no hardware cap"))?;
+        inbox.orders.send(Order { id, cap }).map_err(|_| "its thread has ended".to_owned())
+    }
+
+    /// Whether a server has a cap that this manager or a previous one has set. One that was ordered and that
+    /// its device has never taken is none.
+    pub(super) fn is_on(&self, server: &ServerId) -> bool {
+        self.inboxes.get(server).is_some_and(|inbox| inbox.is_on.load(Ordering::Relaxed))
     }
 
     /// Says whose unknown caps are adopted. A manager that another one has fenced leaves all alone; and the
@@ -195,7 +210,7 @@ impl Orders {
     pub(super) fn note(&self, status: &ChassisStatus) {
         let rules = !status.dry_run && status.state != ChassisState::Fenced;
         for server in &status.servers {
-            if let Some((_, adopts)) = self.inboxes.get(&server.server) {
+            if let Some(Inbox { adopts, .. }) = self.inboxes.get(&server.server) {
                 let its_own = server.report.as_ref().is_some_and(|report| report.server_limit);
                 adopts.store(rules && !its_own, Ordering::Relaxed);
             }
@@ -216,8 +231,10 @@ impl ServerCap {
         limiter: impl Watched + 'static,
         powered: impl FnMut() -> Option<bool> + Send + 'static,
     ) -> Self {
+        let is_on = Arc::new(AtomicBool::new(limiter.is_kept()));
         let (limiter, powered) = (Box::new(limiter), Box::new(powered));
-        Self { server, limiter, powered, ordered: Ordered::Nothing, unknown: false, adopts: Arc::default() }
+        let (ordered, adopts) = (Ordered::Nothing, Arc::default());
+        Self { server, limiter, powered, ordered, unknown: false, adopts, is_on }
     }
 
     fn work(mut self, inbox: &Receiver<Order>, messages: &Sender<Message>) {
@@ -265,17 +282,23 @@ impl ServerCap {
         let Some(watts) = cap else {
             self.limiter.put_back()?;
             self.ordered = Ordered::Nothing;
+            self.is_on.store(false, Ordering::Relaxed);
             return Ok(());
         };
         self.limiter.set(watts)?;
         let covered = matches!(self.limiter.in_force(), Ok(None));
+        self.is_on.store(!covered, Ordering::Relaxed);
         self.ordered = if covered { Ordered::Covered } else { Ordered::Cap(watts) };
         Ok(())
     }
 
     fn look_at_first(&mut self) {
         let server = &self.server;
-        match self.limiter.in_force() {
+        let found = self.limiter.in_force();
+        if matches!(found, Ok(None)) {
+            self.is_on.store(false, Ordering::Relaxed);
+        }
+        match found {
             Err(error) => tracing::warn!(%server, %error, "the server's hardware cap cannot be read"),
             Ok(Some(watts)) => {
                 tracing::info!(
@@ -299,6 +322,7 @@ impl ServerCap {
     /// Asks for the cap; what the controller must know of it.
     fn look(&mut self) -> Result<Option<Input>, CapError> {
         let found = self.limiter.in_force()?;
+        self.is_on.store(found.is_some() && self.limiter.is_kept(), Ordering::Relaxed);
         let server = &self.server;
         let tell = |cap| Ok(Some(Input::RecoveredCap { server: server.clone(), cap }));
 
@@ -313,6 +337,7 @@ impl ServerCap {
                     "the server's hardware cap is gone: it is set again"
                 );
                 self.limiter.set(watts)?;
+                self.is_on.store(true, Ordering::Relaxed);
                 return Ok(None);
             }
             (Ordered::Nothing, _) => {}
@@ -331,6 +356,7 @@ impl ServerCap {
             }
             (Some(watts), false) => {
                 self.limiter.adopt()?;
+                self.is_on.store(true, Ordering::Relaxed);
                 tell(Some(watts))
             }
 
@@ -464,5 +490,40 @@ mod tests {
         assert_eq!((look(&mut cap), device.limit()), (None, 160));
         cap.obey(None).unwrap();
         assert_eq!(device.limit(), 160);
+    }
+
+    #[test]
+    fn a_cap_that_its_device_never_took_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut cap, device, file) = read_back(folder.path());
+        let is_on = |cap: &ServerCap| cap.is_on.load(Ordering::Relaxed);
+        assert!(!is_on(&cap));
+        device.refuse(1);
+        cap.obey(Some(Watts::from_whole(180))).unwrap_err();
+        assert!(!is_on(&cap), "ordered, and refused");
+        cap.obey(Some(Watts::from_whole(180))).unwrap();
+        assert!(is_on(&cap));
+
+        // The next manager does not know yet; once it has looked, it does.
+        let next = |device: &Device| {
+            let kept = Kept::open(device.clone(), &file, "slot s01").unwrap();
+            ServerCap::new(ServerId::new("s01").unwrap(), kept, || None)
+        };
+        let mut there = next(&device);
+        there.look_at_first();
+        assert!(is_on(&there));
+        device.change(300).unwrap();
+        let mut gone = next(&device);
+        assert!(is_on(&gone));
+        gone.look_at_first();
+        assert!(!is_on(&gone));
+        device.change(180).unwrap();
+        cap.obey(None).unwrap();
+        assert!(!is_on(&cap));
+
+        // A lower limit was there before: ours adds nothing.
+        device.change(160).unwrap();
+        cap.obey(Some(Watts::from_whole(180))).unwrap();
+        assert!(!is_on(&cap));
     }
 }

@@ -84,20 +84,27 @@ impl Served {
             let _ = messages.send(Message::Input(Input::Leave));
             wait_until(LIFT_WITHIN, || capped(&snapshot).next().is_none()).await;
 
-            for (server, watts) in capped(&snapshot) {
-                tracing::warn!(
-                    %server, watts = watts.as_f64(),
-                    "the hardware cap stays on: lifting it could overload the chassis"
-                );
-            }
             let _ = messages.send(Message::Stop);
+            let effects = leaving.end().await?;
 
-            leaving.end().await.map(drop)
+            for (server, watts) in capped(&snapshot) {
+                let watts = watts.as_f64();
+                if effects.caps.is_on(&server) {
+                    tracing::warn!(
+                        %server, watts,
+                        "the hardware cap stays on: lifting it could overload the chassis"
+                    );
+                } else {
+                    tracing::warn!(%server, watts, "a hardware cap was ordered, and was not seen on");
+                }
+            }
+
+            Ok(())
         })
     }
 }
 
-/// The servers whose hardware caps are on.
+/// The servers whose hardware caps are on, or ordered.
 fn capped(snapshot: &Snapshot<ChassisStatus>) -> impl Iterator<Item = (ServerId, Watts)> {
     let status = snapshot.get();
     let servers = status.map(|status| status.servers.clone()).unwrap_or_default();
