@@ -16,6 +16,7 @@ pub mod unit;
 
 use core::time::Duration;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -189,7 +190,10 @@ fn serve(inbox: &Receiver<Request>, socket: &std::path::Path, deadline: Duration
             continue;
         }
         let address = format!("unix:path={}", socket.display());
-        let done = zbus::block_on(perform(&mut connection, &address, deadline, &unit, &call));
+        let perform = || zbus::block_on(perform(&mut connection, &address, deadline, &unit, &call));
+        // A panic is told to the one who asks, and the connection is made anew: nobody else would be answered.
+        let done = catch_unwind(AssertUnwindSafe(perform));
+        let done = done.unwrap_or_else(|_| Err(zbus::Error::Failure("the call has panicked".into())));
         let operation = if matches!(call, Call::Get) { Operation::Read } else { Operation::Write };
         let done = done.map_err(|error| {
             let (source, allowed, is_lost) = match &connection {

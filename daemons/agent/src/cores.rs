@@ -27,6 +27,7 @@ use super::message::Message;
 use super::vms::Vms;
 use ballast_runtime::clock;
 use ballast_runtime::lock;
+use ballast_runtime::threads::{self, supervise};
 
 /// From a write until the kernel has applied it.
 const SETTLE: Duration = Duration::from_millis(25);
@@ -66,7 +67,7 @@ impl Cores {
             scan_at: clock::now() + SCAN,
         };
 
-        let watch = thread::Builder::new().name("cores".into()).spawn(move || watch.run())?;
+        let watch = supervise("cores", watch, Watch::run)?;
         let watch = watch.thread().clone();
 
         if root.is_machine() {
@@ -101,19 +102,17 @@ fn listen(
     notified: Arc<AtomicBool>,
     watch: Thread,
 ) -> io::Result<()> {
-    thread::Builder::new().name("uevents".into()).spawn(move || {
-        loop {
-            if let Err(error) = event() {
-                return tracing::warn!(
-                    %error,
-                    "the kernel's uevents ended: CPUs that go or come are noticed within {SCAN:?}"
-                );
-            }
-            notified.store(true, Ordering::Release);
-            watch.unpark();
+    let work = move |(): &mut ()| loop {
+        let heard = event();
+        // What was not heard may have been a CPU: all are looked at.
+        notified.store(true, Ordering::Release);
+        watch.unpark();
+        if let Err(error) = heard {
+            threads::note("uevents", &error);
+            thread::sleep(SCAN);
         }
-    })?;
-    Ok(())
+    };
+    supervise("uevents", (), work).map(drop)
 }
 
 struct Watch {
@@ -130,7 +129,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn run(mut self) {
+    fn run(&mut self) {
         while let Some(caps) = self.caps.upgrade() {
             let capped = lock(&caps).capped();
             drop(caps);

@@ -12,6 +12,7 @@ use super::message::Message;
 use super::vms::Vms;
 use crate::config::AgentConfig;
 use ballast_runtime::clock;
+use ballast_runtime::threads;
 
 /// Starts sampling; ends when the control thread does. Tells why there is no RAPL to read, if there is none:
 /// the controller is `stepwise` then.
@@ -26,7 +27,7 @@ pub(super) fn start(
         Err(error) => return Ok(Some(format!("no RAPL: {error}"))),
     };
     let mut sampler = Sampler { rapl, from: None, vms, messages };
-    clock::every("fast", config.predictive.period, move || sampler.sample())?;
+    threads::every("fast", config.predictive.period, move || sampler.sample())?;
     Ok(None)
 }
 

@@ -15,6 +15,7 @@ use super::message::Message;
 use super::refused::refused;
 use super::vms::{Vms, VmsError};
 use ballast_runtime::lock;
+use ballast_runtime::threads::supervise;
 
 /// Between two looks at whether a killed VM's cgroup is empty.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,7 +38,7 @@ impl Killer {
         messages: Sender<Message>,
     ) -> io::Result<Self> {
         let (dead, inbox) = mpsc::channel();
-        thread::Builder::new().name("reaper".into()).spawn(move || reap(&inbox, &vms, &messages))?;
+        supervise("reaper", inbox, move |inbox| reap(inbox, &vms, &messages))?;
         Ok(Self { root: root.clone(), killable, dead })
     }
 
@@ -52,7 +53,7 @@ impl Killer {
             %vm,
             "VM killed: the draw is above the cap with every low-priority core at its lowest frequency"
         );
-        // Fails only when the thread has panicked.
+        // Cannot fail: the thread goes on until this ends.
         let _ = self.dead.send((vm.clone(), target));
         Ok(())
     }

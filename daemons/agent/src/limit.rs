@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::mpsc::{self, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_agent_core::{ActuatorError, Input};
@@ -20,6 +20,7 @@ use ballast_types::{ActionId, Cap, CapError, Watts};
 use super::message::Message;
 use crate::config::LimitBy;
 use ballast_runtime::caps::{Kept, Limiter};
+use ballast_runtime::threads::supervise_and_return;
 
 /// Its original, in the state folder.
 pub(super) const FILE: &str = "server-limit.json";
@@ -203,9 +204,9 @@ pub(super) struct Worker {
 impl Worker {
     /// Starts it; it ends when dropped, or stopped, or when the control thread has ended.
     pub(super) fn start(limit: ServerLimit, messages: Sender<Message>) -> std::io::Result<Self> {
-        let ServerLimit { mut limiter, packages_only, .. } = limit;
+        let ServerLimit { limiter, packages_only, .. } = limit;
         let (orders, inbox) = mpsc::channel::<(ActionId, Option<Watts>)>();
-        let thread = thread::Builder::new().name("limit".into()).spawn(move || {
+        let thread = supervise_and_return("limit", limiter, move |limiter| {
             while let Ok(order) = inbox.recv() {
                 // Only the newest is still wanted; nobody waits for the answer to another.
                 let (id, watts) = inbox.try_iter().last().unwrap_or(order);
@@ -220,8 +221,6 @@ impl Worker {
                     break;
                 }
             }
-
-            limiter
         })?;
 
         Ok(Self { packages_only, orders, thread })

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use ballast_agent_core::{ActuatorError, Input};
 use ballast_hw::Bandwidth;
@@ -21,6 +21,7 @@ use ballast_types::{ActionId, VmId};
 use super::message::Message;
 use super::refused::refused;
 use ballast_runtime::lock;
+use ballast_runtime::threads::supervise;
 
 /// The bandwidth of every VM, for all who have to do with it.
 pub(super) struct Quotas {
@@ -64,9 +65,8 @@ impl Worker {
     pub(super) fn start(quotas: Arc<Quotas>, messages: Sender<Message>) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let of_thread = Arc::clone(&quotas);
-        let thread = thread::Builder::new().name("quotas".into()).spawn(move || {
-            let mut due = VecDeque::new();
-            while let Some((id, vm, millicores)) = next(&inbox, &mut due) {
+        let thread = supervise("quotas", VecDeque::new(), move |due| {
+            while let Some((id, vm, millicores)) = next(&inbox, due) {
                 let done = of_thread.with(|bandwidth| match millicores {
                     Some(millicores) => bandwidth.set(&vm, millicores),
                     None => bandwidth.release(&vm),
@@ -121,6 +121,7 @@ fn next(inbox: &Receiver<Order>, due: &mut VecDeque<Order>) -> Option<Order> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::thread;
     use std::time::Duration;
 
     use ballast_hw::Root;

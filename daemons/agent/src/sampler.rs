@@ -23,6 +23,7 @@ use super::vms::Vms;
 use crate::config::{MeterConfig, MeterSource};
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::sensors::Gauge;
+use ballast_runtime::threads;
 use ballast_runtime::{clock, lock};
 
 /// What the server draws beside its packages: learnt from the meter and RAPL together.
@@ -97,7 +98,7 @@ pub(super) fn start(
         messages: messages.clone(),
     };
 
-    clock::every("meter", config.read_period(), move || reader.read())?;
+    threads::every("meter", config.read_period(), move || reader.read())?;
 
     // Without RAPL there is no server limit either, and nothing to learn.
     let packages = RaplMeter::packages(root, config.max).ok();
@@ -121,7 +122,7 @@ pub(super) fn start(
         messages,
     };
 
-    clock::every("sampler", config.sample, move || sampler.sample())?;
+    threads::every("sampler", config.sample, move || sampler.sample())?;
 
     Ok(Sensors { non_cpu, gauges })
 }

@@ -13,7 +13,8 @@ use ballast_runtime::audit::AuditLog;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::redfish::Bmcs;
-use ballast_runtime::{Leaving, clock, lock, wait_until};
+use ballast_runtime::threads;
+use ballast_runtime::{Leaving, lock, wait_until};
 use ballast_types::wire::{AgentStatus, Report};
 use nix::sys::signal::{Signal, raise};
 use tokio::runtime::Runtime;
@@ -134,7 +135,7 @@ fn is_lifted(status: &AgentStatus) -> bool {
 /// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and the new
 /// one may act.
 fn start_anew_when_there_is_room(state_dir: PathBuf) -> std::io::Result<()> {
-    clock::every("journal", LOOK_FOR_ROOM, move || {
+    threads::every("journal", LOOK_FOR_ROOM, move || {
         if durable::probe(&state_dir, JOURNAL_BYTES).is_err() {
             return true;
         }

@@ -93,6 +93,8 @@ impl<'a> Adopted<'a> {
         let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
         let vms = Arc::new(Mutex::new(vms));
+        // Not bounded: each request leaves one message and waits for its answer, each sensor leaves one a period, and a control
+        // thread that takes none for seconds is ended by the watchdog.
         let (messages, inbox) = mpsc::channel();
         let killer = Killer::start(&root, killable, Arc::clone(&vms), messages.clone())?;
 

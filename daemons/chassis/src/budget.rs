@@ -5,6 +5,7 @@
 //! budget that it names, so a file that is older than the ledger ends nothing. A clock that is set back puts
 //! the end off, which is the safe side.
 
+use ballast_runtime::threads;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
@@ -16,7 +17,7 @@ use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
-use ballast_runtime::{clock, lock, state};
+use ballast_runtime::{lock, state};
 
 /// Between two looks at whether the time is over.
 const LOOK: Duration = Duration::from_secs(1);
@@ -131,7 +132,7 @@ impl BudgetOrders {
 
     /// Watches the time, on a thread of its own.
     pub(super) fn watch(self: Arc<Self>) -> io::Result<()> {
-        clock::every("budget-end", LOOK, move || self.end_if_over(unix_s()))
+        threads::every("budget-end", LOOK, move || self.end_if_over(unix_s()))
     }
 
     fn send(&self, budget: Option<Watts>) -> Result<(), Unordered> {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -28,6 +28,7 @@ use ballast_types::{ActionId, Cap, CapError, ServerId, Watts};
 use super::message::Message;
 use ballast_runtime::caps::{Kept, Limiter};
 use ballast_runtime::config::RedfishConfig;
+use ballast_runtime::threads::supervise;
 
 use crate::config::{CapPath, ServerConfig};
 use ballast_runtime::redfish::wait_for_end;
@@ -185,8 +186,7 @@ impl OutOfBand {
             orders.inboxes.insert(cap.server.clone(), Inbox { orders: sender, adopts, is_on });
             let messages = messages.clone();
             let name = format!("cap {}", cap.server);
-            let work = move || cap.work(&inbox, &messages);
-            orders.threads.push(thread::Builder::new().name(name).spawn(work)?);
+            orders.threads.push(supervise(name, cap, move |cap| cap.work(&inbox, &messages))?);
         }
         Ok(orders)
     }
@@ -237,7 +237,7 @@ impl ServerCap {
         Self { server, limiter, powered, ordered, unknown: false, adopts, is_on }
     }
 
-    fn work(mut self, inbox: &Receiver<Order>, messages: &Sender<Message>) {
+    fn work(&mut self, inbox: &Receiver<Order>, messages: &Sender<Message>) {
         let send = |input| messages.send(Message::Input(input)).is_ok();
 
         // What is there before anything is ordered is somebody's own.

@@ -13,7 +13,6 @@
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use ballast_chassis_core::{Input, Poll};
@@ -23,6 +22,7 @@ use ballast_types::{Instant, Supply, SupplyState};
 use super::message::Message;
 use super::power_input::PowerInput;
 use ballast_runtime::sensors::Gauge;
+use ballast_runtime::threads::supervise;
 use ballast_runtime::{clock, lock};
 
 /// What reaches the polling thread.
@@ -88,8 +88,8 @@ impl Polling {
             gauges.push(lock(outside).gauge());
         }
         let taken_at = Instant::ZERO;
-        let mut poller = Poller { workers, outside, events: inbox, period, messages, taken_at };
-        thread::Builder::new().name("supplies".into()).spawn(move || while poller.poll() {})?;
+        let poller = Poller { workers, outside, events: inbox, period, messages, taken_at };
+        supervise("supplies", poller, |poller| while poller.poll() {})?;
 
         Ok(Self { events, gauges })
     }
@@ -103,9 +103,17 @@ impl Worker {
         configured: Duration,
         events: Sender<PollEvent>,
     ) -> io::Result<Self> {
+        // At most one order waits: the next is given once this one is answered.
         let (orders, inbox) = mpsc::channel();
-        thread::Builder::new().name(format!("supply {index}")).spawn(move || {
-            for asked_at in inbox {
+        supervise(format!("supply {index}"), None, move |unanswered| {
+            // After a panic: an order that is not answered would be the last.
+            let missing = |asked_at| Answer { index, asked_at, read: Supply::UNKNOWN, moved: false };
+            if unanswered.take().is_some_and(|at| events.send(PollEvent::Answer(missing(at))).is_err()) {
+                return;
+            }
+
+            for asked_at in &inbox {
+                *unanswered = Some(asked_at);
                 gauge.read_begins(asked_at);
                 let (read, moved) = supply.poll(asked_at);
                 let refresh = supply.refresh();
@@ -118,6 +126,7 @@ impl Worker {
 
                 gauge.advise(clock::now(), refresh.and_then(|refresh| too_slow(refresh, configured)));
                 let answer = Answer { index, asked_at, read, moved };
+                *unanswered = None;
 
                 if events.send(PollEvent::Answer(answer)).is_err() {
                     return;
@@ -147,7 +156,7 @@ impl Poller {
         for worker in &mut self.workers {
             worker.read = None;
 
-            // Fails only when the supply's thread has panicked: it stays missing.
+            // Cannot fail: its thread goes on until this ends.
             worker.busy = worker.busy || worker.orders.send(began).is_ok();
         }
 
@@ -226,6 +235,27 @@ mod tests {
             let input = Some(Watts::from_whole(self.0));
             Ok((Supply { state: SupplyState::Active, input }, None))
         }
+    }
+
+    /// A supply whose first reading breaks its thread.
+    struct Breaks(bool);
+
+    impl SupplySensor for Breaks {
+        fn read(&mut self, _: Instant) -> Result<(Supply, Option<u64>), SensorError> {
+            assert!(std::mem::replace(&mut self.0, true), "the first");
+            let input = Some(Watts::from_whole(250));
+            Ok((Supply { state: SupplyState::Active, input }, None))
+        }
+    }
+
+    #[test]
+    fn a_supply_whose_thread_breaks_is_missing_and_read_again() {
+        let (messages, inbox) = mpsc::channel();
+        let supplies = vec![SupplyMeter::new("breaks", Breaks(false))];
+        let period = Duration::from_millis(50);
+        let _polling = Polling::start(supplies, None, period, period, messages).unwrap();
+        assert_eq!(next(&inbox).supplies[0].state, SupplyState::Unknown);
+        while next(&inbox).supplies[0].input != Some(Watts::from_whole(250)) {}
     }
 
     fn next(messages: &Receiver<Message>) -> Poll {

@@ -14,6 +14,7 @@ use reqwest::{Client, StatusCode};
 use tokio::sync::watch;
 
 use ballast_runtime::Target;
+use ballast_runtime::threads::supervise_task;
 use ballast_runtime::tls::{self, Peer, Tls};
 
 /// An agent that has not answered by then gets its next message instead.
@@ -25,6 +26,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 pub type Outbox = watch::Sender<Option<Alert>>;
 
 /// The line to one agent: where it is, who it must be, and the connection.
+#[derive(Clone)]
 pub struct Link {
     agent_at: Target,
     agent: Role,
@@ -101,16 +103,23 @@ fn client(
 ///
 /// It ends when the outbox is dropped.
 pub fn carry(
-    mut line: Link,
-    deliver: impl Fn(Seq, Answer) + Send + 'static,
+    line: Link,
+    deliver: impl Fn(Seq, Answer) + Clone + Send + 'static,
 ) -> (Outbox, impl Future<Output = ()> + Send + 'static) {
-    let (outbox, mut inbox) = watch::channel(None::<Alert>);
-    let task = async move {
-        while inbox.changed().await.is_ok() {
-            let Some(alert) = inbox.borrow_and_update().clone() else { continue };
-            let answer = line.post(&alert).await.unwrap_or_else(|error| Answer::Nothing(tls::cause(&error)));
-            deliver(alert.seq, answer);
-        }
-    };
+    let (outbox, inbox) = watch::channel(None::<Alert>);
+    let name = format!("sender {}", line.agent);
+    let task = supervise_task(name, move || post_all(line.clone(), inbox.clone(), deliver.clone()));
     (outbox, task)
+}
+
+async fn post_all(
+    mut line: Link,
+    mut inbox: watch::Receiver<Option<Alert>>,
+    deliver: impl Fn(Seq, Answer) + Send + 'static,
+) {
+    while inbox.changed().await.is_ok() {
+        let Some(alert) = inbox.borrow_and_update().clone() else { continue };
+        let answer = line.post(&alert).await.unwrap_or_else(|error| Answer::Nothing(tls::cause(&error)));
+        deliver(alert.seq, answer);
+    }
 }

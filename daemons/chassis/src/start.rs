@@ -62,6 +62,7 @@ impl<'a> Adopted<'a> {
         let Self { opened, out_of_band, params } = self;
         let (config, place, ledger) = (opened.config, &opened.config.daemon, opened.ledger);
         let runtime = Builder::new_current_thread().enable_all().build()?;
+        // Not bounded: one request under way for each agent, one poll a period; the watchdog sees who takes none.
         let (messages, inbox) = mpsc::channel();
         let events = Events::default();
         let faults = DiskFaults::new(events.clone());

@@ -4,11 +4,12 @@
 //! is on disk. What comes meanwhile is written together. So an answer that was given stands after a crash; a
 //! change that nobody was answered for is there whole or not at all.
 
+use std::mem;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use axum::http::StatusCode;
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 use super::store::{self, Record, Store};
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;
+use ballast_runtime::threads::supervise;
 use ballast_types::wire::{Alarm, AlarmId};
 
 /// What the thread that writes is given, in the order of changes.
@@ -66,6 +68,7 @@ impl DurableInventory {
         cut: Option<String>,
         start_problem: Option<std::io::Error>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
+        // Not bounded: each of the 128 connections waits for its change at most.
         let (work, inbox) = mpsc::channel();
         let broken = start_problem.is_some();
         let durable = Arc::new(Self {
@@ -82,7 +85,16 @@ impl DurableInventory {
         if let Some(error) = start_problem {
             writer.note(Err(error));
         }
-        let thread = thread::Builder::new().name("journal".into()).spawn(move || writer.run(&inbox))?;
+        let mut begun = false;
+        let thread = supervise("journal", inbox, move |inbox| {
+            if mem::replace(&mut begun, true) {
+                // What was being written may be half: all is written anew with the next change.
+                writer.broken = true;
+                writer.wants_all.store(true, Ordering::Relaxed);
+                writer.note(Err(std::io::Error::other("the thread that writes has panicked")));
+            }
+            writer.run(inbox);
+        })?;
         Ok((durable, thread))
     }
 

@@ -1,7 +1,5 @@
 //! The daemons' clock.
 
-use std::io;
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_types::Instant;
@@ -33,22 +31,4 @@ pub fn since(then: Instant) -> Duration {
 pub fn suspended() -> Duration {
     let awake = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     Duration::from_nanos(now().as_nanos()).saturating_sub(awake)
-}
-
-/// Calls `turn` once a `period` on a thread of its own, until it gives `false`. Turns that a slow one left
-/// no time for are not made up for.
-pub fn every(
-    name: &str,
-    period: Duration,
-    mut turn: impl FnMut() -> bool + Send + 'static,
-) -> io::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(move || {
-        let mut next = now();
-        while turn() {
-            let now = now();
-            next = (next + period).max(now);
-            thread::sleep(next - now);
-        }
-    })?;
-    Ok(())
 }

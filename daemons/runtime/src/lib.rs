@@ -27,6 +27,7 @@ mod serve;
 pub mod state;
 mod systemd;
 mod target;
+pub mod threads;
 pub mod tls;
 pub mod watchdog;
 

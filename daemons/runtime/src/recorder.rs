@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,7 @@ use ballast_types::{Instant, Machine};
 use serde::Serialize;
 
 use crate::state::{DiskFaults, RECORDING, RECORDING_STEPS, RETRY};
+use crate::threads::{self, supervise};
 
 /// A file that has grown to this size, or to a part of all that may be kept, is followed by another.
 const ROTATE_BYTES: u64 = 16 << 20;
@@ -99,11 +101,15 @@ where
             flags: Arc::clone(&flags),
         };
 
-        thread::Builder::new().name("recorder".into()).spawn(move || {
-            if let Err(error) = files.write_all(&inbox) {
-                tracing::error!(%error, "recording stopped");
+        let mut begun = false;
+        supervise("recorder", (inbox, end), move |(inbox, _)| {
+            loop {
+                let again = mem::replace(&mut begun, true);
+                let written = if again { files.resume(inbox) } else { files.start(inbox) };
+                let Err(error) = written else { return };
+                // No fault of the disk's: those are tried again.
+                threads::note("recorder", &error);
             }
-            drop(end);
         })?;
 
         Ok(Self { entries: Some(entries), steps: 0, resumes_at: None, faults: faults.clone(), flags, ended })
@@ -177,12 +183,31 @@ impl<P: Serialize, S: Serialize, M> Files<P, S, M>
 where
     M: Machine<Input: Serialize, Output: Serialize> + Serialize,
 {
-    fn write_all(&mut self, inbox: &Receiver<Entry<M>>) -> io::Result<()> {
-        let mut is_asked = false;
+    fn start(&mut self, inbox: &Receiver<Entry<M>>) -> io::Result<()> {
         line(&mut self.encoder, &self.header)?;
         self.header.start = None;
         self.flush()?;
-        let mut flushed = Clock::now();
+        self.write_all(inbox)
+    }
+
+    /// Goes on after a panic: what was being written may be half, so that another file begins with the machine's state.
+    fn resume(&mut self, inbox: &Receiver<Entry<M>>) -> io::Result<()> {
+        self.header.start = None;
+        self.flags.wants_state.store(true, Ordering::Relaxed);
+        while let Ok(entry) = inbox.recv() {
+            match entry {
+                Entry::Step(_) => self.faults.count_dropped_step(),
+                Entry::State(state) => {
+                    self.begin(*state)?;
+                    return self.write_all(inbox);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self, inbox: &Receiver<Entry<M>>) -> io::Result<()> {
+        let (mut is_asked, mut flushed) = (false, Clock::now());
 
         loop {
             match inbox.recv_timeout(FLUSH) {
@@ -451,6 +476,53 @@ mod tests {
         assert_eq!(steps(&after), [sent + 1]);
         let state = serde_json::json!({"at": 1_000_000_000 * sent, "steps": sent + 1, "machine": sent});
         assert_eq!((&after[0]["start"], &after[0]["state"]), (&serde_json::Value::Null, &state));
+    }
+
+    /// A machine whose input 13 breaks the thread that writes it.
+    #[derive(Clone, Serialize)]
+    struct Unlucky;
+    #[derive(Clone)]
+    struct Word(u64);
+
+    impl Serialize for Word {
+        fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            assert!(self.0 != 13, "unlucky");
+            to.serialize_u64(self.0)
+        }
+    }
+
+    impl Machine for Unlucky {
+        type Input = Word;
+        type Output = ();
+        fn handle_input(&mut self, _: Instant, _: Word) {}
+        fn handle_timeout(&mut self, _: Instant) {}
+        fn poll_timeout(&self) -> Option<(Instant, Why)> {
+            None
+        }
+        fn poll_output(&mut self) -> Option<()> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_step_that_breaks_the_thread_is_lost_and_the_recording_goes_on_in_another_file() {
+        let (dir, faults) = (tempfile::tempdir().unwrap(), DiskFaults::default());
+        let mut recorder =
+            Recorder::start(dir.path(), 1 << 30, "test", Instant::ZERO, (), (), &faults).unwrap();
+        let (mut n, begun) = (10, Clock::now());
+        while files(dir.path()).len() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "never another file");
+            let cause = Cause::Input(Word(n));
+            recorder.record(Step { at: Instant::from_millis(1000 * n), cause, outputs: vec![] }, &Unlucky);
+            n += 1;
+            thread::sleep(Duration::from_millis(5));
+        }
+        drop(recorder);
+
+        let after = lines(&files(dir.path())[1]);
+        let first = after[0]["state"]["steps"].as_u64().unwrap();
+        assert!(faults.dropped_steps() >= 1);
+        assert_eq!(steps(&after), Vec::from_iter(10 + first..n));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_hw::durable;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::events::Events;
+use crate::threads::supervise;
 use crate::{clock, lock as mutex};
 
 /// Writes `value` as JSON so that a reader, or a crash, sees the old or the new text, never half.
@@ -150,7 +151,9 @@ impl<T: Serialize + Send + 'static> StateWriter<T> {
     /// Starts the thread. `what` names the file in alarms: what the disk refuses is tried again.
     pub fn start(path: PathBuf, what: &'static str, faults: DiskFaults) -> io::Result<Self> {
         let (newest, inbox) = mpsc::channel::<T>();
-        let writer = thread::Builder::new().name("state-writer".into()).spawn(move || {
+        // Nothing outside fills the queue: the control thread leaves one value a turn, and the newest takes the place of
+        // all that wait, also while the disk refuses one.
+        let work = move |inbox: &mut Receiver<T>| {
             while let Ok(value) = inbox.recv() {
                 let mut value = inbox.try_iter().last().unwrap_or(value);
                 while let Err(error) = write(&path, &value) {
@@ -163,14 +166,15 @@ impl<T: Serialize + Send + 'static> StateWriter<T> {
                 }
                 faults.note(what, None);
             }
-        })?;
+        };
+        let writer = supervise("state-writer", inbox, work)?;
         Ok(Self { newest: Some(newest), writer: Some(writer) })
     }
 
     /// Leaves a newer value.
     pub fn keep(&self, value: T) {
         if let Some(newest) = &self.newest {
-            // Fails only when the writer has panicked.
+            // Cannot fail: the writer goes on until this ends.
             let _ = newest.send(value);
         }
     }
@@ -188,6 +192,8 @@ impl<T> Drop for StateWriter<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

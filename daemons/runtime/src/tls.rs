@@ -8,6 +8,7 @@ mod files;
 mod validity;
 mod verify;
 
+use crate::threads;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -121,7 +122,7 @@ impl Tls {
     /// Follows the files on a thread of its own, until the daemon ends.
     pub fn watch(self: &Arc<Self>, events: Events) -> std::io::Result<()> {
         let tls = Arc::downgrade(self);
-        clock::every("certificates", LOOK, move || {
+        threads::every("certificates", LOOK, move || {
             let Some(tls) = tls.upgrade() else { return false };
             if let Some(message) = tls.look() {
                 events.push(Event { at_ns: clock::now(), kind: EventKind::Alarm { message } });

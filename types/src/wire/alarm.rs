@@ -140,6 +140,7 @@ alarms! {
     DryRun "dry_run" Info "The daemon only watches.";
     SensorFailing "sensor_failing" Warning "A power sensor has no usable reading.";
     SensorAdvice "sensor_advice" Info "A sensor works otherwise than the configuration says.";
+    ThreadEnded "thread_ended" Warning "A part of the daemon has crashed, and began again.";
     StateNotWritten "state_not_written" Warning "What the daemon keeps over a restart cannot be written.";
     RecordingNotWritten "recording_not_written" Warning "The recording cannot be written.";
     RecordingLosesSteps "recording_loses_steps" Warning "Steps of the recording are lost.";

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use ballast_agent_core::{MemoryReading, UsageReading, UsageRecorder};
@@ -24,6 +24,7 @@ use super::vms::{Measured, Vms};
 use crate::config::AgentConfig;
 use crate::records;
 use ballast_runtime::control::Snapshot;
+use ballast_runtime::threads::supervise;
 use ballast_runtime::{clock, lock};
 use record_writer::RecordWriter;
 
@@ -67,21 +68,20 @@ pub(super) fn start(
 ) -> anyhow::Result<Usage> {
     let notes = lock(&vms).notes();
     let folder = records::folder(&config.daemon.state_dir);
-    let mut writer =
-        RecordWriter::new(folder, config.records.clone(), Arc::clone(&vms), notes.clone(), messages);
+    let writer = RecordWriter::new(folder, config.records.clone(), Arc::clone(&vms), notes.clone(), messages);
 
     let (batches, inbox) = mpsc::sync_channel(WAITING);
-    let keeping = thread::Builder::new().name("records".into()).spawn(move || {
-        for batch in inbox {
+    let keeping = supervise("records", writer, move |writer| {
+        for batch in &inbox {
             writer.take(batch);
         }
     })?;
 
     let (stop, stopped) = mpsc::channel();
     let (measured, restricted, recorder) = (vec![], BTreeMap::new(), UsageRecorder::default());
-    let mut sampler = Sampler { vms, snapshot, batches, notes, measured, restricted, looks: 0, recorder };
+    let sampler = Sampler { vms, snapshot, batches, notes, measured, restricted, looks: 0, recorder };
 
-    let sampling = thread::Builder::new().name("usage".into()).spawn(move || {
+    let sampling = supervise("usage", sampler, move |sampler| {
         sampler.run(&stopped);
         sampler.end();
     })?;

@@ -15,6 +15,7 @@ use super::Vms;
 use crate::config::DiscoverConfig;
 use crate::message::Message;
 use ballast_runtime::lock;
+use ballast_runtime::threads::supervise;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DiscoveredVm {
@@ -143,13 +144,12 @@ pub(crate) fn start(
             None => true,
         }
     };
-    let look = move || {
+    let look = move |(): &mut ()| {
         while turn() {
             if let Err(RecvTimeoutError::Disconnected) = answered.recv_timeout(period) {
                 thread::sleep(period);
             }
         }
     };
-    thread::Builder::new().name("discovery".into()).spawn(look)?;
-    Ok(())
+    supervise("discovery", (), look).map(drop)
 }

@@ -24,7 +24,6 @@ pub(crate) mod testing;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
 
 use ballast_placement::Policy;
 use ballast_placement::inventory::{Inventory, InventoryError};
@@ -35,6 +34,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::config::KubernetesConfig;
 use ballast_runtime::events::Events;
+use ballast_runtime::threads::supervise;
 use ballast_runtime::{clock, lock};
 use feed::Feed;
 use follow::{Api, follow};
@@ -141,10 +141,10 @@ impl Kube {
 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let kube = Arc::clone(&this);
-        thread::Builder::new().name("kubernetes".into()).spawn(move || {
-            runtime
-                .block_on(async { tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube)) })
-        })?;
+        let following = async move || {
+            tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube));
+        };
+        supervise("kubernetes", runtime, move |runtime| runtime.block_on(following()))?;
 
         Ok(this)
     }

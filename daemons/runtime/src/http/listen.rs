@@ -21,6 +21,7 @@ use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -132,7 +133,8 @@ async fn bind_one(listen: &Listen, tls: Option<&Arc<Tls>>) -> io::Result<Listene
     })
 }
 
-/// Serves until `stop` ends; open streams are cut half a second later.
+/// Serves until `stop` ends; open streams are cut half a second later. Ends before that when a listener does: a daemon
+/// that cannot be reached is to be started anew.
 pub async fn serve(
     listeners: Vec<Listener>,
     routes: Router,
@@ -141,11 +143,16 @@ pub async fn serve(
 ) {
     let (stopping, stopped) = watch::channel(());
     let service = Service { routes, access, stopped };
+    let mut welcoming = JoinSet::new();
     for listener in listeners {
-        tokio::spawn(welcome(listener, service.clone()));
+        welcoming.spawn(welcome(listener, service.clone()));
     }
     drop(service);
-    stop.await;
+
+    tokio::select! {
+        () = stop => {}
+        Some(ended) = welcoming.join_next() => return tracing::error!(?ended, "a listener has ended"),
+    }
     stopping.send_replace(());
     // Whoever is still there has had its time.
     let _ = timeout(STOP_WITHIN, stopping.closed()).await;

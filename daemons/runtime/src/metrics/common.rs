@@ -9,7 +9,7 @@ use super::{Metric, MetricLine, Samples, each, flag, lines, one};
 use crate::events::Events;
 use crate::http::Refusals;
 use crate::state::DiskFaults;
-use crate::{confine, log};
+use crate::{confine, log, threads};
 
 /// As many alarms have a series of their own.
 const ALARMS_SHOWN: usize = 100;
@@ -33,7 +33,7 @@ fn count(count: &AtomicU64) -> Option<f64> {
 }
 
 /// The metrics of every daemon.
-pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 14] {
+pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 15] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
             vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
@@ -80,6 +80,12 @@ pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 14] {
                 let bounds = confine::bounds().into_iter();
                 bounds.map(|(by, holds)| (vec![by.to_owned()], f64::from(u8::from(holds)))).collect()
             },
+        ),
+        each(
+            "thread_ends_total",
+            &["thread"],
+            "How often a thread has crashed and begun again; absent before the first time",
+            |_| threads::ended().into_iter().map(|(name, count)| (vec![name], count as f64)).collect(),
         ),
         one("dropped_log_lines_total", "Log lines that found no room", |_| Some(log::dropped() as f64)),
         one(
