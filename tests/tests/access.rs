@@ -1,7 +1,7 @@
 //! Who may order on the machine itself, and what is written down of it.
 
 use std::fs;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use ballast_testbed::lab::{Lab, steady};
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 ballast_testbed::wall_time![
     loopback_reads_and_the_socket_orders_and_every_order_is_written_down,
     a_socket_that_cannot_be_bound_is_an_alarm_and_is_bound_later,
+    without_run_daemons_start_answer_and_hold_the_budget_and_orders_come_once_it_is_there,
 ];
 
 fn loopback_reads_and_the_socket_orders_and_every_order_is_written_down() {
@@ -77,4 +78,33 @@ fn a_socket_that_cannot_be_bound_is_an_alarm_and_is_bound_later() {
     drop(other);
     lab.wait("it is over", |lab| !told(lab));
     assert_eq!(lab.order("PUT", "chassis", "/v1/budget", r#"{"budget_w":500,"force":true}"#).0, 200);
+}
+
+fn without_run_daemons_start_answer_and_hold_the_budget_and_orders_come_once_it_is_there() {
+    let (mut lab, _site) = Lab::secure(steady(1, 210, (0.3, 0.95)), "");
+    let run = lab.tree().with_file_name("run");
+    // Nobody can make it: a file is there.
+    fs::write(&run, "").expect("a file");
+    let socket = |name: &str| run.join(name).join("ballast.sock");
+    for name in lab.daemons() {
+        let text = fs::read_to_string(lab.config(&name)).expect("a config");
+        let more = format!("listen = [\"unix:{}\", ", socket(&name).display());
+        fs::write(lab.config(&name), text.replace("listen = [", &more)).expect("a config");
+    }
+
+    lab.start_all();
+
+    let told = |lab: &Lab, name: &str| lab.get(name, "/v1/status").1.contains("ballast.sock: ");
+    lab.wait("the budget holds", Lab::holds);
+    for name in lab.daemons() {
+        lab.wait("it is an alarm", |lab| told(lab, &name));
+        assert_eq!(lab.get(&name, "/healthz").0, 200);
+    }
+
+    fs::remove_file(&run).expect("what was in the way");
+    for name in lab.daemons() {
+        lab.wait("it is over", |lab| !told(lab, &name));
+        UnixStream::connect(socket(&name)).expect("a socket that answers");
+    }
+    lab.end_all();
 }

@@ -20,6 +20,7 @@ ballast_testbed::wall_time![
     a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_there_is_room,
     daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full,
     a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last,
+    on_a_read_only_var_daemons_start_answer_and_hold_the_budget,
 ];
 
 /// Whether a daemon says that `what` is not written, in status and metrics.
@@ -182,6 +183,21 @@ impl Disk {
         assert!(full.is_err(), "it has room left");
     }
 
+    /// Remounts it, to be written or only read.
+    fn remount(&self, how: &str) {
+        let options = format!("remount,{how}");
+        let output = Command::new("mount").args(["-o", &options]).arg(&self.0).output().expect("mount runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Has a daemon keep all that it writes here.
+    fn hold_all_of(&self, lab: &Lab, name: &str) {
+        for folder in ["state", "recording"] {
+            fs::create_dir(self.0.join(folder)).expect("a folder");
+            symlink(self.0.join(folder), lab.home(name).join(folder)).expect("a link");
+        }
+    }
+
     fn empty(&self) {
         fs::remove_file(self.0.join("filler")).expect("the filler");
     }
@@ -200,11 +216,7 @@ fn daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full() {
     let Some(managers) = Disk::mount(&lab.home("chassis").join("disk")) else { return };
 
     for (disk, name) in [(&agent_disk, "s01"), (&managers, "chassis")] {
-        for folder in ["state", "recording"] {
-            fs::create_dir(disk.0.join(folder)).expect("a folder");
-            symlink(disk.0.join(folder), lab.home(name).join(folder)).expect("a link");
-        }
-
+        disk.hold_all_of(&lab, name);
         disk.fill();
     }
 
@@ -290,4 +302,39 @@ fn a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last() {
     assert_eq!(answer["budget_w"], json!(480.0), "{answer}");
     assert!(answer["until_unix_s"].is_u64(), "a lower budget for good: {answer}");
     unblock(&ledger);
+}
+
+fn on_a_read_only_var_daemons_start_answer_and_hold_the_budget() {
+    let mut lab = Lab::new(steady(1, 210, (0.3, 0.95)), "");
+    let before = agents(&lab);
+    let Some(agents_var) = Disk::mount(&lab.home("s01").join("disk")) else { return };
+    let Some(managers_var) = Disk::mount(&lab.home("chassis").join("disk")) else { return };
+    agents_var.hold_all_of(&lab, "s01");
+    managers_var.hold_all_of(&lab, "chassis");
+    lab.start_all();
+    lab.wait("its cores are capped", acts);
+
+    // As after a crash, in the middle of an event.
+    for (name, var) in [("s01", &agents_var), ("chassis", &managers_var)] {
+        lab.kill(name);
+        var.remount("ro");
+        lab.start(name);
+    }
+    lab.wait("the manager is ready", |lab| lab.get("chassis", "/readyz").0 == 200);
+    lab.wait("the agent acts by the journal that is there", acts);
+    lab.wait("the budget holds", Lab::holds);
+    for name in ["s01", "chassis"] {
+        lab.wait("it is an alarm", |lab| says(lab, name, "recording"));
+        assert_eq!(lab.get(name, "/healthz").0, 200);
+    }
+
+    agents_var.remount("rw");
+    managers_var.remount("rw");
+    for name in ["s01", "chassis"] {
+        lab.wait("no alarm is left", |lab| {
+            !["journal", "ledger", "memory", "recording"].iter().any(|what| says(lab, name, what))
+        });
+    }
+    lab.end_all();
+    lab.wait_restored(&before, "");
 }

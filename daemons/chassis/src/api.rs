@@ -14,7 +14,7 @@ use ballast_chassis_core::Weighed;
 use ballast_types::Watts;
 use ballast_types::wire::{AlarmId, BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
 
-use super::budget::{self, BudgetOrders, Unordered};
+use super::budget::{BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
 use crate::metrics::{Counts, PREFIX, Shown};
@@ -260,9 +260,9 @@ async fn try_set_budget(api: Api, body: Bytes) -> Result<Response, Refused> {
 
     // The configured budget is no lower one: setting it takes the lower one back.
     let lower = Some(asked).filter(|&budget| budget < api.budget_max);
-    let until = request.for_s.map(|seconds| budget::unix_s().saturating_add(seconds));
+    let lasts = request.for_s.map(Duration::from_secs);
 
-    change_budget(&api, lower, until, &weighed).await
+    change_budget(&api, lower, lasts, &weighed).await
 }
 
 async fn reset_budget(State(api): State<Api>) -> impl IntoResponse {
@@ -284,14 +284,14 @@ async fn try_reset_budget(api: Api) -> Result<Response, Refused> {
 async fn change_budget(
     api: &Api,
     lower: Option<Watts>,
-    until: Option<u64>,
+    lasts: Option<Duration>,
     weighed: &Weighed,
 ) -> Result<Response, Refused> {
     let orders = Arc::clone(&api.orders);
 
     // The disk may take its time, and alerts leave from this thread.
     let ordered = tokio::task::spawn_blocking(move || match lower {
-        Some(budget) => orders.lower(budget, until),
+        Some(budget) => orders.lower(budget, lasts),
         None => orders.reset(),
     });
 
@@ -461,7 +461,7 @@ mod tests {
         let answer = body(&text);
         assert_eq!((got, answer.accepted, answer.enforced), (200, true, true), "{text}");
         assert_eq!(answer.budget_w, Watts::from_whole(1900));
-        let left = answer.until_unix_s.unwrap() - budget::unix_s();
+        let left = answer.until_unix_s.unwrap() - crate::budget::unix_s();
         assert!((58..=60).contains(&left), "{left}");
     }
 

@@ -8,7 +8,6 @@ mod files;
 mod validity;
 mod verify;
 
-use crate::threads;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +27,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::clock;
 use crate::events::Events;
 use crate::lock;
+use crate::threads;
 use files::{Fingerprint, Read};
 pub use validity::not_after;
 pub use verify::role_of;
@@ -209,10 +209,13 @@ impl Tls {
     }
 
     pub fn status(&self) -> TlsStatus {
+        self.status_at(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+    }
+
+    fn status_at(&self, now: u64) -> TlsStatus {
         let Loaded { role, not_after, .. } = &*self.loaded();
         let watched = self.watched();
         let problem = watched.problem.clone().filter(|_| watched.lasting);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         TlsStatus {
             role: role.clone(),
             not_after_s: *not_after,
@@ -223,7 +226,11 @@ impl Tls {
 
     /// What an operator should know of the certificates.
     pub fn alarms(&self) -> Vec<Alarm> {
-        let status = self.status();
+        self.alarms_at(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+    }
+
+    fn alarms_at(&self, now: u64) -> Vec<Alarm> {
+        let status = self.status_at(now);
         let end = match status.expires_in_s {
             ..=0 => {
                 let message = "this daemon's certificate has expired: its peers refuse it";

@@ -3,6 +3,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::tls::authority::{Authority, Pair};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
 
 use super::*;
@@ -133,4 +135,25 @@ fn new_files_come_into_force_and_broken_ones_leave_the_old_in_force() {
     put(&config, &next, &ca.certificate);
     assert_eq!((tls.look(), tls.generation()), (None, 2));
     assert_eq!(tls.alarms(), []);
+}
+
+#[test]
+fn a_step_of_the_clock_by_a_day_refuses_no_new_certificate_and_says_that_none_has_ended() {
+    let (_, _, _dir, config) = agent(30 * DAY);
+    let tls = Tls::open(&config, None).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let chain = files::read(&config).map_err(|why| panic!("{why}")).map(|read| read.chain).unwrap();
+    let expected = Expected { roots: Arc::clone(&tls.loaded().roots), peer: Peer::Daemon };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = ServerVerifier { expected: Some(expected), provider };
+
+    for then in [now - DAY, now, now + DAY] {
+        let (name, at) = ("localhost".try_into().unwrap(), UnixTime::since_unix_epoch(then));
+        let taken = verifier.verify_server_cert(&chain[0], &[], &name, &[], at);
+        assert!(taken.is_ok(), "{taken:?}");
+        assert_eq!(tls.alarms_at(then.as_secs()), []);
+    }
+    let over = UnixTime::since_unix_epoch(now + 31 * DAY);
+    let name = "localhost".try_into().unwrap();
+    assert!(verifier.verify_server_cert(&chain[0], &[], &name, &[], over).is_err());
 }
