@@ -259,6 +259,16 @@ fn a_daemon_may_give_its_socket_to_the_group() {
     }
 }
 
+/// Without them a daemon only warns that it goes unbounded.
+#[test]
+fn a_daemon_may_bound_itself_by_landlock_and_seccomp() {
+    for daemon in ["agent", "chassis", "chassis@", "place"] {
+        let unit = read(&format!("systemd/ballast-{daemon}.service"));
+        let calls = "landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp";
+        assert!(unit.contains(&format!("\nSystemCallFilter={calls}\n")), "{daemon}");
+    }
+}
+
 #[test]
 fn an_instance_of_the_manager_differs_in_config_and_state_alone() {
     let single = read("systemd/ballast-chassis.service")
