@@ -6,6 +6,7 @@ mod identity;
 mod messages;
 mod plan;
 mod polls;
+mod reload;
 mod status;
 
 use core::time::Duration;
@@ -13,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use ballast_types::wire::{ChassisState, Event, EventKind, Level, Slot};
-use ballast_types::{ActionId, Instant, Machine, ServerId, Watts, Why};
+use ballast_types::{ActionId, Instant, Machine, Seq, ServerId, Watts, Why};
 use serde::{Deserialize, Serialize};
 
 use crate::crosscheck::Crosscheck;
@@ -82,6 +83,9 @@ pub struct Chassis {
     /// When the servers' highest draws alone are reason enough to write the ledger.
     highest_due: Instant,
     index: BTreeMap<ServerId, usize>,
+    /// The highest number of a message to servers of earlier configurations.
+    #[serde(default)]
+    highest_seq: Seq,
     last_action: ActionId,
     outputs: VecDeque<Output>,
 }
@@ -150,6 +154,7 @@ impl Chassis {
             recorded: None,
             highest_due: now,
             index,
+            highest_seq: Seq(0),
             last_action: ActionId(0),
             outputs: VecDeque::new(),
             params,
@@ -369,6 +374,7 @@ impl Machine for Chassis {
             Input::Psu(poll) => self.take_poll(now, &poll),
             Input::Applied { id, result } => self.take_applied(now, id, result),
             Input::Answer { server, seq, answer } => self.take_answer(now, &server, seq, answer),
+            Input::Params(params) => self.take_params(now, *params),
             _ if !self.acts() => {}
             Input::Budget(budget) => self.take_budget(now, budget),
             Input::Powered { server, on } => self.take_powered(now, &server, on),

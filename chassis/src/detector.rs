@@ -103,6 +103,11 @@ impl Detector {
         Self { trip, high: Cusum::default(), excess: Cusum::default(), far: false, newest: None }
     }
 
+    /// Another breaker's curve; how far the breaker has gone stays.
+    pub(crate) fn follow(&mut self, curve: TripCurve) {
+        self.trip.follow(curve);
+    }
+
     pub(crate) fn take(&mut self, now: Instant, scale: Scale) {
         self.high.take(scale.above_threshold());
         self.excess.take(scale.above_limit());

@@ -4,6 +4,8 @@ use ballast_types::wire::{Alert, Event, Refusal, Report};
 use ballast_types::{ActionId, Epoch, Instant, Seq, ServerId, Supply, Watts};
 use serde::{Deserialize, Serialize};
 
+use crate::Params;
+
 /// What the chassis's controller is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,6 +29,9 @@ pub enum Input {
         /// The cap that is on; `None` if there is none.
         cap: Option<Watts>,
     },
+    /// The operator has changed the configuration: other parameters, with the servers and supplies there are now.
+    /// The next poll has those supplies.
+    Params(Box<Params>),
     /// The daemon stops: lift what is out of band and safe to lift, tell the agents nothing more.
     Leave,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tuning::{ACTUATION, WIRE};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Server {
     pub id: ServerId,
     /// What is expected of its agent.
@@ -36,7 +36,7 @@ impl Server {
 }
 
 /// What is expected of a server's agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// It answers.
@@ -49,7 +49,7 @@ pub enum Mode {
 }
 
 /// How a capping episode ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LiftRule {
     /// When the draw plus what would come back stayed under the lift threshold for the hold time.
@@ -60,7 +60,7 @@ pub enum LiftRule {
 }
 
 /// Everything the controller needs to know beforehand. The daemon's config makes one, and checks it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Params {
     pub chassis_id: ChassisId,
     /// This start of the manager, drawn at random by whoever starts it.

@@ -137,6 +137,13 @@ impl Shared {
         }
     }
 
+    /// Another least, or another budget to guess by; what was learnt stays. The second under way is no comparison:
+    /// the servers may be others at its end.
+    pub(crate) fn follow(&mut self, floor: Option<Watts>, budget: Watts) {
+        let (steady, moving) = (self.steady, self.moving);
+        *self = Self { steady, moving, ..Self::new(floor, self.remembered, budget) };
+    }
+
     fn regression(&self) -> Option<&Regression> {
         [&self.steady, &self.moving].into_iter().find(|regression| regression.points > 0.0)
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ballast_types::{Instant, Supply, SupplyState, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::Poll;
+use crate::{Params, Poll};
 
 /// For so long a supply that cannot be read keeps its capacity.
 const KEPT: Duration = Duration::from_secs(10 * 60);
@@ -100,18 +100,7 @@ impl Supplies {
     /// Before the first poll every supply is taken to carry load. A reading older than `worst_age`
     /// says nothing.
     pub(crate) fn new(rated: &[Watts], worst_age: Duration, now: Instant) -> Self {
-        let records: Vec<_> = rated
-            .iter()
-            .map(|&rated| SupplyRecord {
-                rated: rated.at_least_zero(),
-                state: SupplyState::Active,
-                part: Watts::ZERO,
-                unreadable: None,
-                lost: false,
-                others: Watts::ZERO,
-                same: 0,
-            })
-            .collect();
+        let records: Vec<_> = rated.iter().map(|&rated| SupplyRecord::new(rated)).collect();
         let rated = records.iter().map(|k| k.rated).sum();
         Self {
             records,
@@ -125,6 +114,23 @@ impl Supplies {
             others: VecDeque::new(),
             settles_at: now,
         }
+    }
+
+    /// Other supplies: what is known of those that stay, by name, stays. What they can carry rises with the next
+    /// poll only, for until then the reading is that of the supplies before.
+    pub(crate) fn follow(&mut self, now: Instant, before: &Params, params: &Params) {
+        let names: Vec<_> = (0..self.records.len()).map(|i| before.supply_name(i)).collect();
+        let record = |(i, &rated): (usize, &Watts)| {
+            let known = names.iter().position(|name| *name == params.supply_name(i));
+            let known = known.map(|i| SupplyRecord { rated: rated.at_least_zero(), ..self.records[i] });
+            known.unwrap_or_else(|| SupplyRecord::new(rated))
+        };
+        self.records = params.supply_rated.iter().enumerate().map(record).collect();
+        self.rated = self.records.iter().map(|k| k.rated).sum();
+        let carried = self.records.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
+        self.capacity = self.capacity.min(carried);
+        self.worst_age = params.trip_time;
+        self.others.clear();
     }
 
     pub(crate) fn take(&mut self, now: Instant, poll: &Poll) -> Outcome {
@@ -290,6 +296,19 @@ impl Supplies {
 }
 
 impl SupplyRecord {
+    /// Before the first poll it is taken to carry load.
+    fn new(rated: Watts) -> Self {
+        Self {
+            rated: rated.at_least_zero(),
+            state: SupplyState::Active,
+            part: Watts::ZERO,
+            unreadable: None,
+            lost: false,
+            others: Watts::ZERO,
+            same: 0,
+        }
+    }
+
     /// Whether its draw was part of the newest reading.
     fn is_read_to_carry(&self) -> bool {
         self.state == SupplyState::Active && self.unreadable.is_none()

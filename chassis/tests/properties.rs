@@ -31,6 +31,8 @@ enum Op {
     Applied { which: usize, ok: bool },
     Budget(Option<Watts>),
     Powered { server: usize, on: bool },
+    // The configuration is read anew: these servers, and this share of the budget in percent.
+    Reload { servers: Vec<usize>, percent: i64 },
     Leave,
 }
 
@@ -120,6 +122,11 @@ fn op() -> impl Strategy<Value = Op> {
         10 => (which, prop::bool::weighted(0.8)).prop_map(|(which, ok)| Op::Applied { which, ok }),
         1 => prop::option::of(watts()).prop_map(Op::Budget),
         1 => (0..=SERVERS, any::<bool>()).prop_map(|(server, on)| Op::Powered { server, on }),
+        1 => (Just((0..SERVERS).collect::<Vec<_>>()).prop_shuffle(), 1..=SERVERS, 50i64..120)
+            .prop_map(|(mut servers, n, percent)| {
+                servers.truncate(n);
+                Op::Reload { servers, percent }
+            }),
         1 => prop::bool::weighted(0.05).prop_map(|leave| if leave { Op::Leave } else { Op::Wait(1) }),
     ]
 }
@@ -146,13 +153,19 @@ struct Fuzz {
     suspects: BTreeSet<ServerId>,
 }
 
+/// What the chassis is configured with at first.
+fn configured(shares: SharePolicy) -> Params {
+    let mut p: Params = params(SERVERS);
+    p.shares = shares;
+    p.servers[1].out_of_band_floor = None;
+    p.servers[3].out_of_band_floor = Some(W(250));
+    p.servers[4].mode = Mode::Unmanaged;
+    p
+}
+
 impl Fuzz {
     fn new(shares: SharePolicy) -> Self {
-        let mut p: Params = params(SERVERS);
-        p.shares = shares;
-        p.servers[1].out_of_band_floor = None;
-        p.servers[3].out_of_band_floor = Some(W(250));
-        p.servers[4].mode = Mode::Unmanaged;
+        let p = configured(shares);
         let now = Instant::from_millis(5_000);
         let ledger = Ledger { out_of_band: vec![(name(0), W(130))], ..Ledger::default() };
         let mut fuzz = Self {
@@ -344,6 +357,13 @@ impl Fuzz {
                 self.input(Input::Applied { id, result });
             }
             Op::Budget(budget) => self.input(Input::Budget(budget)),
+            Op::Reload { servers, percent } => {
+                let all = configured(self.status().shares);
+                let kept = servers.iter().map(|&i| all.servers[i].clone()).collect();
+                let budget = all.budget.ppm(10_000 * percent as u32);
+                self.input(Input::Params(Box::new(Params { servers: kept, budget, ..all })));
+                self.note_reading();
+            }
             Op::Powered { server, on } => self.input(Input::Powered { server: name(server), on }),
             Op::Leave => {
                 self.left = true;
@@ -488,6 +508,7 @@ proptest! {
             return Ok(());
         }
         fuzz.input(Input::Budget(None));
+        fuzz.apply(Op::Reload { servers: (0..SERVERS).collect(), percent: 100 });
 
         for i in 0..SERVERS {
             fuzz.input(Input::Powered { server: name(i), on: true });

@@ -247,6 +247,10 @@ impl Lab {
         self.daemons[name].id()
     }
 
+    pub fn signal(&mut self, name: &str, signal: Signal) {
+        self.daemons.get_mut(name).expect("it runs").signal(signal);
+    }
+
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.home(name).join("log")).unwrap_or_default()
     }

@@ -19,6 +19,7 @@ mod predictive;
 mod profile;
 mod records;
 mod redfish;
+mod reload;
 mod sensors;
 mod shedding;
 mod tls;

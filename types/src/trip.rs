@@ -17,7 +17,7 @@ const USUAL: [(u32, u64); 5] =
 const COOLING_S: f64 = 60.0;
 
 /// One point of a [`TripCurve`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TripPoint {
     /// The draw, in parts per million of the limit; above 1 000 000.
     pub draw_ppm: u32,
@@ -26,7 +26,7 @@ pub struct TripPoint {
 }
 
 /// How long a breaker carries an excess.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TripCurve {
     points: Vec<TripPoint>,
@@ -103,6 +103,11 @@ impl TripFraction {
     /// A breaker that is cold.
     pub fn new(curve: TripCurve) -> Self {
         Self { curve, now: 0.0, max: 0.0 }
+    }
+
+    /// Another curve; how far the breaker has gone stays.
+    pub fn follow(&mut self, curve: TripCurve) {
+        self.curve = curve;
     }
 
     /// Takes a draw of `share` times the limit, that lasted for `seconds`; 1 or more is a trip. From 1 up to

@@ -861,6 +861,15 @@ pub enum EventKind {
         /// The status of the answer, and why where the order was not done.
         outcome: String,
     },
+    /// The configuration was read anew, on SIGHUP.
+    Reload {
+        /// The keys that have changed, and are in force now.
+        changed: Vec<String>,
+        /// The keys that have changed, and that only a restart changes.
+        needs_restart: Vec<String>,
+        /// Why nothing was changed; `null` where the configuration was taken.
+        refused: Option<String>,
+    },
     /// A server's slot changed.
     SlotChanged {
         /// The server that this is about.

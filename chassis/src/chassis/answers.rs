@@ -129,7 +129,7 @@ impl Chassis {
         }
     }
 
-    fn change_slot(&mut self, now: Instant, i: usize, to: Slot, cause: &'static str) {
+    pub(super) fn change_slot(&mut self, now: Instant, i: usize, to: Slot, cause: &'static str) {
         let agent = &mut self.agents[i];
         let (from, server) = (agent.slot, agent.server.id.clone());
         agent.move_to(now, to, cause);

@@ -38,6 +38,12 @@ struct Given {
     unrestricted: Option<Watts>,
 }
 
+impl Given {
+    const fn new(hold: Duration) -> Self {
+        Self { hold, lifted_at: None, lifted_draw: None, unrestricted: None }
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hardware {
     /// Caps in the ledger on servers that are not configured: nobody can lift them from here.
@@ -61,10 +67,9 @@ impl Hardware {
         hold: Duration,
         now: Instant,
     ) -> Self {
-        let given = Given { hold, lifted_at: None, lifted_draw: None, unrestricted: None };
         Self {
             unconfigured,
-            servers: vec![given; agents.len()],
+            servers: vec![Given::new(hold); agents.len()],
             fits_since: None,
             room: Watts::ZERO,
             room_at: now,
@@ -72,6 +77,20 @@ impl Hardware {
             on_before: Duration::ZERO,
             guard: None,
         }
+    }
+
+    /// A server is configured from now on: gives the cap that the ledger has of it.
+    pub(super) fn configured(&mut self, server: &ServerId) -> Option<Watts> {
+        let at = self.unconfigured.iter().position(|(id, _)| id == server)?;
+        Some(self.unconfigured.remove(at).1)
+    }
+
+    /// Other servers: each was before at this place, or is new. Those that have `left` have these caps on.
+    pub(super) fn follow(&mut self, origins: &[Option<usize>], left: Vec<(ServerId, Watts)>, hold: Duration) {
+        let given = |origin: &Option<usize>| origin.map_or(Given::new(hold), |i| self.servers[i]);
+        self.servers = origins.iter().map(given).collect();
+        self.unconfigured.extend(left);
+        self.unconfigured.sort();
     }
 
     pub(super) fn unconfigured(&self) -> &[(ServerId, Watts)] {

@@ -20,6 +20,7 @@ pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, seconds};
 use ballast_runtime::config::reader::{Section, parse_leniently};
 use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, preset};
+use ballast_runtime::log::LogLevel;
 use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
@@ -85,6 +86,10 @@ impl ConfigFile for AgentConfig {
 
     fn listen(&self) -> &[Listen] {
         &self.daemon.listen
+    }
+
+    fn log_level(&self) -> LogLevel {
+        self.daemon.log_level
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
@@ -249,9 +254,9 @@ mod tests {
                  dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
-                 chassis, class, discover, dry_run, groups, listen, meter, model, orphan_hold_s, policy, \
-                 predictive, preset, realtime, record_dir, record_max_mb, records, redfish, root, server, \
-                 server_limit, shedding, state_dir, throttle, tls, vm",
+                 chassis, class, discover, dry_run, groups, listen, log_level, meter, model, orphan_hold_s, \
+                 policy, predictive, preset, realtime, record_dir, record_max_mb, records, redfish, root, \
+                 server, server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

@@ -23,6 +23,7 @@ mod quota;
 pub mod records;
 mod refused;
 mod release;
+mod reload;
 mod sampler;
 mod serve;
 mod start;
@@ -31,6 +32,7 @@ mod vms;
 
 use std::process::ExitCode;
 
+use ballast_runtime::config::Loaded;
 use ballast_runtime::confine::Needs;
 use ballast_runtime::program::Daemon;
 use clap::Subcommand;
@@ -65,6 +67,7 @@ impl Daemon for AgentDaemon {
         Example: ballast-agent --config /etc/ballast/agent.toml --check-config\n\n\
         Exit codes: 0 ended by SIGTERM or SIGINT; 1 could not start, or broke; 2 wrong usage; 78 the \
         configuration is refused.\n\n\
+        SIGHUP: reads the configuration's VMs anew; what is refused changes nothing.\n\n\
         Files: /etc/ballast/agent.toml, /etc/default/ballast-agent, /var/lib/ballast-agent. More in \
         /usr/share/doc/ballast-agent/operations.md.";
     type Config = AgentConfig;
@@ -81,7 +84,7 @@ impl Daemon for AgentDaemon {
         needs::of(config)
     }
 
-    fn run(config: &AgentConfig) -> anyhow::Result<()> {
-        Opened::open(config)?.adopt()?.start()?.serve()?.restore()
+    fn run(loaded: &Loaded<AgentConfig>) -> anyhow::Result<()> {
+        Opened::open(&loaded.config)?.adopt()?.start()?.serve(loaded.clone())?.restore()
     }
 }

@@ -10,18 +10,22 @@ use ballast_agent_core::Input;
 use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{Root, durable};
 use ballast_runtime::audit::AuditLog;
+use ballast_runtime::config::Loaded;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::redfish::Bmcs;
+use ballast_runtime::reload::Reloader;
 use ballast_runtime::threads;
 use ballast_runtime::{Leaving, lock, wait_until};
 use ballast_types::wire::{AgentStatus, Report};
 use nix::sys::signal::{Signal, raise};
 use tokio::runtime::Runtime;
 
+use crate::config::AgentConfig;
 use crate::effects::AgentEffects;
 use crate::message::Message;
 use crate::release::RESTORE_WITHIN;
+use crate::reload::AgentReload;
 use crate::start::Started;
 use crate::usage::Usage;
 use crate::vms::Vms;
@@ -52,7 +56,7 @@ pub(crate) struct Served {
 impl Started<'_> {
     /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The journal
     /// then stays for the next start.
-    pub(crate) fn serve(self) -> anyhow::Result<Served> {
+    pub(crate) fn serve(self, loaded: Loaded<AgentConfig>) -> anyhow::Result<Served> {
         if let Some(tls) = &self.tls {
             tls.watch(self.events.clone())?;
         }
@@ -64,6 +68,8 @@ impl Started<'_> {
         let access = AccessPolicy::new(Some(self.config.chassis.clone()));
         let audit = AuditLog::new(&place.state_dir, self.events.clone(), self.faults.clone());
         let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts).with_audit(audit));
+        let reload = AgentReload { vms: Arc::clone(&self.vms), messages: self.messages.clone() };
+        let reloader = Reloader::new(loaded, reload, self.events.clone(), self.alarms, self.tls.clone());
         let routes = api::routes(api::Api {
             messages: self.messages.clone(),
             snapshot: Arc::clone(&self.snapshot),
@@ -76,7 +82,10 @@ impl Started<'_> {
         });
 
         let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
-        let leaving = self.runtime.block_on(serving)?;
+        let leaving = self.runtime.block_on(async {
+            reloader.start()?;
+            serving.await
+        })?;
 
         Ok(Served {
             leaving,

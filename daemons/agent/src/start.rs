@@ -19,7 +19,7 @@ use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{DiskFaults, StateWriter};
 use ballast_runtime::tls::Tls;
 use ballast_types::Instant;
-use ballast_types::wire::{AgentStatus, Alarm, AlarmId};
+use ballast_types::wire::{AgentStatus, AlarmId};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
@@ -53,6 +53,7 @@ pub(crate) struct Started<'a> {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) events: Events,
     pub(crate) counts: Counts,
+    pub(crate) alarms: AlarmBook,
     pub(crate) faults: DiskFaults,
     pub(crate) root: Root,
     pub(crate) rapl_left: limit::RaplOriginals,
@@ -103,11 +104,11 @@ impl<'a> Adopted<'a> {
         discovery::start(config.groups.rescan, answered, Arc::clone(&vms), messages.clone())?;
         let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
-        let held = match &opened.previous {
-            hw::Opened::Held(why) => Some(Alarm::new(AlarmId::JournalHeld, format!("journal held: {why}"))),
-            _ => None,
-        };
         let counts = Counts::default();
+        let alarms = AlarmBook::new(faults.clone(), opened.tls.clone());
+        if let hw::Opened::Held(why) = &opened.previous {
+            alarms.hold(AlarmId::JournalHeld, Some(format!("journal held: {why}")));
+        }
         let effects = AgentEffects {
             cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
             quotas: quota::Worker::start(quotas, messages.clone())?,
@@ -120,7 +121,7 @@ impl<'a> Adopted<'a> {
             is_read: Cell::new(false),
             notes,
             dry,
-            alarms: AlarmBook::new(faults.clone(), opened.tls.clone()).with(held),
+            alarms: alarms.clone(),
             policy: PolicyLog::new(no_rapl),
             waiting: None,
         };
@@ -147,6 +148,7 @@ impl<'a> Adopted<'a> {
             tls: opened.tls,
             events,
             counts,
+            alarms,
             faults,
             root,
             rapl_left,

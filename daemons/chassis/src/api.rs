@@ -14,7 +14,7 @@ use ballast_chassis_core::Weighed;
 use ballast_types::Watts;
 use ballast_types::wire::{AlarmId, BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
 
-use super::budget::{BudgetOrders, Unordered};
+use super::budget::{BudgetBounds, BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
 use crate::metrics::{Counts, PREFIX, Shown};
@@ -54,10 +54,6 @@ pub(super) struct Api {
     pub(crate) ledger_written: Arc<AtomicBool>,
     /// The outside source of readings, and who polls it; none where none is configured.
     pub(super) power: Option<(Arc<Mutex<PowerInput>>, Sender<PollEvent>)>,
-    /// The configured budget: the most that may be set.
-    pub budget_max: Watts,
-    /// What the servers draw idle: a budget must be above it.
-    pub idle: Watts,
     /// What the disk does not take.
     pub faults: DiskFaults,
     /// The manager's certificate, if it has one.
@@ -71,8 +67,9 @@ impl Api {
     fn check(&self, request: &BudgetRequest) -> Result<(), Refused> {
         let BudgetRequest { budget_w, for_s, .. } = *request;
         let refuse = |why: String| Err(Refused(StatusCode::BAD_REQUEST, why));
-        if budget_w <= self.idle || budget_w > self.budget_max {
-            let (least, most) = (self.idle.as_f64(), self.budget_max.as_f64());
+        let BudgetBounds { max, idle } = self.orders.bounds();
+        if budget_w <= idle || budget_w > max {
+            let (least, most) = (idle.as_f64(), max.as_f64());
             return refuse(format!(
                 "budget_w = {}: above {least} (what the servers draw idle), at most {most} \
                  (the configured budget)",
@@ -85,8 +82,8 @@ impl Api {
         if !(1..=FOR_MAX.as_secs()).contains(&seconds) {
             return refuse(format!("for_s = {seconds}: 1 to {}", FOR_MAX.as_secs()));
         }
-        if budget_w == self.budget_max {
-            let most = self.budget_max.as_f64();
+        if budget_w == max {
+            let most = max.as_f64();
             return refuse(format!("for_s = {seconds}: only with a budget_w below {most}"));
         }
 
@@ -97,7 +94,7 @@ impl Api {
     fn answer(&self, weighed: &Weighed, requested_w: Watts, reason: String) -> Result<BudgetAnswer, Refused> {
         Ok(BudgetAnswer {
             budget_w: http::newest(&self.snapshot)?.budget_w,
-            configured_w: self.budget_max,
+            configured_w: self.orders.bounds().max,
             until_unix_s: self.orders.until(),
             power_w: weighed.power,
             requested_w,
@@ -259,7 +256,7 @@ async fn try_set_budget(api: Api, body: Bytes) -> Result<Response, Refused> {
     }
 
     // The configured budget is no lower one: setting it takes the lower one back.
-    let lower = Some(asked).filter(|&budget| budget < api.budget_max);
+    let lower = Some(asked).filter(|&budget| budget < api.orders.bounds().max);
     let lasts = request.for_s.map(Duration::from_secs);
 
     change_budget(&api, lower, lasts, &weighed).await
@@ -272,9 +269,10 @@ async fn reset_budget(State(api): State<Api>) -> impl IntoResponse {
 async fn try_reset_budget(api: Api) -> Result<Response, Refused> {
     let status = api.status()?;
     let accepted = status.state != ChassisState::Fenced;
-    let weighed = Weighed::of(&status, api.budget_max);
+    let configured = api.orders.bounds().max;
+    let weighed = Weighed::of(&status, configured);
     if !accepted {
-        let answer = api.answer(&weighed, api.budget_max, OVERRULED.to_owned())?;
+        let answer = api.answer(&weighed, configured, OVERRULED.to_owned())?;
         return Ok((StatusCode::CONFLICT, Json(answer)).into_response());
     }
     change_budget(&api, None, None, &weighed).await
@@ -305,7 +303,7 @@ async fn change_budget(
         }
     }
 
-    let budget = lower.unwrap_or(api.budget_max);
+    let budget = lower.unwrap_or_else(|| api.orders.bounds().max);
     let enforced = async {
         loop {
             if let Some(status) = api.snapshot.get()
@@ -536,7 +534,9 @@ mod tests {
 
     fn orders(messages: Sender<Message>) -> Arc<BudgetOrders> {
         let folder = std::path::Path::new("/nonexistent");
-        Arc::new(BudgetOrders::open(folder, &Ledger::default(), messages, true).unwrap())
+        let orders = BudgetOrders::open(folder, &Ledger::default(), messages, true).unwrap();
+        orders.follow(BudgetBounds { max: Watts::from_whole(2450), idle: Watts::from_whole(1344) });
+        Arc::new(orders)
     }
 
     fn api() -> Api {
@@ -547,8 +547,6 @@ mod tests {
             counts: Counts::default(),
             ledger_written: Arc::default(),
             power: None,
-            budget_max: Watts::from_whole(2450),
-            idle: Watts::from_whole(1344),
             faults: DiskFaults::default(),
             tls: None,
             access: Arc::new(AccessPolicy::new(None)),

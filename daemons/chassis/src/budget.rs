@@ -18,6 +18,7 @@ use ballast_types::{Instant, Watts};
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
+use crate::config::ChassisConfig;
 use ballast_runtime::threads;
 use ballast_runtime::{clock, lock, state};
 
@@ -109,6 +110,24 @@ pub(super) struct BudgetOrders {
     order: Mutex<()>,
     /// Held for a moment: who asks for it must not wait for the disk.
     end: Mutex<Option<Pending>>,
+    bounds: Mutex<BudgetBounds>,
+}
+
+/// What may be ordered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BudgetBounds {
+    /// The configured budget: the most.
+    pub(super) max: Watts,
+    /// What the servers draw idle: a budget must be above that.
+    pub(super) idle: Watts,
+}
+
+impl BudgetBounds {
+    /// By this configuration.
+    pub(super) fn of(config: &ChassisConfig) -> Self {
+        let idle = config.servers.iter().map(|server| server.idle).sum();
+        Self { max: config.params.budget, idle }
+    }
 }
 
 impl BudgetOrders {
@@ -123,7 +142,19 @@ impl BudgetOrders {
         let end = state::read::<Ends>(&path)?.and_then(|ends| ends.of(ledger.budget_w));
         let end = end.map(|end| Pending { end, over_at: None });
         let path = (!dry).then_some(path);
-        Ok(Self { messages, path, order: Mutex::default(), end: Mutex::new(end) })
+        Ok(Self { messages, path, order: Mutex::default(), end: Mutex::new(end), bounds: Mutex::default() })
+    }
+
+    /// Sets what may be ordered.
+    pub(super) fn follow(&self, bounds: BudgetBounds) {
+        *lock(&self.bounds) = bounds;
+        // A lower budget that is none any more has no end.
+        lock(&self.end).take_if(|pending| pending.end.budget_w >= bounds.max);
+    }
+
+    /// What may be ordered.
+    pub(super) fn bounds(&self) -> BudgetBounds {
+        *lock(&self.bounds)
     }
 
     /// Orders a lower budget, for so long or until somebody takes it back.

@@ -6,12 +6,13 @@ mod server;
 mod supply;
 
 use ballast_chassis_core::Params;
-use ballast_types::{ChassisId, Role, Watts};
+use ballast_types::{ChassisId, Role, ServerId, Watts};
 
 pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, flag, watts};
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, listen};
+use ballast_runtime::log::LogLevel;
 use ballast_runtime::tls::TlsConfig;
 
 pub use server::{CapPath, ServerConfig};
@@ -49,6 +50,10 @@ impl ConfigFile for ChassisConfig {
         &self.daemon.listen
     }
 
+    fn log_level(&self) -> LogLevel {
+        self.daemon.log_level
+    }
+
     fn warnings(&self) -> Vec<String> {
         let of_listeners = listen::warning(&self.daemon.listen);
         self.warnings.iter().cloned().chain(of_listeners).collect()
@@ -74,8 +79,7 @@ impl ConfigFile for ChassisConfig {
 
         // Without an id the file is refused; all else is still to be judged.
         let id = chassis.clone().or_else(|| ChassisId::new("unnamed").ok())?;
-        let rated = supplies.iter().map(|supply| supply.rated).collect();
-        let mut params = Params::defaults(id, budget.unwrap_or(Watts::MAX), rated, for_controller);
+        let mut params = Params::defaults(id, budget.unwrap_or(Watts::MAX), vec![], for_controller);
         let (breaker, mut warnings) = params::read(root, &mut params);
         warnings.extend(breaker.by_trip_time.then(|| TRIP_TIME.to_owned()));
 
@@ -85,9 +89,7 @@ impl ConfigFile for ChassisConfig {
         let has_input = section.is_some();
         let power_input =
             section.and_then(|it| PowerInputConfig::read(it, params.poll_period, breaker.carried));
-        params.supply_names = supplies.iter().map(SupplyConfig::name).collect();
-        params.supply_rated.extend(power_input.as_ref().map(|input| input.max));
-        params.supply_names.extend(power_input.as_ref().map(PowerInputConfig::name));
+        list_supplies(&mut params, &supplies, power_input.as_ref());
 
         if supplies.is_empty() && !has_input {
             root.refuse("supply: at least one [[supply]] is needed, or [power_input]");
@@ -103,6 +105,52 @@ impl ConfigFile for ChassisConfig {
         check_budget(root, budget, &servers, &params);
 
         chassis.map(|_| Self { daemon, dry_run, params, supplies, power_input, servers, redfish, warnings })
+    }
+}
+
+/// Tells the controller of every supply; the outside source comes last.
+fn list_supplies(params: &mut Params, supplies: &[SupplyConfig], input: Option<&PowerInputConfig>) {
+    let rated = supplies.iter().map(|supply| supply.rated);
+    params.supply_rated = rated.chain(input.map(|input| input.max)).collect();
+    params.supply_names =
+        supplies.iter().map(SupplyConfig::name).chain(input.map(PowerInputConfig::name)).collect();
+}
+
+impl ChassisConfig {
+    /// What it says of this server.
+    pub(crate) fn server(&self, id: &ServerId) -> Option<&ServerConfig> {
+        self.servers.iter().find(|server| server.id == *id)
+    }
+
+    /// Whether a slot controller caps some server.
+    pub(crate) fn has_slots(&self) -> bool {
+        self.servers.iter().any(|server| matches!(server.cap, Some(CapPath::Slot(_))))
+    }
+
+    /// This configuration as a manager can go by it that runs with `old`, and what needs a restart, by name. A server
+    /// that stays keeps its way to its hardware cap, for a cap may be on. A manager that began without slots may not
+    /// write to slot controllers.
+    pub(crate) fn following(mut self, old: &Self) -> (Self, Vec<String>) {
+        let mut needs_restart = vec![];
+        for (server, core) in self.servers.iter_mut().zip(&mut self.params.servers) {
+            let at = old.servers.iter().position(|it| it.id == server.id);
+            let (cap, floor) = match at {
+                Some(at) => (old.servers[at].cap.clone(), old.params.servers[at].out_of_band_floor),
+                None if old.has_slots() || !matches!(server.cap, Some(CapPath::Slot(_))) => continue,
+                None => (None, None),
+            };
+            if cap != server.cap {
+                needs_restart.push(format!("slot or redfish of server {}", server.id));
+                (server.cap, core.out_of_band_floor) = (cap, floor);
+            }
+        }
+
+        self.daemon = DaemonConfig { log_level: self.daemon.log_level, ..old.daemon.clone() };
+        self.dry_run = old.dry_run;
+        self.power_input.clone_from(&old.power_input);
+        self.params.chassis_id.clone_from(&old.params.chassis_id);
+        list_supplies(&mut self.params, &self.supplies, self.power_input.as_ref());
+        (self, needs_restart)
     }
 }
 

@@ -4,13 +4,16 @@ use ballast_chassis_core::{Ledger, Mode, Output, Params, Server};
 use ballast_runtime::metrics::word;
 use ballast_types::wire::{Alarm, AlarmId, ChassisState, ChassisStatus, EventKind};
 
-/// What a manager works by that only watches: no server has an agent, and none a path for caps. Caps that
-/// a previous instance has left on stay, in the ledger too.
-pub(super) fn watch_only(params: &Params, ledger: &mut Ledger) -> Params {
+/// Leaves the caps on that a previous instance has set, in the ledger too.
+pub(super) fn leave_caps(ledger: &mut Ledger) {
     tracing::warn!("dry run: no server is alerted and no hardware cap is set");
     for (server, watts) in ledger.out_of_band.drain(..) {
         tracing::warn!(%server, watts = watts.as_f64(), "dry run: the server's hardware cap stays on");
     }
+}
+
+/// What a manager works by that only watches: no server has an agent, and none a path for caps.
+pub(super) fn watch_only(params: &Params) -> Params {
     let server = |server: &Server| {
         let mode = match server.mode {
             Mode::Managed => Mode::Unmanaged,

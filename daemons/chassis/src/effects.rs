@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 
-use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output};
+use ballast_chassis_core::{Answer, Chassis, Input, Ledger, Output, Params};
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::control::Effects;
@@ -38,9 +39,31 @@ pub(crate) struct ChassisEffects {
     pub(crate) is_read: Cell<bool>,
     pub(crate) dry: bool,
     pub(crate) alarms: AlarmBook,
+    /// One for each time that other parameters come.
+    pub(crate) rewirings: Receiver<Rewiring>,
+}
+
+/// What the control thread works with from now on, with the parameters that come with it.
+pub(crate) struct Rewiring {
+    /// Of servers that are new, or whose agents are elsewhere now.
+    pub(crate) outboxes: BTreeMap<ServerId, sender::Outbox>,
+    /// Of servers that are new.
+    pub(crate) caps: Orders,
+    pub(crate) gauges: Vec<Gauge>,
 }
 
 impl ChassisEffects {
+    /// Takes what was made for these parameters.
+    fn rewire(&mut self, params: &Params) {
+        // There is one for each time that parameters come.
+        let Ok(Rewiring { outboxes, caps, gauges }) = self.rewirings.try_recv() else { return };
+        let is_there = |id: &ServerId| params.servers.iter().any(|server| server.id == *id);
+        self.outboxes.retain(|server, _| is_there(server));
+        self.outboxes.extend(outboxes);
+        self.caps.follow(caps, is_there);
+        self.gauges = gauges;
+    }
+
     /// Puts the ledger on disk. Protection goes on without it: what cannot be written is an alarm, and tried
     /// again.
     fn write(&mut self, ledger: Ledger, now: Instant) {
@@ -70,6 +93,7 @@ impl Effects<Chassis> for ChassisEffects {
                     Input::Answer { server, seq, answer: Answer::Report(_) } => {
                         self.counts.answered(now, server, *seq);
                     }
+                    Input::Params(params) => self.rewire(params),
                     _ => {}
                 }
                 Some(input)

@@ -15,6 +15,7 @@ mod out_of_band;
 mod polling;
 mod power_input;
 mod release;
+mod reload;
 pub mod sender;
 mod serve;
 mod start;
@@ -22,11 +23,12 @@ mod start;
 use std::process::ExitCode;
 
 use ballast_hw::Root;
+use ballast_runtime::config::Loaded;
 use ballast_runtime::confine::Needs;
 use ballast_runtime::program::Daemon;
 use clap::Subcommand;
 
-use crate::config::{CapPath, ChassisConfig};
+use crate::config::ChassisConfig;
 pub use api::http_reference;
 pub use metrics::metrics_reference;
 use open::Opened;
@@ -51,6 +53,7 @@ impl Daemon for ChassisDaemon {
         Example: ballast-chassis --config /etc/ballast/chassis.toml --check-config\n\n\
         Exit codes: 0 ended by SIGTERM or SIGINT; 1 could not start, or broke; 2 wrong usage; 78 the \
         configuration is refused.\n\n\
+        SIGHUP: reads the configuration anew; what is refused changes nothing.\n\n\
         Files: /etc/ballast/chassis.toml, /etc/default/ballast-chassis, /var/lib/ballast-chassis. More in \
         /usr/share/doc/ballast-chassis/operations.md.";
     type Config = ChassisConfig;
@@ -63,13 +66,12 @@ impl Daemon for ChassisDaemon {
     /// Beside its folders: the slots' caps, if it has any. hwmon devices renumber, and lie wherever their bus does.
     fn needs(config: &ChassisConfig) -> Needs {
         let root = Root::at(&config.daemon.root);
-        let has_slots = config.servers.iter().any(|server| matches!(server.cap, Some(CapPath::Slot(_))));
         let hwmon = ["sys/devices", "sys/class/hwmon"].map(|folder| root.path(folder));
-        let kernel = if has_slots { hwmon.into() } else { vec![] };
+        let kernel = if config.has_slots() { hwmon.into() } else { vec![] };
         Needs { kernel, ..config.daemon.needs() }
     }
 
-    fn run(config: &ChassisConfig) -> anyhow::Result<()> {
-        Opened::open(config)?.adopt()?.start()?.serve()?.restore()
+    fn run(loaded: &Loaded<ChassisConfig>) -> anyhow::Result<()> {
+        Opened::open(&loaded.config)?.adopt()?.start()?.serve(loaded.clone())?.restore()
     }
 }

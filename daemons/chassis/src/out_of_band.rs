@@ -10,11 +10,11 @@
 //! another manager or by hand, is adopted, so that it is given back as any other. A limit that is there when
 //! the manager starts, and that no earlier life has set, is somebody's own: it stays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -132,6 +132,9 @@ pub(super) struct Orders {
     pub(super) alarms: Vec<Alarm>,
 }
 
+/// Which servers' threads have not ended.
+pub(super) type CapThreads = BTreeMap<ServerId, Weak<AtomicBool>>;
+
 impl OutOfBand {
     /// Opens every server's hardware cap; talks to no BMC yet. Caps of a previous instance that the ledger
     /// does not know of (it may have been lost) are added to it, with the lowest that can have been set.
@@ -203,6 +206,25 @@ impl Orders {
     /// its device has never taken is none.
     pub(super) fn is_on(&self, server: &ServerId) -> bool {
         self.inboxes.get(server).is_some_and(|inbox| inbox.is_on.load(Ordering::Relaxed))
+    }
+
+    /// The threads, as one that does not own them sees them.
+    pub(super) fn threads(&self) -> CapThreads {
+        let thread = |(id, it): (&ServerId, &Inbox)| (id.clone(), Arc::downgrade(&it.adopts));
+        self.inboxes.iter().map(thread).collect()
+    }
+
+    /// Takes over the threads of servers that are `new`. Those of servers that are gone end, and leave a cap that
+    /// is on as it is.
+    pub(super) fn follow(&mut self, mut new: Self, is_there: impl Fn(&ServerId) -> bool) {
+        self.inboxes.retain(|server, _| is_there(server));
+        let subjects: BTreeSet<_> = self.inboxes.keys().map(ToString::to_string).collect();
+        self.alarms.retain(|alarm| alarm.subject.as_ref().is_some_and(|it| subjects.contains(it)));
+        self.threads.retain(|thread| !thread.is_finished());
+
+        self.inboxes.append(&mut new.inboxes);
+        self.alarms.append(&mut new.alarms);
+        self.threads.append(&mut new.threads);
     }
 
     /// Says whose unknown caps are adopted. A manager that another one has fenced leaves all alone; and the

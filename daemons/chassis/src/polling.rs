@@ -11,16 +11,19 @@
 //! makes a poll when it comes.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ballast_chassis_core::{Input, Poll};
-use ballast_hw::SupplyMeter;
+use ballast_chassis_core::{Input, Params, Poll};
+use ballast_hw::{PmbusSupply, Root, SupplyMeter};
 use ballast_types::{Instant, Supply, SupplyState};
 
 use super::message::Message;
 use super::power_input::PowerInput;
+use crate::config::{SupplyConfig, SupplySource};
+use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::sensors::Gauge;
 use ballast_runtime::threads::supervise;
 use ballast_runtime::{clock, lock};
@@ -30,11 +33,20 @@ pub(super) enum PollEvent {
     Answer(Answer),
     /// A reading from outside was accepted.
     Outside,
+    /// Other supplies from now on.
+    Swap(Swap),
+}
+
+/// Other supplies. What was polled before the parameters are sent was of those before.
+pub(super) struct Swap {
+    pub(super) supplies: SupplyThreads,
+    pub(super) params: Box<Params>,
 }
 
 /// What a supply's thread says.
 pub(super) struct Answer {
-    index: usize,
+    /// Which thread it is.
+    number: u64,
     asked_at: Instant,
     read: Supply,
     /// Whether its value or state has moved since the one before.
@@ -45,12 +57,25 @@ pub(super) struct Answer {
 pub(super) struct Polling {
     /// To the polling thread.
     pub(super) events: Sender<PollEvent>,
-    pub(super) gauges: Vec<Gauge>,
+    pub(super) supplies: SupplyThreads,
+    /// How the outside source is, if there is one.
+    pub(super) outside: Option<Gauge>,
+}
+
+/// Every supply's thread, in configured order. A thread ends when nobody has its supply any more.
+pub(super) type SupplyThreads = Vec<SupplyThread>;
+
+/// A supply's thread.
+#[derive(Clone)]
+pub(super) struct SupplyThread {
+    number: u64,
+    orders: Sender<Instant>,
+    pub(super) gauge: Gauge,
 }
 
 /// A supply's thread, as the polling thread knows it.
 struct Worker {
-    orders: Sender<Instant>,
+    thread: SupplyThread,
     busy: bool,
     /// What it said in the poll under way.
     read: Option<Supply>,
@@ -77,37 +102,42 @@ impl Polling {
         messages: Sender<Message>,
     ) -> io::Result<Self> {
         let (events, inbox) = mpsc::channel();
-        let (mut workers, mut gauges) = (vec![], vec![]);
-        for (index, supply) in supplies.into_iter().enumerate() {
-            let gauge = Gauge::new(supply.name().to_owned(), period);
-            gauges.push(gauge.clone());
-            workers.push(Worker::start(index, supply, gauge, refresh, events.clone())?);
-        }
+        let start = |supply| SupplyThread::start(supply, period, refresh, events.clone());
+        let threads: SupplyThreads = supplies.into_iter().map(start).collect::<io::Result<_>>()?;
 
-        if let Some(outside) = &outside {
-            gauges.push(lock(outside).gauge());
-        }
+        let gauge = outside.as_ref().map(|outside| lock(outside).gauge());
+        let workers = threads.iter().cloned().map(Worker::new).collect();
         let taken_at = Instant::ZERO;
         let poller = Poller { workers, outside, events: inbox, period, messages, taken_at };
         supervise("supplies", poller, |poller| while poller.poll() {})?;
 
-        Ok(Self { events, gauges })
+        Ok(Self { events, supplies: threads, outside: gauge })
     }
 }
 
 impl Worker {
-    fn start(
-        index: usize,
+    const fn new(thread: SupplyThread) -> Self {
+        Self { thread, busy: false, read: None }
+    }
+}
+
+impl SupplyThread {
+    /// Starts the thread of a supply that is polled every `period`, and should make a value every `configured`.
+    pub(super) fn start(
         mut supply: SupplyMeter,
-        gauge: Gauge,
+        period: Duration,
         configured: Duration,
         events: Sender<PollEvent>,
     ) -> io::Result<Self> {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let gauge = Gauge::new(supply.name().to_owned(), period);
+        let told = gauge.clone();
         // At most one order waits: the next is given once this one is answered.
         let (orders, inbox) = mpsc::channel();
-        supervise(format!("supply {index}"), None, move |unanswered| {
+        supervise(format!("supply {number}"), None, move |unanswered| {
             // After a panic: an order that is not answered would be the last.
-            let missing = |asked_at| Answer { index, asked_at, read: Supply::UNKNOWN, moved: false };
+            let missing = |asked_at| Answer { number, asked_at, read: Supply::UNKNOWN, moved: false };
             if unanswered.take().is_some_and(|at| events.send(PollEvent::Answer(missing(at))).is_err()) {
                 return;
             }
@@ -125,7 +155,7 @@ impl Worker {
                 }
 
                 gauge.advise(clock::now(), refresh.and_then(|refresh| too_slow(refresh, configured)));
-                let answer = Answer { index, asked_at, read, moved };
+                let answer = Answer { number, asked_at, read, moved };
                 *unanswered = None;
 
                 if events.send(PollEvent::Answer(answer)).is_err() {
@@ -134,8 +164,17 @@ impl Worker {
             }
         })?;
 
-        Ok(Self { orders, busy: false, read: None })
+        Ok(Self { number, orders, gauge: told })
     }
+}
+
+/// The meter of one supply.
+pub(crate) fn meter(supply: &SupplyConfig, root: &Root, bmcs: &mut Bmcs) -> anyhow::Result<SupplyMeter> {
+    let name = supply.name();
+    Ok(match &supply.source {
+        SupplySource::Hwmon(device) => SupplyMeter::new(&name, PmbusSupply::new(root, device)),
+        SupplySource::Redfish(bmc, id) => SupplyMeter::new(&name, bmcs.supply(bmc, id)?),
+    })
 }
 
 /// What is wrong with `poll.refresh_ms`, given the measured one. A tenth is not worth a word.
@@ -157,7 +196,7 @@ impl Poller {
             worker.read = None;
 
             // Cannot fail: its thread goes on until this ends.
-            worker.busy = worker.busy || worker.orders.send(began).is_ok();
+            worker.busy = worker.busy || worker.thread.orders.send(began).is_ok();
         }
 
         let until = began + self.period;
@@ -175,13 +214,29 @@ impl Poller {
                 Ok(PollEvent::Answer(answer)) => self.take(&answer),
                 Ok(PollEvent::Outside) if polled && !self.send() => return false,
                 Ok(PollEvent::Outside) => {}
+                Ok(PollEvent::Swap(swap)) => return self.swap(swap),
                 Err(_) => return polled || self.send(),
             }
         }
     }
 
+    /// A thread that stays may have been asked already; its answer counts.
+    fn swap(&mut self, Swap { supplies, params }: Swap) -> bool {
+        let before = std::mem::take(&mut self.workers);
+        let busy =
+            |thread: &SupplyThread| before.iter().any(|it| it.busy && it.thread.number == thread.number);
+        self.workers = supplies
+            .into_iter()
+            .map(|thread| Worker { busy: busy(&thread), ..Worker::new(thread) })
+            .collect();
+        self.period = params.poll_period;
+        self.messages.send(Message::Input(Input::Params(params))).is_ok()
+    }
+
     fn take(&mut self, answer: &Answer) {
-        let worker = &mut self.workers[answer.index];
+        let Some(worker) = self.workers.iter_mut().find(|it| it.thread.number == answer.number) else {
+            return;
+        };
         worker.busy = false;
         worker.read = Some(answer.read);
         if answer.moved {
@@ -287,7 +342,7 @@ mod tests {
             }
         }
 
-        let alarms = polling.gauges[0].alarms(clock::now());
+        let alarms = polling.supplies[0].gauge.alarms(clock::now());
         assert!(alarms.iter().any(|alarm| alarm.message.starts_with("held: no answer for")), "{alarms:?}");
 
         // Its late answer counts once, in a later poll, and the poll is as young as its youngest value.

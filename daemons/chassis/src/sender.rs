@@ -3,19 +3,24 @@
 //! Messages are desired state, so only the newest one for a server matters: while a request is
 //! under way a newer message replaces the one that waits.
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use ballast_chassis_core::Answer;
+use ballast_chassis_core::{Answer, Input};
 use ballast_types::wire::{Alert, Refusal, Report};
 use ballast_types::{Role, Seq, ServerId};
 use reqwest::{Client, StatusCode};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use ballast_runtime::Target;
 use ballast_runtime::threads::supervise_task;
 use ballast_runtime::tls::{self, Peer, Tls};
+
+use crate::config::ServerConfig;
+use crate::message::Message;
 
 /// An agent that has not answered by then gets its next message instead.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -97,6 +102,28 @@ fn client(
 ) -> reqwest::Result<Client> {
     let client = tls::client_with_reservation(tls.map(|tls| (tls, Peer::Only(agent.clone()))), reservation);
     at.reached_by(client).timeout(DEADLINE).tcp_nodelay(true).build()
+}
+
+/// One kept connection for each server's agent.
+pub(crate) fn connect<'a>(
+    servers: impl IntoIterator<Item = &'a ServerConfig>,
+    tls: Option<&Arc<Tls>>,
+    runtime: &Handle,
+    messages: &mpsc::Sender<Message>,
+) -> anyhow::Result<BTreeMap<ServerId, Outbox>> {
+    let mut outboxes = BTreeMap::new();
+    for server in servers {
+        let (messages, id) = (messages.clone(), server.id.clone());
+        let link = Link::new(&server.url, &server.id, tls.cloned())?;
+        let (outbox, task) = carry(link, move |seq, answer| {
+            // Fails only when the control thread has ended.
+            let _ = messages.send(Message::Input(Input::Answer { server: id.clone(), seq, answer }));
+        });
+
+        outboxes.insert(server.id.clone(), outbox);
+        runtime.spawn(task);
+    }
+    Ok(outboxes)
 }
 
 /// The task that carries messages over a `line`, and hands every answer to `deliver`.

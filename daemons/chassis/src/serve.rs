@@ -1,21 +1,24 @@
 //! The last steps: the manager serves until it is told to stop, and then lifts what is safe to lift.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ballast_chassis_core::Input;
 use ballast_hw::durable::Lock;
 use ballast_runtime::audit::AuditLog;
+use ballast_runtime::config::Loaded;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::redfish::Bmcs;
+use ballast_runtime::reload::Reloader;
 use ballast_runtime::{Leaving, wait_until};
 use ballast_types::wire::ChassisStatus;
 use ballast_types::{ServerId, Watts};
 use tokio::runtime::Runtime;
 
 use crate::api;
+use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
 use crate::message::Message;
 use crate::start::Started;
@@ -28,7 +31,7 @@ pub(crate) struct Served {
     leaving: Leaving<ChassisEffects>,
     messages: Sender<Message>,
     snapshot: Arc<Snapshot<ChassisStatus>>,
-    _bmcs: Bmcs,
+    _bmcs: Arc<Mutex<Bmcs>>,
     runtime: Runtime,
     _lock: Lock,
 }
@@ -36,7 +39,7 @@ pub(crate) struct Served {
 impl Started<'_> {
     /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The ledger has
     /// what is left on.
-    pub(crate) fn serve(self) -> anyhow::Result<Served> {
+    pub(crate) fn serve(self, loaded: Loaded<ChassisConfig>) -> anyhow::Result<Served> {
         if let Some(tls) = &self.tls {
             tls.watch(self.events.clone())?;
         }
@@ -46,6 +49,7 @@ impl Started<'_> {
         let access = AccessPolicy::new(None).with_allowed_hosts(&place.allowed_hosts).with_audit(audit);
         let access = Arc::new(access);
         Arc::clone(&self.orders).watch()?;
+        let reloader = Reloader::new(loaded, self.reload, self.events.clone(), self.alarms, self.tls.clone());
         let routes = api::routes(api::Api {
             orders: self.orders,
             snapshot: Arc::clone(&self.snapshot),
@@ -53,15 +57,16 @@ impl Started<'_> {
             counts: self.counts,
             ledger_written: self.ledger_written,
             power: self.power_input,
-            budget_max: config.params.budget,
-            idle: config.servers.iter().map(|server| server.idle).sum(),
             faults: self.faults,
             tls: self.tls,
             access: Arc::clone(&access),
         });
 
         let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
-        let leaving = self.runtime.block_on(serving)?;
+        let leaving = self.runtime.block_on(async {
+            reloader.start()?;
+            serving.await
+        })?;
 
         Ok(Served {
             leaving,

@@ -1,18 +1,17 @@
 //! The third step of a start: threads. All that can fail does so before the first message is sent.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use ballast_chassis_core::{Chassis, Input};
+use ballast_chassis_core::{Chassis, Ledger, Params};
 use ballast_hw::durable::Lock;
-use ballast_hw::{PmbusSupply, Root, SupplyMeter, boot_id};
+use ballast_hw::{Root, boot_id};
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
-use ballast_runtime::config::Listen;
+use ballast_runtime::config::{DaemonConfig, Listen};
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{self, Listener};
@@ -20,19 +19,20 @@ use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::tls::Tls;
-use ballast_types::ServerId;
+use ballast_types::Instant;
 use ballast_types::wire::ChassisStatus;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
-use crate::budget::BudgetOrders;
-use crate::config::{ChassisConfig, SupplySource};
+use crate::budget::{BudgetBounds, BudgetOrders};
+use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
 use crate::message::Message;
 use crate::metrics::Counts;
-use crate::polling::{self, Polling};
+use crate::polling::{self, Polling, meter};
 use crate::power_input::PowerInput;
-use crate::sender;
+use crate::reload::ChassisReload;
+use crate::sender::connect;
 
 /// A manager that works, and cannot be reached yet. The fields that come first are dropped first.
 pub(crate) struct Started<'a> {
@@ -45,7 +45,9 @@ pub(crate) struct Started<'a> {
     /// The outside source of readings, if one is configured, and who polls it.
     pub(crate) power_input: Option<(Arc<Mutex<PowerInput>>, Sender<polling::PollEvent>)>,
     /// The supplies' sessions at their BMCs end when they are dropped.
-    pub(crate) bmcs: Bmcs,
+    pub(crate) bmcs: Arc<Mutex<Bmcs>>,
+    pub(crate) reload: ChassisReload,
+    pub(crate) alarms: AlarmBook,
     pub(crate) faults: DiskFaults,
     pub(crate) events: Events,
     pub(crate) counts: Counts,
@@ -64,36 +66,39 @@ impl<'a> Adopted<'a> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         // Not bounded: one request under way for each agent, one poll a period; the watchdog sees who takes none.
         let (messages, inbox) = mpsc::channel();
+        let (rewirings, of_reload) = mpsc::channel();
         let events = Events::default();
         let faults = DiskFaults::new(events.clone());
         let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
         let orders = BudgetOrders::open(&place.state_dir, &ledger, messages.clone(), config.dry_run)?;
+        let orders = Arc::new(orders);
+        orders.follow(BudgetBounds::of(config));
 
         let listeners = runtime.block_on(http::bind(&place.listen, opened.tls.as_ref()))?;
-        let outboxes = connect(config, opened.tls.as_ref(), &runtime, &messages)?;
+        let outboxes = connect(&config.servers, opened.tls.as_ref(), runtime.handle(), &messages)?;
         let mut bmcs = Bmcs::new(&config.redfish);
-        let supplies = supplies(config, &opened.root, &mut bmcs)?;
         let power_input = power_input(config, &opened.root, &faults)?;
-        let polling = Polling::start(
-            supplies,
-            power_input.clone(),
-            config.params.poll_period,
-            config.params.sensor_refresh,
-            messages.clone(),
-        )?;
+        let polling = start_polling(config, &opened.root, &mut bmcs, power_input.clone(), &messages)?;
         let caps = out_of_band.start(&messages)?;
+        let reload = ChassisReload {
+            root: opened.root,
+            tls: opened.tls.clone(),
+            runtime: runtime.handle().clone(),
+            messages: messages.clone(),
+            polling: polling.events.clone(),
+            supplies: polling.supplies,
+            outside: polling.outside,
+            bmcs: Arc::new(Mutex::new(bmcs)),
+            caps: caps.threads(),
+            orders: Arc::clone(&orders),
+            rewirings,
+        };
 
         let began_at = clock::now();
-        let recorder = place
-            .record_dir
-            .as_deref()
-            .map(|dir| {
-                let (params, ledger) = (params.clone(), ledger.clone());
-                Recorder::start(dir, place.record_max_bytes, "chassis", began_at, params, ledger, &faults)
-            })
-            .transpose()?;
+        let recorder = start_recorder(place, began_at, (params.clone(), ledger.clone()), &faults)?;
         let ledger_written = Arc::new(AtomicBool::new(true));
         let counts = Counts::default();
+        let alarms = AlarmBook::new(faults.clone(), opened.tls.clone());
         let effects = ChassisEffects {
             outboxes,
             caps,
@@ -101,34 +106,31 @@ impl<'a> Adopted<'a> {
             ledger_written: Arc::clone(&ledger_written),
             unwritten: None,
             faults: faults.clone(),
-            gauges: polling.gauges,
+            gauges: reload.gauges(),
             events: events.clone(),
             counts: counts.clone(),
             is_read: Cell::new(false),
             dry: config.dry_run,
-            alarms: AlarmBook::new(faults.clone(), opened.tls.clone()),
+            alarms: alarms.clone(),
+            rewirings: of_reload,
         };
         let machine = Chassis::new(params, ledger, began_at);
         let control =
             control::start(place.realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
 
-        tracing::info!(
-            listen = Listen::addresses(&place.listen),
-            chassis = %config.params.chassis_id,
-            budget_w = config.params.budget.as_f64(),
-            servers = config.servers.len(),
-            "chassis manager runs"
-        );
+        log_start(config);
 
         Ok(Started {
             config,
             control,
             messages,
             snapshot,
-            orders: Arc::new(orders),
+            orders,
             ledger_written,
             power_input: power_input.map(|input| (input, polling.events)),
-            bmcs,
+            bmcs: Arc::clone(&reload.bmcs),
+            reload,
+            alarms,
             faults,
             events,
             counts,
@@ -140,38 +142,38 @@ impl<'a> Adopted<'a> {
     }
 }
 
-/// One kept connection for each server's agent.
-fn connect(
-    config: &ChassisConfig,
-    tls: Option<&Arc<Tls>>,
-    runtime: &Runtime,
-    messages: &Sender<Message>,
-) -> anyhow::Result<BTreeMap<ServerId, sender::Outbox>> {
-    let mut outboxes = BTreeMap::new();
-    for server in &config.servers {
-        let (messages, id) = (messages.clone(), server.id.clone());
-        let link = sender::Link::new(&server.url, &server.id, tls.cloned())?;
-        let (outbox, task) = sender::carry(link, move |seq, answer| {
-            // Fails only when the control thread has ended.
-            let _ = messages.send(Message::Input(Input::Answer { server: id.clone(), seq, answer }));
-        });
-
-        outboxes.insert(server.id.clone(), outbox);
-        runtime.spawn(task);
-    }
-    Ok(outboxes)
+fn log_start(config: &ChassisConfig) {
+    tracing::info!(
+        listen = Listen::addresses(&config.daemon.listen),
+        chassis = %config.params.chassis_id,
+        budget_w = config.params.budget.as_f64(),
+        servers = config.servers.len(),
+        "chassis manager runs"
+    );
 }
 
-fn supplies(config: &ChassisConfig, root: &Root, bmcs: &mut Bmcs) -> anyhow::Result<Vec<SupplyMeter>> {
-    let mut supplies = vec![];
-    for supply in &config.supplies {
-        let name = supply.name();
-        supplies.push(match &supply.source {
-            SupplySource::Hwmon(device) => SupplyMeter::new(&name, PmbusSupply::new(root, device)),
-            SupplySource::Redfish(bmc, id) => SupplyMeter::new(&name, bmcs.supply(bmc, id)?),
-        });
-    }
-    Ok(supplies)
+fn start_polling(
+    config: &ChassisConfig,
+    root: &Root,
+    bmcs: &mut Bmcs,
+    outside: Option<Arc<Mutex<PowerInput>>>,
+    messages: &Sender<Message>,
+) -> anyhow::Result<Polling> {
+    let meters = config.supplies.iter().map(|supply| meter(supply, root, bmcs));
+    let meters = meters.collect::<anyhow::Result<_>>()?;
+    let Params { poll_period, sensor_refresh, .. } = config.params;
+    Ok(Polling::start(meters, outside, poll_period, sensor_refresh, messages.clone())?)
+}
+
+fn start_recorder(
+    place: &DaemonConfig,
+    began_at: Instant,
+    (params, ledger): (Params, Ledger),
+    faults: &DiskFaults,
+) -> anyhow::Result<Option<Recorder<Chassis>>> {
+    let Some(folder) = &place.record_dir else { return Ok(None) };
+    let most = place.record_max_bytes;
+    Ok(Some(Recorder::start(folder, most, "chassis", began_at, params, ledger, faults)?))
 }
 
 fn power_input(

@@ -14,6 +14,7 @@ pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, flag, number_as, path, seconds, whole};
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{ConfigError, Listen, ListenConfig};
+use ballast_runtime::log::LogLevel;
 use ballast_runtime::tls::TlsConfig;
 #[cfg(feature = "testing")]
 pub(crate) use hosts::parse as parse_hosts;
@@ -32,6 +33,7 @@ pub struct PlaceConfig {
     /// Names that clients call it by, beside those that its addresses and certificate give it.
     pub allowed_hosts: Vec<String>,
     /// Where hosts, VMs and the journal of both are kept over a restart.
+    pub log_level: LogLevel,
     pub state_dir: PathBuf,
     pub predict: PredictConfig,
     pub policy: Policy,
@@ -65,6 +67,10 @@ impl ConfigFile for PlaceConfig {
         &self.listen
     }
 
+    fn log_level(&self) -> LogLevel {
+        self.log_level
+    }
+
     fn read_further(&mut self, file: &str) -> Result<(), ConfigError> {
         let inventory = self.inventory.as_mut().map_or(Ok(()), HostFile::load);
         inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))
@@ -91,6 +97,7 @@ impl ConfigFile for PlaceConfig {
             listen,
             tls,
             allowed_hosts,
+            log_level: LogLevel::read(root),
             state_dir,
             predict,
             policy,
@@ -164,8 +171,8 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are allowed_hosts, inventory, kubernetes, listen, name, \
-             placement, predict, state_dir, tls",
+            "place.toml:2: names: no such key; there are allowed_hosts, inventory, kubernetes, listen, \
+             log_level, name, placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",

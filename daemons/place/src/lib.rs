@@ -46,7 +46,7 @@ mod vm_request;
 use std::convert::Infallible;
 use std::process::ExitCode;
 
-use ballast_runtime::config::listen;
+use ballast_runtime::config::{Loaded, listen};
 use ballast_runtime::confine::Needs;
 use ballast_runtime::program::Daemon;
 
@@ -67,7 +67,8 @@ impl Daemon for PlaceDaemon {
         Example: ballast-place --config /etc/ballast/place.toml --check-config\n\n\
         Exit codes: 0 ended by SIGTERM or SIGINT; 1 could not start, or broke; 2 wrong usage; 78 the \
         configuration is refused.\n\n\
-        SIGHUP: looks at the model's file at once, else once a second; reads the file of hosts.\n\n\
+        SIGHUP: looks at the model's file at once, else once a second; reads the file of hosts, and \
+        checks the configuration.\n\n\
         Files: /etc/ballast/place.toml, /etc/default/ballast-place, /var/lib/ballast-place. More in \
         /usr/share/doc/ballast-place/place.md.";
     type Config = PlaceConfig;
@@ -82,7 +83,7 @@ impl Daemon for PlaceDaemon {
         listen::needs([config.state_dir.clone()], &config.listen)
     }
 
-    fn run(config: &PlaceConfig) -> anyhow::Result<()> {
-        Opened::open(config)?.adopt()?.start()?.serve().restore()
+    fn run(loaded: &Loaded<PlaceConfig>) -> anyhow::Result<()> {
+        Opened::open(&loaded.config)?.adopt()?.start()?.serve(loaded.clone()).restore()
     }
 }

@@ -1,7 +1,12 @@
-//! The thread that follows the model's file.
+//! What is read anew: the model's file by a thread that follows it, and on SIGHUP all that can be.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
+
+use ballast_runtime::reload::Reload;
+
+use crate::api::Api;
+use crate::config::PlaceConfig;
 
 /// Between two looks at the model's file.
 const LOOK: Duration = Duration::from_secs(1);
@@ -12,6 +17,30 @@ pub(super) enum ReloadOrder {
     /// Read the file now, whether it has changed or not.
     Reload,
     Stop,
+}
+
+/// What follows the configuration: the level of the log. All else needs a restart.
+pub(crate) struct ModelAndHosts {
+    pub(crate) api: Api,
+    /// To the thread that follows the model's file.
+    pub(crate) orders: Sender<ReloadOrder>,
+}
+
+impl Reload for ModelAndHosts {
+    type Config = PlaceConfig;
+    const FOLLOWED: &'static [&'static str] = &[];
+
+    /// Whatever the configuration is worth, the model's file and the file of hosts are read.
+    fn begins(&mut self) {
+        // Fails only when the daemon ends.
+        let _ = self.orders.send(ReloadOrder::Reload);
+        let api = self.api.clone();
+        tokio::spawn(async move { api.reload_hosts().await });
+    }
+
+    fn reload(&mut self, old: &PlaceConfig, new: PlaceConfig) -> anyhow::Result<(PlaceConfig, Vec<String>)> {
+        Ok((PlaceConfig { log_level: new.log_level, ..old.clone() }, vec![]))
+    }
 }
 
 /// Looks once a [`LOOK`], and with `true` when ordered to, until ordered to stop.

@@ -6,14 +6,15 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, anyhow};
 use ballast_hw::durable::Lock;
+use ballast_runtime::config::Loaded;
+use ballast_runtime::reload::Reloader;
 use ballast_runtime::watchdog::Watchdog;
 use ballast_runtime::{Leaving, clock};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::api::Api;
+use crate::config::PlaceConfig;
 use crate::inventory::DurableInventory;
-use crate::reloader::ReloadOrder;
+use crate::reloader::{ModelAndHosts, ReloadOrder};
 use crate::routes::routes;
 use crate::start::Started;
 
@@ -30,13 +31,16 @@ pub(crate) struct Served {
 impl Started {
     /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the journal has
     /// ended.
-    pub(crate) fn serve(self) -> Served {
+    pub(crate) fn serve(self, loaded: Loaded<PlaceConfig>) -> Served {
         let Self { api, reloader, orders, journal, listeners, runtime, lock } = self;
         let inventory = Arc::clone(&api.inventory);
         let access = Arc::clone(&api.access);
+        let reload = ModelAndHosts { api: api.clone(), orders: orders.clone() };
+        let (events, alarms, tls) = (api.events.clone(), api.alarms.clone(), api.tls.clone());
+        let hangups = Reloader::new(loaded, reload, events, alarms, tls);
         let leaving = runtime.block_on(async {
             api.follow_hosts().await.map_err(anyhow::Error::msg).context("hosts")?;
-            tokio::spawn(obey_hangups(orders.clone(), api.clone())?);
+            hangups.start()?;
             tokio::spawn(feed(Watchdog::of_systemd()));
 
             ballast_runtime::serve(listeners, routes(api), access, reloader).await
@@ -63,20 +67,6 @@ impl Served {
 
         served
     }
-}
-
-/// Has the files read on every SIGHUP.
-fn obey_hangups(
-    orders: Sender<ReloadOrder>,
-    api: Api,
-) -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
-    let mut hangups = signal(SignalKind::hangup()).context("SIGHUP")?;
-    Ok(async move {
-        // Sending fails only when the daemon ends.
-        while hangups.recv().await.is_some() && orders.send(ReloadOrder::Reload).is_ok() {
-            api.reload_hosts().await;
-        }
-    })
 }
 
 /// Feeds systemd's watchdog from the thread that answers: one that hangs is killed and started anew. The

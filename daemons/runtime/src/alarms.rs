@@ -13,33 +13,35 @@ use crate::{clock, lock, threads};
 /// When the alarms that are on began, in milliseconds since 1970.
 type Begun = BTreeMap<(AlarmId, Option<String>), u64>;
 
-/// A daemon's alarms, over time.
+/// A daemon's alarms, over time; clones are the same book.
 #[derive(Clone, Default)]
 pub struct AlarmBook {
     faults: DiskFaults,
     tls: Option<Arc<Tls>>,
     begun: Arc<Mutex<Begun>>,
-    /// Until the daemon ends.
-    lasting: Option<Alarm>,
+    held: Arc<Mutex<BTreeMap<AlarmId, String>>>,
 }
 
 impl AlarmBook {
     pub fn new(faults: DiskFaults, tls: Option<Arc<Tls>>) -> Self {
-        Self { faults, tls, begun: Arc::default(), lasting: None }
+        Self { faults, tls, begun: Arc::default(), held: Arc::default() }
     }
 
-    /// One more, which is on until the daemon ends.
-    #[must_use]
-    pub fn with(self, lasting: Option<Alarm>) -> Self {
-        Self { lasting, ..self }
+    /// Holds the one alarm with this id, in these words, until it is let go (`None`).
+    pub fn hold(&self, id: AlarmId, message: Option<String>) {
+        let mut held = lock(&self.held);
+        match message {
+            Some(message) => held.insert(id, message),
+            None => held.remove(&id),
+        };
     }
 
     /// Adds the alarms of disk, threads and certificates, says of each since when it is on, and puts the most severe
     /// ones first. Whoever has alarms calls this at every turn: an alarm that is left out once has ended.
     pub fn complete(&self, alarms: &mut Vec<Alarm>) {
-        alarms.extend(self.lasting.clone());
         alarms.extend(self.faults.alarms());
         alarms.extend(threads::alarms());
+        alarms.extend(lock(&self.held).iter().map(|(id, message)| Alarm::new(*id, message)));
         alarms.extend(self.tls.iter().flat_map(|tls| tls.alarms()));
         date(&mut lock(&self.begun), alarms, clock::unix_ms());
         alarms.sort_by_key(|alarm| alarm.severity);

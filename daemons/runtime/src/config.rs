@@ -17,6 +17,7 @@ use std::sync::Arc;
 use ballast_types::Role;
 
 use crate::confine::Needs;
+use crate::log::LogLevel;
 use crate::tls::{Tls, TlsConfig};
 use allowed::{Allowed, choice, flag, path, whole};
 
@@ -47,6 +48,7 @@ pub struct DaemonConfig {
     pub record_max_bytes: u64,
     /// Whether its control thread runs before all normal ones, with its memory locked.
     pub realtime: bool,
+    pub log_level: LogLevel,
 }
 
 impl DaemonConfig {
@@ -71,8 +73,17 @@ impl DaemonConfig {
             .or(true, flag());
         section.finish();
 
-        let record_max_bytes = megabytes << 20;
-        Self { listen, tls, allowed_hosts, root: machine, state_dir, record_dir, record_max_bytes, realtime }
+        Self {
+            listen,
+            tls,
+            allowed_hosts,
+            root: machine,
+            state_dir,
+            record_dir,
+            record_max_bytes: megabytes << 20,
+            realtime,
+            log_level: LogLevel::read(root),
+        }
     }
 
     /// What every daemon needs of its machine.
@@ -84,6 +95,27 @@ impl DaemonConfig {
     pub fn certificates(&self, own: &Role) -> anyhow::Result<Option<Arc<Tls>>> {
         let open = |tls| Tls::open(tls, Some(own)).map_err(anyhow::Error::msg);
         self.tls.as_ref().map(open).transpose()
+    }
+}
+
+/// A configuration, and the file that it was read from.
+#[derive(Clone, Debug)]
+pub struct Loaded<C> {
+    pub file: PathBuf,
+    pub config: C,
+    /// The file's text, as it was read.
+    pub(crate) text: String,
+}
+
+impl<C: ConfigFile> Loaded<C> {
+    /// Reads and checks a file, those that it names, and that its certificates say who the daemon is. The
+    /// error is every problem, one a line.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let name = file.display().to_string();
+        let text =
+            std::fs::read_to_string(file).map_err(|error| ConfigError::whole(&name, &error.to_string()))?;
+        let config = C::load_text(&name, &text)?;
+        Ok(Self { file: file.to_owned(), config, text })
     }
 }
 
@@ -111,16 +143,20 @@ pub trait ConfigFile: Sized {
         listen::warning(self.listen()).into_iter().collect()
     }
 
+    /// What is logged, where `RUST_LOG` does not say.
+    fn log_level(&self) -> LogLevel;
+
     /// Reads and checks a file, those that it names, and that its certificates say who the daemon is. The
     /// error is every problem, one a line.
     fn load(path: &Path) -> Result<Self, ConfigError> {
-        let file = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|error| ConfigError::whole(&file, &error.to_string()))?;
-        let mut config = Self::parse(&file, &text)?;
+        Loaded::load(path).map(|loaded| loaded.config)
+    }
 
-        config.read_further(&file)?;
-        listen::check(&file, config.tls(), &config.role())?;
+    /// The same of a file's text; `file` is the file's name in problems.
+    fn load_text(file: &str, text: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::parse(file, text)?;
+        config.read_further(file)?;
+        listen::check(file, config.tls(), &config.role())?;
         Ok(config)
     }
 

@@ -22,6 +22,7 @@ pub mod program;
 mod realtime;
 pub mod recorder;
 pub mod redfish;
+pub mod reload;
 pub mod sensors;
 mod serve;
 pub mod state;

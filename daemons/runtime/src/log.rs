@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -14,6 +15,12 @@ use std::{env, fs, mem};
 
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, reload};
+
+use crate::config::allowed::choice;
+use crate::config::reader::Section;
 
 /// LogQueue that wait at most: seconds of a daemon that logs all it can.
 const LINES: usize = 1024;
@@ -28,21 +35,72 @@ pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// Logs to stderr from here on. `RUST_LOG` chooses the level; `info` is the default. With `BALLAST_LOG=json`
-/// every line is an object. Keep what it gives until the end: it waits for the last lines.
-pub fn start() -> Flush {
+/// How much is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+
+    /// Reads `log_level` of a daemon's file.
+    pub fn read(root: &mut Section<'_, '_>) -> Self {
+        let help = "What is logged; `RUST_LOG` in the daemon's environment comes before this key.";
+        root.key("log_level", help).or(Self::Info, choice(Self::ALL.map(|level| (level.name(), level))))
+    }
+}
+
+/// Sets what is logged.
+type SetLevel = Box<dyn Fn(LogLevel) + Send + Sync>;
+static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
+
+/// Logs so much from here on, unless `RUST_LOG` says how much.
+pub fn set_level(level: LogLevel) {
+    if let Some(set) = SET_LEVEL.get() {
+        set(level);
+    }
+}
+
+/// Logs to stderr from here on. `RUST_LOG` chooses the level, and `level` where that is not set. With
+/// `BALLAST_LOG=json` every line is an object. Keep what it gives until the end: it waits for the last lines.
+pub fn start(level: LogLevel) -> Flush {
     let style =
         Style { json: env::var_os("BALLAST_LOG").is_some_and(|it| it == "json"), journal: is_journal() };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let of_environment = EnvFilter::try_from_default_env().ok();
+    let is_settable = of_environment.is_none();
+    let filter = of_environment.unwrap_or_else(|| EnvFilter::new(level.name()));
+    let (filter, handle) = reload::Layer::new(filter);
     let (lines, flush) = queue(io::stderr(), &DROPPED, style);
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(lines)
-        .with_ansi(false)
-        .with_target(false);
+    let log = tracing_subscriber::fmt::layer().with_writer(lines).with_ansi(false).with_target(false);
+    let registry = tracing_subscriber::registry().with(filter);
+
     // Fails only when a logger is there already, as in tests.
-    let _ = if style.json { log.json().flatten_event(true).try_init() } else { log.try_init() };
+    let _ = if style.json {
+        registry.with(log.json().flatten_event(true)).try_init()
+    } else {
+        registry.with(log).try_init()
+    };
+    if is_settable {
+        // Fails only when the process ends.
+        let set = move |level: LogLevel| drop(handle.reload(EnvFilter::new(level.name())));
+        let _ = SET_LEVEL.set(Box::new(set));
+    }
     flush
 }
 

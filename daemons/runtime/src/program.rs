@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ConfigFile, EXIT_CONFIG};
+use crate::config::{ConfigFile, EXIT_CONFIG, Loaded};
 use crate::confine::{self, Needs};
-use crate::{log, tls};
+use crate::{log, reload, tls};
 
 /// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
 pub const EXIT_LIVE: u8 = 75;
@@ -33,7 +33,7 @@ pub trait Daemon: Debug {
     fn needs(config: &Self::Config) -> Needs;
 
     /// Runs until SIGTERM or SIGINT.
-    fn run(config: &Self::Config) -> anyhow::Result<()>;
+    fn run(loaded: &Loaded<Self::Config>) -> anyhow::Result<()>;
 }
 
 /// The command line of one daemon.
@@ -94,9 +94,10 @@ impl RunArgs {
     /// 0: ended by a signal. 1: could not start, or broke. 78: the configuration is refused.
     #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line's answer")]
     fn run<D: Daemon>(&self) -> ExitCode {
+        let held = reload::hold_hangups().map_err(anyhow::Error::new);
         tls::install_provider();
-        let config = match D::Config::load(&self.config) {
-            Ok(config) => config,
+        let loaded = match Loaded::<D::Config>::load(&self.config) {
+            Ok(loaded) => loaded,
             Err(error) => {
                 eprintln!("{error}");
                 return ExitCode::from(EXIT_CONFIG);
@@ -104,7 +105,7 @@ impl RunArgs {
         };
 
         if self.check_config {
-            for warning in config.warnings() {
+            for warning in loaded.config.warnings() {
                 eprintln!("{}: warning: {warning}", self.config.display());
             }
             println!("{}: ok", self.config.display());
@@ -112,11 +113,11 @@ impl RunArgs {
         }
 
         // Before there is any other thread: what is refused binds this one, and those that it starts.
-        confine::enter(&D::needs(&config));
-        let _flush = log::start();
+        confine::enter(&D::needs(&loaded.config));
+        let _flush = log::start(loaded.config.log_level());
         confine::log();
 
-        match D::run(&config) {
+        match held.and_then(|()| D::run(&loaded)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!("{error:#}");

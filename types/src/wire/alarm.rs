@@ -144,6 +144,8 @@ alarms! {
     StateNotWritten "state_not_written" Warning "What the daemon keeps over a restart cannot be written.";
     RecordingNotWritten "recording_not_written" Warning "The recording cannot be written.";
     RecordingLosesSteps "recording_loses_steps" Warning "Steps of the recording are lost.";
+    ReloadRefused "reload_refused" Warning "A new configuration cannot be used; the old one stays.";
+    RestartNeeded "restart_needed" Info "The configuration has changed in what only a restart changes.";
     CertificateExpires "certificate_expires" Warning "The daemon's certificate ends soon.";
     CertificateExpired "certificate_expired" Critical "The daemon's certificate has ended.";
     CertificateRefused "certificate_refused" Warning "New certificates cannot be used; the old ones stay.";

@@ -38,6 +38,11 @@ impl Discovery {
         Self { rules, sizes: BTreeMap::new(), troubles: vec![] }
     }
 
+    /// Goes by other rules from the next look on.
+    pub(super) fn follow(&mut self, rules: Vec<DiscoverConfig>) {
+        self.rules = rules;
+    }
+
     /// What kept groups from being VMs.
     pub(super) fn troubles(&self) -> impl Iterator<Item = &Alarm> {
         self.troubles.iter()

@@ -24,7 +24,7 @@ use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
 use super::killable::{Killable, Target};
 use super::quota::Quotas;
-use crate::config::GroupsConfig;
+use crate::config::{DiscoverConfig, GroupsConfig};
 use binding::Bound;
 use discovery::Discovery;
 use meters::Meters;
@@ -152,6 +152,24 @@ impl Vms {
         Ok(self.move_all())
     }
 
+    /// The configuration says other things of VMs: which it names, and where others are found. Gives the whole new
+    /// set. Fails when the VMs need more cores than there are, or cannot be limited; then nothing has changed.
+    pub(crate) fn reload(
+        &mut self,
+        vms: BTreeMap<VmId, VmSpec>,
+        discover: Vec<DiscoverConfig>,
+    ) -> anyhow::Result<Vec<ControlledVm>> {
+        if self.journal.is_none() {
+            bail!("the agent stops");
+        }
+        let mut left = self.specs.reload(vms)?;
+        self.discovery.follow(discover);
+        left.extend(self.specs.find(self.discovery.look(&self.root, &self.originals)).unwrap_or_default());
+        left.retain(|path| !self.specs.uses(path));
+        self.give_all_back(left);
+        Ok(self.move_all())
+    }
+
     /// CPUs went or came: gives the whole new set; `None` once everything has been put back.
     pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Option<Vec<ControlledVm>> {
         self.journal.as_ref()?;
@@ -176,9 +194,7 @@ impl Vms {
         let paths: BTreeSet<_> = mem::take(&mut self.to_give_back).into_iter().chain(paths).collect();
         for path in paths {
             // It may be a VM's again; one that floats is bound nowhere.
-            if self.floating.is_none()
-                && self.specs.all().values().any(|spec| spec.cgroup.as_ref() == Some(&path))
-            {
+            if self.floating.is_none() && self.specs.uses(&path) {
                 continue;
             }
             match self.give_back(&path) {

@@ -67,21 +67,7 @@ impl Specs {
         let changes: BTreeMap<VmId, Option<VmSpec>> = state::read(&changes_path)?.unwrap_or_default();
         let auto = auto_path.as_deref().map(state::read).transpose()?.flatten().unwrap_or_default();
         let configured = config.keys().cloned().collect();
-        let mut explicit = merged(config, &changes);
-
-        for (id, spec) in &mut explicit {
-            // Written down by a version that allowed it.
-            if let Err(why) = spec.check() {
-                tracing::warn!(
-                    vm = %id,
-                    cgroup = spec.cgroup.as_deref(),
-                    why,
-                    "the VM is never killed: its settings do not allow it"
-                );
-                spec.on_extreme = OnExtreme::None;
-            }
-        }
-
+        let explicit = merged(config, &changes);
         let cpus = |domain: &Domain| domain.cpus.len() as u16;
         let place = |it: &Domain| PhysicalCore { core: it.id, cpus: cpus(it), node: it.node };
 
@@ -101,10 +87,35 @@ impl Specs {
         };
 
         specs.hotplug(domains);
-        let from = || format!("the config's VMs with the changes of {}", specs.changes_path.display());
-        groups(&specs.places, &specs.all, floating).with_context(from)?;
+        specs.check(&specs.all)?;
 
         Ok(specs)
+    }
+
+    fn check(&self, explicit: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<()> {
+        let from = || format!("the config's VMs with the changes of {}", self.changes_path.display());
+        groups(&self.places, explicit, self.floating).map(drop).with_context(from)
+    }
+
+    /// Takes other VMs of the config; what the API has changed stays. Gives the cgroups that are no VM's any more.
+    /// Fails when the VMs need more cores than there are, or one cannot be limited; then nothing has changed.
+    pub(super) fn reload(&mut self, config: BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<String>> {
+        let configured = config.keys().cloned().collect();
+        let explicit = merged(config, &self.changes);
+        let unlimited =
+            |(id, spec): (&VmId, &VmSpec)| Some(format!("VM {id}: {}", has_nothing_to_limit(spec)?));
+        if let Some(why) = explicit.iter().find_map(unlimited).filter(|_| self.floating) {
+            bail!(why);
+        }
+        self.check(&explicit)?;
+
+        (self.configured, self.explicit) = (configured, explicit);
+        Ok(self.refit())
+    }
+
+    /// Whether this cgroup is a VM's.
+    pub(super) fn uses(&self, path: &str) -> bool {
+        self.all.values().any(|spec| spec.cgroup.as_deref() == Some(path))
     }
 
     pub(super) fn all(&self) -> &BTreeMap<VmId, VmSpec> {
@@ -298,12 +309,11 @@ impl Specs {
 
         self.left_out = left_out;
         let before = std::mem::replace(&mut self.all, all);
-        let used = |path: &String| self.all.values().any(|it| it.cgroup.as_ref() == Some(path));
-
-        before.into_values().filter_map(|spec| spec.cgroup).filter(|path| !used(path)).collect()
+        before.into_values().filter_map(|spec| spec.cgroup).filter(|path| !self.uses(path)).collect()
     }
 }
 
+/// The config's VMs with what the API has changed.
 fn merged(
     mut specs: BTreeMap<VmId, VmSpec>,
     changes: &BTreeMap<VmId, Option<VmSpec>>,
@@ -312,6 +322,19 @@ fn merged(
         match change {
             Some(spec) => drop(specs.insert(id.clone(), spec.clone())),
             None => drop(specs.remove(id)),
+        }
+    }
+
+    for (id, spec) in &mut specs {
+        // Written down by a version that allowed it.
+        if let Err(why) = spec.check() {
+            tracing::warn!(
+                vm = %id,
+                cgroup = spec.cgroup.as_deref(),
+                why,
+                "the VM is never killed: its settings do not allow it"
+            );
+            spec.on_extreme = OnExtreme::None;
         }
     }
     specs

@@ -8,7 +8,7 @@ use ballast_runtime::config::BmcAddress;
 use ballast_runtime::config::allowed::{Allowed, millis, text, watts};
 use ballast_runtime::config::reader::Section;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SupplyConfig {
     /// Who tells of it.
     pub source: SupplySource,
