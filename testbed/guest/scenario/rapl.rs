@@ -130,7 +130,7 @@ fn fits(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
 
     // On a host that is late for windows of 50 ms the policy steps aside, as it should.
     let (least, most_over) = if guest.judge { (0.9, 0.01) } else { (0.0, 0.1) };
-    if share <= least || over > most_over || mean < 0.8 * FITS_W {
+    if share < least || over > most_over || mean < 0.8 * FITS_W {
         bail!("under a cap of {FITS_W} W: {mean:.1} W, {over:.3} of the time above, in force {share:.2}");
     }
     guest.release().map(drop)
