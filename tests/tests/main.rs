@@ -23,3 +23,4 @@ mod reload;
 mod sensors;
 mod shedding;
 mod tls;
+mod vms;

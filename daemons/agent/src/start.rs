@@ -105,10 +105,7 @@ impl<'a> Adopted<'a> {
         let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
         let counts = Counts::default();
-        let alarms = AlarmBook::new(faults.clone(), opened.tls.clone());
-        if let hw::Opened::Held(why) = &opened.previous {
-            alarms.hold(AlarmId::JournalHeld, Some(format!("journal held: {why}")));
-        }
+        let alarms = alarms(&opened.previous, faults.clone(), opened.tls.clone());
         let effects = AgentEffects {
             cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
             quotas: quota::Worker::start(quotas, messages.clone())?,
@@ -200,6 +197,14 @@ impl<'a> Adopted<'a> {
             );
         }
     }
+}
+
+fn alarms(previous: &hw::Opened, faults: DiskFaults, tls: Option<Arc<Tls>>) -> AlarmBook {
+    let alarms = AlarmBook::new(faults, tls);
+    if let hw::Opened::Held(why) = previous {
+        alarms.hold(AlarmId::JournalHeld, Some(format!("journal held: {why}")));
+    }
+    alarms
 }
 
 fn vm_sources(config: &AgentConfig) -> VmSources {

@@ -28,7 +28,7 @@ const fn of(
 }
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 29] = [
+pub(crate) const ALL: [Scenario; 30] = [
     of("check", "what ballast check says, and its write test", recovery::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
@@ -50,6 +50,7 @@ pub(crate) const ALL: [Scenario; 29] = [
     of("latency", "100 alerts: from alert to the last register at the floor", latency::alerts),
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
     of("pmbus", "a manager in the guest, its supplies by the kernel's pmbus driver", supplies::pmbus),
+    of("reload", "systemctl reload lowers the budget while everything is capped", supplies::reload),
     of("two-chassis", "two instances of ballast-chassis@.service side by side", supplies::two_chassis),
     of("socket", "who may order by the socket, and who it was", service::socket),
     of("disk-full", "state folders without room, at the start and later", service::disk_full),

@@ -14,6 +14,8 @@ use crate::report::Notes;
 
 /// The budget of `recipe/chassis.toml`.
 const BUDGET_W: f64 = 270.0;
+/// What that is lowered to while it runs.
+const LOWER_W: f64 = 250.0;
 /// What the supplies' firmware and the poll may be behind or off, of the draw.
 const NEAR: f64 = 0.03;
 /// So far behind is what the manager shows, at most.
@@ -127,6 +129,54 @@ fn held(guest: &mut Guest, manager: Manager, from: Instant) -> anyhow::Result<()
     let highest = samples.iter().map(|sample| sample.watts + SHARED_W).fold(0.0, f64::max);
     if highest > BUDGET_W * (1.0 + NEAR) {
         bail!("{highest:.1} W under a budget of {BUDGET_W} W");
+    }
+    Ok(())
+}
+
+/// `systemctl reload` in the middle of a capping event: a lower budget, then a config that is refused.
+pub(super) fn reload(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
+    guest.fresh()?;
+    forget(guest)?;
+    guest.load(0.6, 1.0);
+    let manager = Manager(None);
+    let result = with_supplies(guest, |guest| {
+        manager.start(&mut guest.shell, CONFIG)?;
+        let done = lower(guest, manager, notes);
+        manager.remove(&mut guest.shell)?;
+        done
+    });
+    forget(guest)?;
+    result
+}
+
+fn lower(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Result<()> {
+    let capped = |status: &ChassisStatus| status.state == ChassisState::Alerting && status.power_w.is_some();
+    let before = manager.status_when(&mut guest.shell, "a capping event", capped)?;
+    let under = |watts: f64| move |sample: &Sample| sample.watts + SHARED_W <= watts;
+    guest.plant.wait(&"under the budget", Instant::now(), PATIENCE, under(BUDGET_W))?;
+    let pid = manager.pid(&mut guest.shell)?;
+    let reload = format!("systemctl reload {}", manager.unit());
+
+    let began = Instant::now();
+    manager
+        .configure(&mut guest.shell, &CONFIG.replace("budget_w = 270", &format!("budget_w = {LOWER_W}")))?;
+    guest.shell.run(&reload)?;
+    let is = |status: &ChassisStatus| status.budget_w.as_f64() == LOWER_W;
+    manager.status_when(&mut guest.shell, "the lower budget", is)?;
+    notes.put_ms("reload_to_budget", began.elapsed());
+    guest.plant.wait(&"under the lower budget", began, PATIENCE, under(LOWER_W))?;
+    held(guest, manager, began)?;
+
+    // Refused: nothing changes, and the journal says what is wrong.
+    manager.configure(&mut guest.shell, &CONFIG.replace("budget_w = 270", "budget_w = -5"))?;
+    let refused = guest.shell.try_run(&reload, PATIENCE)?;
+    let log = guest.shell.run(&format!("journalctl -b -o cat -u {}", manager.unit()))?;
+    if refused.code == 0 || !log.contains("budget_w = -5") {
+        bail!("exit code {} of a reload with budget_w = -5: {}\n{log}", refused.code, refused.text);
+    }
+    let after = manager.status_when(&mut guest.shell, "the budget as it was", is)?;
+    if (after.epoch, manager.pid(&mut guest.shell)?) != (before.epoch, pid) {
+        bail!("a reload began epoch {:?} after {:?}", after.epoch, before.epoch);
     }
     Ok(())
 }
