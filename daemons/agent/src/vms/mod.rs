@@ -80,8 +80,7 @@ pub(super) struct VmSources {
 impl Vms {
     /// The VMs of config, of earlier calls of the API and those that are found, each moved to cores of its
     /// own. What the machine was before, `originals`, is in the journal first. Fails when the changes on disk
-    /// cannot be read, the VMs that were asked for need more cores than there are, or the journal cannot be
-    /// written; then nothing has changed.
+    /// cannot be read, or the journal cannot be written; then nothing has changed.
     pub(super) fn start(
         root: &Root,
         domains: &[Domain],
@@ -153,7 +152,7 @@ impl Vms {
     }
 
     /// The configuration says other things of VMs: which it names, and where others are found. Gives the whole new
-    /// set. Fails when the VMs need more cores than there are, or cannot be limited; then nothing has changed.
+    /// set. Fails when one more would not fit, or one cannot be limited; then nothing has changed.
     pub(crate) fn reload(
         &mut self,
         vms: BTreeMap<VmId, VmSpec>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
 use ballast_hw::{CpuList, Domain};
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
@@ -55,8 +55,8 @@ pub(super) struct Specs {
 }
 
 impl Specs {
-    /// The VMs of config and of earlier calls of the API. Fails when the changes on disk cannot be read, or
-    /// the VMs need more cores than there are.
+    /// The VMs of config and of earlier calls of the API. Those that do not fit on the machine as it is now are left
+    /// out. Fails when the changes on disk cannot be read.
     pub(super) fn read(
         config: BTreeMap<VmId, VmSpec>,
         changes_path: PathBuf,
@@ -72,7 +72,7 @@ impl Specs {
         let place = |it: &Domain| PhysicalCore { core: it.id, cpus: cpus(it), node: it.node };
 
         let mut specs = Self {
-            all: explicit.clone(),
+            all: BTreeMap::new(),
             explicit,
             configured,
             changes,
@@ -87,18 +87,37 @@ impl Specs {
         };
 
         specs.hotplug(domains);
-        specs.check(&specs.all)?;
+        specs.refit();
 
         Ok(specs)
     }
 
-    fn check(&self, explicit: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<()> {
-        let from = || format!("the config's VMs with the changes of {}", self.changes_path.display());
-        groups(&self.places, explicit, self.floating).map(drop).with_context(from)
+    /// As many of these as fit, user-facing ones first, and why the others do not.
+    fn fit(&self, asked: &BTreeMap<VmId, VmSpec>) -> (BTreeMap<VmId, VmSpec>, BTreeMap<VmId, String>) {
+        if groups(&self.places, asked, self.floating).is_ok() {
+            return (asked.clone(), BTreeMap::new());
+        }
+        let (mut fitting, mut left_out) = (BTreeMap::new(), BTreeMap::new());
+        let mut order: Vec<_> = asked.iter().collect();
+        order.sort_by_key(|(_, spec)| spec.class());
+        for (id, spec) in order {
+            fitting.insert(id.clone(), spec.clone());
+            if let Err(why) = groups(&self.places, &fitting, self.floating) {
+                fitting.remove(id);
+                left_out.insert(id.clone(), why.to_string());
+            }
+        }
+        (fitting, left_out)
+    }
+
+    /// Why these cannot be asked for: one would be left out that is not now.
+    fn refusal(&self, asked: &BTreeMap<VmId, VmSpec>) -> Option<String> {
+        let (_, left_out) = self.fit(asked);
+        left_out.into_iter().find(|(id, _)| !self.left_out.contains_key(id)).map(|(_, why)| why)
     }
 
     /// Takes other VMs of the config; what the API has changed stays. Gives the cgroups that are no VM's any more.
-    /// Fails when the VMs need more cores than there are, or one cannot be limited; then nothing has changed.
+    /// Fails when one more would not fit, or one cannot be limited; then nothing has changed.
     pub(super) fn reload(&mut self, config: BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<String>> {
         let configured = config.keys().cloned().collect();
         let explicit = merged(config, &self.changes);
@@ -107,7 +126,10 @@ impl Specs {
         if let Some(why) = explicit.iter().find_map(unlimited).filter(|_| self.floating) {
             bail!(why);
         }
-        self.check(&explicit)?;
+        if let Some(why) = self.refusal(&explicit) {
+            let changes = self.changes_path.display();
+            bail!("the config's VMs with the changes of {changes}: {why}");
+        }
 
         (self.configured, self.explicit) = (configured, explicit);
         Ok(self.refit())
@@ -247,8 +269,8 @@ impl Specs {
             None => return Err(VmsError::Unknown(id)),
         }
 
-        if let Err(error) = groups(&self.places, &explicit, self.floating) {
-            return refused(error.to_string());
+        if let Some(why) = self.refusal(&explicit) {
+            return refused(why);
         }
         let mut changes = self.changes.clone();
 
@@ -275,8 +297,7 @@ impl Specs {
     /// Puts what was found beside what was asked for, which comes first. A VM that was asked for without a
     /// cgroup has that of the one that was found by its name.
     fn refit(&mut self) -> Vec<String> {
-        let mut all = self.explicit.clone();
-        let mut left_out = BTreeMap::new();
+        let (mut all, mut left_out) = self.fit(&self.explicit);
         for DiscoveredVm { id, spec, .. } in &self.discovered {
             let mut more = all.clone();
             match more.get_mut(id) {
@@ -285,6 +306,8 @@ impl Specs {
                     asked.cgroup.clone_from(&spec.cgroup);
                     asked.class = asked.class.or(spec.class);
                 }
+                // It was asked for, and does not fit as it was asked for.
+                None if left_out.contains_key(id) => continue,
                 None => drop(more.insert(id.clone(), spec.clone())),
             }
 
@@ -408,6 +431,35 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_at_the_start_is_left_out_and_taken_when_its_cpus_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let vms = [("a-batch", spec(Nuf, 4)), ("b-batch", spec(Nuf, 2)), ("web", spec(Uf, 4))];
+        let vms = vms.map(|(id, spec)| (VmId::new(id).unwrap(), spec));
+        let config: BTreeMap<_, _> = vms.into_iter().collect();
+        let path = dir.path().join("vms.json");
+        // SMT is off: one thread on each of four cores.
+        let smt_off = domains(&[4, 5, 6, 7]);
+        let mut specs = Specs::read(config.clone(), path, None, &smt_off, false).unwrap();
+        assert_eq!(shown(&specs), want(&[("web", "0-3")]));
+        let left_out = |specs: &Specs| specs.left_out().map(|it| it.subject.unwrap()).collect::<Vec<_>>();
+        assert_eq!(left_out(&specs), ["a-batch", "b-batch"]);
+
+        // What is left out already stands in nobody's way; who would be left out is refused.
+        let (batch, web) = (VmId::new("a-batch").unwrap(), VmId::new("web").unwrap());
+        assert!(specs.change(VmId::new("new").unwrap(), Some(spec(Nuf, 1))).is_err());
+        let mut smaller = config.clone();
+        smaller.get_mut(&web).unwrap().cores = 2;
+        specs.reload(smaller.clone()).unwrap();
+        assert_eq!(left_out(&specs), ["a-batch"]);
+        assert!(specs.reload(config).is_err(), "b-batch has its cores now");
+        specs.change(batch, None).unwrap();
+        assert!(left_out(&specs).is_empty());
+
+        specs.hotplug(&domains(&[]));
+        assert_eq!(shown(&specs).len(), 2);
+    }
+
+    #[test]
     fn cpus_that_come_for_the_first_time_are_given_out_as_well() {
         let dir = tempfile::tempdir().unwrap();
         let vms = [("web", spec(Uf, 2)), ("batch", spec(Nuf, 4))];
@@ -434,9 +486,9 @@ mod tests {
     #[test]
     fn what_floats_counts_cpus_and_not_cores() {
         let dir = tempfile::tempdir().unwrap();
-        let set = |cores| Ok(specs(&dir, &[("batch", spec(Nuf, cores))], true)?.groups());
-        assert_eq!(set(8).unwrap()[0].cores.len(), 8);
-        let error: anyhow::Error = set(9).unwrap_err();
-        assert!(format!("{error:#}").contains("at most the server's 8"), "{error:#}");
+        let set = |cores| specs(&dir, &[("batch", spec(Nuf, cores))], true).unwrap();
+        assert_eq!(set(8).groups()[0].cores.len(), 8);
+        let left_out = set(9).left_out().next().unwrap().message;
+        assert!(left_out.contains("at most the server's 8"), "{left_out}");
     }
 }
