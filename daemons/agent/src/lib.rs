@@ -69,7 +69,7 @@ impl Daemon for AgentDaemon {
         configuration is refused.\n\n\
         SIGHUP: reads the configuration's VMs anew; what is refused changes nothing.\n\n\
         Files: /etc/ballast/agent.toml, /etc/default/ballast-agent, /var/lib/ballast-agent. More in \
-        /usr/share/doc/ballast-agent/operations.md.";
+        /usr/share/doc/ballast-agent/docs/operate/operations.md.";
     type Config = AgentConfig;
     type Order = Order;
 

@@ -55,7 +55,7 @@ impl Daemon for ChassisDaemon {
         configuration is refused.\n\n\
         SIGHUP: reads the configuration anew; what is refused changes nothing.\n\n\
         Files: /etc/ballast/chassis.toml, /etc/default/ballast-chassis, /var/lib/ballast-chassis. More in \
-        /usr/share/doc/ballast-chassis/operations.md.";
+        /usr/share/doc/ballast-chassis/docs/operate/operations.md.";
     type Config = ChassisConfig;
     type Order = Order;
 

@@ -70,7 +70,7 @@ impl Daemon for PlaceDaemon {
         SIGHUP: looks at the model's file at once, else once a second; reads the file of hosts, and \
         checks the configuration.\n\n\
         Files: /etc/ballast/place.toml, /etc/default/ballast-place, /var/lib/ballast-place. More in \
-        /usr/share/doc/ballast-place/place.md.";
+        /usr/share/doc/ballast-place/docs/place-and-plan/place.md.";
     type Config = PlaceConfig;
     type Order = Infallible;
 
