@@ -1,7 +1,7 @@
 //! `/v1/hosts`: which hosts there are, by HTTP or by a file.
 
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_placement::inventory::{HostSpec, HostView, NamedHost};
@@ -15,6 +15,7 @@ use super::fields::{self, Fields};
 use super::host_list::spec;
 use super::store::Record;
 use crate::config::host_size;
+use ballast_runtime::audit::Before;
 use ballast_runtime::http::{Endpoint, Refused, Right};
 
 const STATES: [(&str, HostState); 3] =
@@ -85,8 +86,19 @@ async fn one(State(api): State<Api>, Path(name): Path<String>) -> Result<Respons
     answer.ok_or_else(|| Fault::from(InventoryError::UnknownHost { host: name }).refused)
 }
 
+/// The host before an order, for the audit log.
+fn before(api: &Api, name: &str) -> Option<Extension<Before>> {
+    let inventory = api.inventory.look();
+    let host = inventory.host(name).map(HostAnswer::from)?;
+    Some(Extension(Before(serde_json::to_string(&host).ok()?)))
+}
+
 /// A host is there, and is so; what is not told of a known one stays.
-async fn put(State(api): State<Api>, Path(name): Path<String>, body: Bytes) -> Result<Response, Refused> {
+async fn put(State(api): State<Api>, Path(name): Path<String>, body: Bytes) -> impl IntoResponse {
+    (before(&api, &name), try_put(api, name, body).await)
+}
+
+async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refused> {
     struct HostChange {
         chassis: Option<String>,
         cores: Option<f64>,
@@ -157,7 +169,11 @@ async fn delete(
     State(api): State<Api>,
     Path(name): Path<String>,
     Query(leaving): Query<Leaving>,
-) -> Result<Response, Refused> {
+) -> impl IntoResponse {
+    (before(&api, &name), try_delete(api, name, leaving).await)
+}
+
+async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response, Refused> {
     let file = api.host_file();
     let changed = api.inventory.change(|inventory| {
         if let Some(file) = &file {
