@@ -202,7 +202,6 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
         lab.status().alarms.iter().any(|alarm| alarm.message.contains("hosts stay as they were"))
     });
     assert_eq!(states(&lab).len(), 4);
-    assert_eq!(lab.call("DELETE", "/v1/vms/a", &Value::Null).0, 204);
     write("n[1-2]", 32);
     lab.signal(Signal::SIGHUP);
     let two = ["\"n1\" \"cordoned\" 32.0".to_owned(), open(2, "32.0")];
@@ -264,16 +263,13 @@ fn the_examples_in_the_documentation_are_answered() {
 
 fn an_order_is_written_down_with_what_was_before() {
     let lab = lab(1, 4);
-    assert_eq!(lab.post("/v1/place", &json!({"deployment": "d", "vms": [vm("a")]})).0, 200);
     assert_eq!(lab.call("PUT", "/v1/hosts/s000", &json!({"state": "cordoned"})).0, 204);
-    assert_eq!(lab.call("DELETE", "/v1/vms/a", &Value::Null).0, 204);
     assert_eq!(lab.call("DELETE", "/v1/hosts/s000", &Value::Null).0, 204);
 
     let text = fs::read_to_string(lab.path("state/orders.jsonl")).unwrap();
     let before = |line: &str| serde_json::from_str::<Value>(line).unwrap()["before"].clone();
     let before: Vec<_> = text.lines().map(before).collect();
-    let [none, open, vm, cordoned] = &before[..] else { panic!("{text}") };
-    assert_eq!((none, vm), (&Value::Null, &json!("host=s000")));
+    let [Value::Null, open, cordoned] = &before[..] else { panic!("{text}") };
     let says = |before: &Value, what: &str| before.as_str().is_some_and(|it| it.contains(what));
     assert!(says(open, "\"state\":\"open\"") && says(cordoned, "\"state\":\"cordoned\""), "{text}");
 }

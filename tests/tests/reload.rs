@@ -157,15 +157,16 @@ fn five_hundred_hangups_end_nobody() {
         let budget = if n % 2 == 0 { "budget_w = 600" } else { "budget_w = 599" };
         let other = if n % 2 == 0 { "budget_w = 599" } else { "budget_w = 600" };
         edit(&lab, "chassis", budget, other);
-        for name in ["s01", "chassis"] {
-            lab.signal(name, Signal::SIGHUP);
-        }
-        if n % 50 == 0 {
+        lab.signal("s01", Signal::SIGHUP);
+        // The kernel makes one of those that come together.
+        if n % 10 == 0 {
+            reload(&mut lab, "chassis");
             assert_eq!(lab.get("chassis", "/readyz").0, 200, "after {n}");
+        } else {
+            lab.signal("chassis", Signal::SIGHUP);
         }
     }
     lab.wait("the last one is obeyed", |lab| lab.chassis().unwrap().budget_w.as_f64() == 600.0);
     assert_eq!(lab.chassis().unwrap().epoch, epoch);
-    assert!(reloads(&lab, "chassis") > 20, "{}", reloads(&lab, "chassis"));
     lab.end_all();
 }

@@ -91,13 +91,14 @@ impl ConfigFile for PlaceConfig {
         let policy = read_policy(root);
         let inventory = read_inventory(root);
         let kubernetes = KubernetesConfig::read(root);
+        let log_level = LogLevel::read(root);
 
         Some(Self {
             name: name?,
             listen,
             tls,
             allowed_hosts,
-            log_level: LogLevel::read(root),
+            log_level,
             state_dir,
             predict,
             policy,

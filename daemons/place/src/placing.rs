@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use axum::body::Bytes;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use ballast_placement::inventory::{NamedVm, Placed, VmView};
@@ -18,7 +18,6 @@ use super::fault::Fault;
 use super::fields::{self, Fields};
 use super::store::Record;
 use super::vm_request::{By, PredictedVm, VmRequest};
-use ballast_runtime::audit::Before;
 use ballast_runtime::http::{Endpoint, Refused, Right};
 
 /// So many hosts are explained unless another number is asked for.
@@ -342,7 +341,6 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
     });
     let PlacedVm { vm, host } = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
     api.counters.removed();
-    let before = Before(format!("host={host}"));
     api.tell(EventKind::VmRemoved { vm, host });
-    Ok((Extension(before), StatusCode::NO_CONTENT).into_response())
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
