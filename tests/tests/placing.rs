@@ -202,6 +202,7 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
         lab.status().alarms.iter().any(|alarm| alarm.message.contains("hosts stay as they were"))
     });
     assert_eq!(states(&lab).len(), 4);
+    assert_eq!(lab.call("DELETE", "/v1/vms/a", &Value::Null).0, 204);
     write("n[1-2]", 32);
     lab.signal(Signal::SIGHUP);
     let two = ["\"n1\" \"cordoned\" 32.0".to_owned(), open(2, "32.0")];

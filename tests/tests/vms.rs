@@ -47,7 +47,8 @@ fn a_thousand_vms_are_followed_and_the_budget_holds() {
         assert_eq!(lab.get("s01", path).0, 200, "{path}");
     }
     lab.end_all();
-    lab.wait_restored(&before, "");
+    // A hardware cap may stay, where lifting it could be too much.
+    lab.wait_restored(&before, "power1_cap");
 }
 
 fn without_a_bus_vms_count_as_user_facing_and_the_agent_answers() {
