@@ -144,6 +144,16 @@ impl Shared {
         *self = Self { steady, moving, ..Self::new(floor, self.remembered, budget) };
     }
 
+    /// So much more is drawn by what no agent's meter sees: servers that are configured no more draw on.
+    pub(crate) fn add(&mut self, watts: Watts) {
+        self.remembered += watts;
+        for regression in [&mut self.steady, &mut self.moving] {
+            if regression.points > 0.0 {
+                regression.difference += watts.as_f64();
+            }
+        }
+    }
+
     fn regression(&self) -> Option<&Regression> {
         [&self.steady, &self.moving].into_iter().find(|regression| regression.points > 0.0)
     }

@@ -164,6 +164,13 @@ impl Agent {
         }
     }
 
+    /// Begins as at the manager's start. Its cap by hardware, its highest draw and its messages' numbers stay.
+    pub(crate) fn forget(&mut self, fallback: Watts, now: Instant) {
+        let fresh = Self::new(self.server.clone(), None, fallback, now);
+        let (out_of_band, highest) = (self.out_of_band.clone(), self.highest);
+        *self = Self { slot: self.slot, seq: self.seq, out_of_band, highest, ..fresh };
+    }
+
     /// Whether it gets messages.
     pub(crate) fn is_messaged(&self) -> bool {
         matches!(self.slot, Slot::Managed | Slot::Silent)

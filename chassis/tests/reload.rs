@@ -132,3 +132,30 @@ fn who_the_manager_is_stays() {
     assert_eq!(*w.chassis.params(), before);
     assert!(w.log.iter().all(|(_, output)| !matches!(output, Output::OutOfBandLift { .. })));
 }
+
+#[test]
+fn what_a_server_draws_that_is_gone_is_not_granted_to_the_others() {
+    let mut w = World::in_event(params(4), W(780));
+    w.run(ms(5000));
+    let fewer = Params { servers: params(4).servers[..3].to_vec(), budget: params(4).budget, ..params(4) };
+    let drawn = w.status().servers[3].report.as_ref().unwrap().power_w.unwrap();
+    w.reload(fewer);
+    w.run(ms(400));
+    let status = w.status();
+    assert!(w.granted() + drawn <= status.limit_w, "{} and {drawn} of {}", w.granted(), status.limit_w);
+}
+
+#[test]
+fn a_server_that_comes_out_of_maintenance_is_heard_before_its_cap_is_lifted() {
+    let ledger = Ledger { out_of_band: vec![(name(1), W(130))], ..Ledger::default() };
+    let mut w = World::with(params(3), ledger.clone());
+    w.actuator = Some(Err("the BMC does not answer".into()));
+    let mut aside = params(3);
+    aside.servers[1].mode = Mode::Maintenance;
+    w.run(ms(1000)).reload(aside).silence(1).run(ms(10_000));
+    w.actuator = Some(Ok(()));
+    w.clear();
+    w.reload(params(3));
+    assert!(w.lifts().is_empty(), "by a report of before");
+    assert_eq!(w.ledgers().last().map_or(ledger.out_of_band.len(), |it| it.out_of_band.len()), 1);
+}

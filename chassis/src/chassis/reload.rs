@@ -33,7 +33,9 @@ impl Chassis {
         if self.budget_in_force() < before {
             self.lowered.accepted(now, before, self.tuning.lowered_counts_after);
         }
-        // What servers draw that are gone is drawn beside the reports from now on.
+        // What was read of the supplies before counts until those there are now can have been read.
+        self.grace_until = self.grace_until.max(now + self.params.blind_after());
+        self.budget_refused = None;
         if let Some(total) = self.reading(now) {
             self.follow_unreported(now, total);
         }
@@ -76,14 +78,18 @@ impl Chassis {
             self.agents.push(agent);
         }
 
+        // What they draw is not granted to others. Once they are off, what the total leaves brings this down.
+        let gone = before.values().map(|(_, agent)| agent.last_power().unwrap_or_default().at_least_zero());
+        self.shared.add(gone.sum());
         let left = |(id, (_, agent)): (ServerId, (usize, Agent))| Some((id, agent.out_of_band.watts()?));
         let left: Vec<(ServerId, Watts)> = before.into_iter().filter_map(left).collect();
         self.hardware.follow(&origins, left, params.out_of_band_hold);
         self.index = self.agents.iter().enumerate().map(|(i, a)| (a.server.id.clone(), i)).collect();
 
         for i in other_mode {
+            // What was known of it is of a time before: it begins as a new one, with numbers that go on.
             let agent = &mut self.agents[i];
-            (agent.heard_at, agent.next_at) = (now, now);
+            agent.forget(even, now);
             let slot = slot_of(agent.server.mode);
             self.change_slot(now, i, slot, "the configuration says so");
         }

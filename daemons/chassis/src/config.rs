@@ -5,6 +5,7 @@ mod params;
 mod server;
 mod supply;
 
+use anyhow::bail;
 use ballast_chassis_core::Params;
 use ballast_types::{ChassisId, Role, ServerId, Watts};
 
@@ -128,15 +129,15 @@ impl ChassisConfig {
     }
 
     /// This configuration as a manager can go by it that runs with `old`, and what needs a restart, by name. A server
-    /// that stays keeps its way to its hardware cap, for a cap may be on. A manager that began without slots may not
-    /// write to slot controllers.
-    pub(crate) fn following(mut self, old: &Self) -> (Self, Vec<String>) {
+    /// that stays keeps its way to its hardware cap, for a cap may be on. A manager that began without `slots` may not
+    /// write to slot controllers. Fails where what needs a restart cannot wait for one.
+    pub(crate) fn following(mut self, old: &Self, slots: bool) -> anyhow::Result<(Self, Vec<String>)> {
         let mut needs_restart = vec![];
         for (server, core) in self.servers.iter_mut().zip(&mut self.params.servers) {
             let at = old.servers.iter().position(|it| it.id == server.id);
             let (cap, floor) = match at {
                 Some(at) => (old.servers[at].cap.clone(), old.params.servers[at].out_of_band_floor),
-                None if old.has_slots() || !matches!(server.cap, Some(CapPath::Slot(_))) => continue,
+                None if slots || !matches!(server.cap, Some(CapPath::Slot(_))) => continue,
                 None => (None, None),
             };
             if cap != server.cap {
@@ -144,13 +145,34 @@ impl ChassisConfig {
                 (server.cap, core.out_of_band_floor) = (cap, floor);
             }
         }
+        if self.power_input != old.power_input {
+            needs_restart.push("power_input".into());
+        }
 
         self.daemon = DaemonConfig { log_level: self.daemon.log_level, ..old.daemon.clone() };
         self.dry_run = old.dry_run;
         self.power_input.clone_from(&old.power_input);
+        self.redfish = old.redfish.clone();
         self.params.chassis_id.clone_from(&old.params.chassis_id);
         list_supplies(&mut self.params, &self.supplies, self.power_input.as_ref());
-        (self, needs_restart)
+        self.check_mix()?;
+        Ok((self, needs_restart))
+    }
+
+    /// Refuses what was valid with keys that only a restart changes.
+    fn check_mix(&self) -> anyhow::Result<()> {
+        let most = self.power_input.as_ref().map(|input| input.max).filter(|_| self.supplies.is_empty());
+        if most.is_some_and(|most| most <= self.params.budget) {
+            bail!("budget_w: [power_input] needs a restart, and its max_w is not above this budget");
+        }
+        if self.params.supply_rated.is_empty() {
+            bail!("supply: [power_input] needs a restart, and no supply is left until then");
+        }
+        let needs_tls = |server: &&ServerConfig| server.url.starts_with("https");
+        if let Some(server) = self.servers.iter().find(needs_tls).filter(|_| self.daemon.tls.is_none()) {
+            bail!("server {}: [tls] needs a restart, and https only works with it", server.id);
+        }
+        Ok(())
     }
 }
 

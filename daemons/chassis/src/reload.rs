@@ -39,6 +39,8 @@ pub(crate) struct ChassisReload {
     pub(crate) orders: Arc<BudgetOrders>,
     /// To the control thread, before the parameters.
     pub(crate) rewirings: Sender<Rewiring>,
+    /// Whether the manager began with slot controllers, and may write to them.
+    pub(crate) slots: bool,
 }
 
 impl Reload for ChassisReload {
@@ -62,7 +64,7 @@ impl Reload for ChassisReload {
         old: &ChassisConfig,
         new: ChassisConfig,
     ) -> anyhow::Result<(ChassisConfig, Vec<String>)> {
-        let (new, needs_restart) = new.following(old);
+        let (new, needs_restart) = new.following(old, self.slots)?;
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }
@@ -116,7 +118,11 @@ impl ChassisReload {
     fn caps(&self, old: &ChassisConfig, new: &ChassisConfig) -> anyhow::Result<Orders> {
         let added: Vec<ServerConfig> =
             new.servers.iter().filter(|it| old.server(&it.id).is_none()).cloned().collect();
-        for ServerConfig { id, .. } in &added {
+        for ServerConfig { id, cap, .. } in &added {
+            // A cap may be on there, and its original is that server's.
+            if let Some(other) = old.servers.iter().find(|it| cap.is_some() && it.cap == *cap) {
+                bail!("server {id}: its slot or BMC is that of server {}: this needs a restart", other.id);
+            }
             if self.caps.get(id).is_some_and(|thread| thread.strong_count() > 0) {
                 bail!(
                     "server {id} was here before, and an order to its hardware cap is under way: try again"

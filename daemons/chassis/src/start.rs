@@ -92,6 +92,7 @@ impl<'a> Adopted<'a> {
             caps: caps.threads(),
             orders: Arc::clone(&orders),
             rewirings,
+            slots: config.has_slots(),
         };
 
         let began_at = clock::now();

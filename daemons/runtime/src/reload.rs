@@ -8,7 +8,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use ballast_types::wire::{AlarmId, Event, EventKind};
 use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
@@ -69,28 +68,29 @@ impl<R: Reload> Reloader<R> {
             while hangups.recv().await.is_some() {
                 notify(NotifyState::Reloading);
                 self.follows.begins();
-                // The disk may take its time, and alerts leave from this thread.
-                let (file, tls) = (self.in_force.file.clone(), self.tls.clone());
-                let read = move || {
-                    // It tells itself what it finds; what is wrong with certificates is no reason against the rest.
-                    let _ = tls.and_then(|tls| tls.look());
-                    Loaded::load(&file)
-                };
-                let read = tokio::task::spawn_blocking(read).await;
-                let read = read.context("the thread that reads the configuration").and_then(|it| Ok(it?));
-                if catch_unwind(AssertUnwindSafe(|| self.take(read))).is_err() {
-                    threads::note(
-                        "reload",
-                        &"it has panicked: some of the new configuration may be in force",
-                    );
-                }
+
+                // Disks, BMCs and buses may take their time, and alerts leave from this thread.
+                let turn = tokio::task::spawn_blocking(move || {
+                    if catch_unwind(AssertUnwindSafe(|| self.turn())).is_err() {
+                        threads::note(
+                            "reload",
+                            &"it has panicked: some of the configuration may be in force",
+                        );
+                    }
+                    self
+                });
+                let Ok(turned) = turn.await else { return };
+                self = turned;
                 notify(NotifyState::Ready);
             }
         });
         Ok(())
     }
 
-    fn take(&mut self, read: anyhow::Result<Loaded<R::Config>>) {
+    fn turn(&mut self) {
+        // It tells itself what it finds; what is wrong with certificates is no reason against the rest.
+        let _ = self.tls.as_ref().and_then(|tls| tls.look());
+        let read = Loaded::load(&self.in_force.file).map_err(anyhow::Error::new);
         let (changed, needs_restart, refused) = match read.and_then(|new| self.follow(new)) {
             Ok((changed, needs_restart)) => (changed, needs_restart, None),
             Err(why) => (vec![], vec![], Some(format!("{why:#}"))),
@@ -121,6 +121,8 @@ impl<R: Reload> Reloader<R> {
         log::set_level(level);
 
         let (followed, left): (Vec<_>, Vec<_>) = changed.into_iter().partition(|key| follows::<R>(key));
+        let is_named = |key: &String| needs_restart.iter().any(|name| key.starts_with(name.as_str()));
+        let left: Vec<_> = left.into_iter().filter(|key| !is_named(key)).collect();
         needs_restart.extend(left);
         self.in_force.config = config;
         // The text in force keeps what it says of the rest, so that this is told again.

@@ -172,7 +172,8 @@ impl Vms {
     /// CPUs went or came: gives the whole new set; `None` once everything has been put back.
     pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Option<Vec<ControlledVm>> {
         self.journal.as_ref()?;
-        self.specs.hotplug(domains);
+        let left = self.specs.hotplug(domains);
+        self.give_all_back(left);
         Some(self.move_all())
     }
 

@@ -180,7 +180,7 @@ impl Specs {
     }
 
     /// CPUs went or came. What was left out for want of CPUs may fit now.
-    pub(super) fn hotplug(&mut self, domains: &[Domain]) {
+    pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Vec<String> {
         let mut more = false;
         for place in &mut self.places {
             let of = |domain: &&Domain| domain.id == place.core;
@@ -190,11 +190,10 @@ impl Specs {
                 more = true;
             }
         }
-        if more {
-            self.refit();
-        }
+        let left = if more { self.refit() } else { vec![] };
         let online = domains.iter().filter(|domain| !domain.cpus.is_empty());
         self.online = online.map(|domain| (domain.id, domain.cpus.clone())).collect();
+        left
     }
 
     /// Cores for every VM. A core that is offline is nobody's until it is back.
