@@ -71,8 +71,8 @@ impl<'a> Adopted<'a> {
         let faults = DiskFaults::new(events.clone());
         let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
         let orders = BudgetOrders::open(&place.state_dir, &ledger, messages.clone(), config.dry_run)?;
-        let orders = Arc::new(orders);
         orders.follow(BudgetBounds::of(config));
+        let orders = Arc::new(orders);
 
         let listeners = runtime.block_on(http::bind(&place.listen, opened.tls.as_ref()))?;
         let outboxes = connect(&config.servers, opened.tls.as_ref(), runtime.handle(), &messages)?;
@@ -97,8 +97,7 @@ impl<'a> Adopted<'a> {
 
         let began_at = clock::now();
         let recorder = start_recorder(place, began_at, (params.clone(), ledger.clone()), &faults)?;
-        let ledger_written = Arc::new(AtomicBool::new(true));
-        let counts = Counts::default();
+        let (ledger_written, counts) = (Arc::new(AtomicBool::new(true)), Counts::default());
         let alarms = AlarmBook::new(faults.clone(), opened.tls.clone());
         let effects = ChassisEffects {
             outboxes,
