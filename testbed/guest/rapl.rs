@@ -113,7 +113,7 @@ mod tests {
                 joules += f64::from((now as u32).wrapping_sub(before as u32)) / PER_JOULE;
             }
         }
-        assert_eq!(wraps, 11);
+        assert_eq!(wraps, 10);
         assert!((joules / 50.0 - (250.0 - REST_W)).abs() < 0.01, "{joules}");
     }
 
