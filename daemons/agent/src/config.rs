@@ -20,7 +20,6 @@ pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, seconds};
 use ballast_runtime::config::reader::{Section, parse_leniently};
 use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, preset};
-use ballast_runtime::log::LogLevel;
 use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
@@ -88,7 +87,7 @@ impl ConfigFile for AgentConfig {
         &self.daemon.listen
     }
 
-    fn log_level(&self) -> LogLevel {
+    fn log_level(&self) -> tracing::Level {
         self.daemon.log_level
     }
 

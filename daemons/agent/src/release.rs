@@ -53,14 +53,14 @@ impl ReleaseArgs {
 
 /// `ballast-agent release`.
 pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
-    let _flush = ballast_runtime::log::start(ballast_runtime::log::LogLevel::default());
+    let _flush = ballast_runtime::log::start(tracing::Level::INFO);
     let (root, state_dir, _) = args.read();
     finish(release(&root, &state_dir))
 }
 
 /// `ballast-agent stop-post`: systemd says in `SERVICE_RESULT` how the agent has ended.
 pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
-    let _flush = ballast_runtime::log::start(ballast_runtime::log::LogLevel::default());
+    let _flush = ballast_runtime::log::start(tracing::Level::INFO);
     let (root, state_dir, hold) = args.read();
     let Ok(result) = std::env::var("SERVICE_RESULT") else {
         tracing::error!("SERVICE_RESULT is not set: systemd sets it for ExecStopPost");

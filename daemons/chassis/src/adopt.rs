@@ -21,12 +21,10 @@ impl<'a> Opened<'a> {
         let config = self.config;
         let (state_dir, ledger) = (&config.daemon.state_dir, &mut self.ledger);
         let out_of_band = OutOfBand::open(&config.servers, &config.redfish, &self.root, state_dir, ledger)?;
-        let params = if config.dry_run {
+        if config.dry_run {
             dry::leave_caps(ledger);
-            dry::watch_only(&config.params)
-        } else {
-            config.params.clone()
-        };
+        }
+        let params = dry::params(config);
 
         Ok(Adopted { opened: self, out_of_band, params: Params { instance: draw_instance()?, ..params } })
     }

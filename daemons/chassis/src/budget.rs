@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ballast_chassis_core::{Input, Ledger};
 use ballast_types::{Instant, Watts};
@@ -239,7 +239,7 @@ impl BudgetOrders {
 
 /// Seconds since 1970, by the wall clock.
 pub(super) fn unix_s() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
+    clock::unix_ms() / 1000
 }
 
 /// Takes the end of `budget` out of the file. Those of other budgets stay: one may still be in force.

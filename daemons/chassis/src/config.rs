@@ -13,7 +13,6 @@ pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, flag, watts};
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, listen};
-use ballast_runtime::log::LogLevel;
 use ballast_runtime::tls::TlsConfig;
 
 pub use server::{CapPath, ServerConfig};
@@ -51,7 +50,7 @@ impl ConfigFile for ChassisConfig {
         &self.daemon.listen
     }
 
-    fn log_level(&self) -> LogLevel {
+    fn log_level(&self) -> tracing::Level {
         self.daemon.log_level
     }
 

@@ -4,6 +4,8 @@ use ballast_chassis_core::{Ledger, Mode, Output, Params, Server};
 use ballast_runtime::metrics::word;
 use ballast_types::wire::{Alarm, AlarmId, ChassisState, ChassisStatus, EventKind};
 
+use crate::config::ChassisConfig;
+
 /// Leaves the caps on that a previous instance has set, in the ledger too.
 pub(super) fn leave_caps(ledger: &mut Ledger) {
     tracing::warn!("dry run: no server is alerted and no hardware cap is set");
@@ -12,8 +14,12 @@ pub(super) fn leave_caps(ledger: &mut Ledger) {
     }
 }
 
-/// What a manager works by that only watches: no server has an agent, and none a path for caps.
-pub(super) fn watch_only(params: &Params) -> Params {
+/// What the controller works by. In a dry run no server has an agent, and none a path for caps.
+pub(super) fn params(config: &ChassisConfig) -> Params {
+    let params = &config.params;
+    if !config.dry_run {
+        return params.clone();
+    }
     let server = |server: &Server| {
         let mode = match server.mode {
             Mode::Managed => Mode::Unmanaged,

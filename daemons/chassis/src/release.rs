@@ -35,7 +35,7 @@ pub struct ReleaseArgs {
 
 /// `ballast-chassis release`.
 pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
-    let _flush = ballast_runtime::log::start(ballast_runtime::log::LogLevel::default());
+    let _flush = ballast_runtime::log::start(tracing::Level::INFO);
     let config = match ChassisConfig::load(&args.config) {
         Ok(config) => config,
         Err(error) => {

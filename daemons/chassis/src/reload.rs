@@ -78,7 +78,7 @@ impl Reload for ChassisReload {
         self.caps.extend(caps.threads());
         self.supplies.clone_from(&supplies);
         self.orders.follow(BudgetBounds::of(&new));
-        let params = if new.dry_run { dry::watch_only(&new.params) } else { new.params.clone() };
+        let params = dry::params(&new);
         let gauges = self.gauges();
         // Fails only when the control thread has ended, as the next one does.
         let _ = self.rewirings.send(Rewiring { outboxes, caps, gauges });

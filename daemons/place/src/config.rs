@@ -14,7 +14,7 @@ pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, flag, number_as, path, seconds, whole};
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{ConfigError, Listen, ListenConfig};
-use ballast_runtime::log::LogLevel;
+use ballast_runtime::log;
 use ballast_runtime::tls::TlsConfig;
 #[cfg(feature = "testing")]
 pub(crate) use hosts::parse as parse_hosts;
@@ -33,7 +33,7 @@ pub struct PlaceConfig {
     /// Names that clients call it by, beside those that its addresses and certificate give it.
     pub allowed_hosts: Vec<String>,
     /// Where hosts, VMs and the journal of both are kept over a restart.
-    pub log_level: LogLevel,
+    pub log_level: tracing::Level,
     pub state_dir: PathBuf,
     pub predict: PredictConfig,
     pub policy: Policy,
@@ -67,7 +67,7 @@ impl ConfigFile for PlaceConfig {
         &self.listen
     }
 
-    fn log_level(&self) -> LogLevel {
+    fn log_level(&self) -> tracing::Level {
         self.log_level
     }
 
@@ -91,7 +91,7 @@ impl ConfigFile for PlaceConfig {
         let policy = read_policy(root);
         let inventory = read_inventory(root);
         let kubernetes = KubernetesConfig::read(root);
-        let log_level = LogLevel::read(root);
+        let log_level = log::read_level(root);
 
         Some(Self {
             name: name?,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ballast_types::Role;
 
 use crate::confine::Needs;
-use crate::log::LogLevel;
+use crate::log;
 use crate::tls::{Tls, TlsConfig};
 use allowed::{Allowed, choice, flag, path, whole};
 
@@ -48,7 +48,7 @@ pub struct DaemonConfig {
     pub record_max_bytes: u64,
     /// Whether its control thread runs before all normal ones, with its memory locked.
     pub realtime: bool,
-    pub log_level: LogLevel,
+    pub log_level: tracing::Level,
 }
 
 impl DaemonConfig {
@@ -82,7 +82,7 @@ impl DaemonConfig {
             record_dir,
             record_max_bytes: megabytes << 20,
             realtime,
-            log_level: LogLevel::read(root),
+            log_level: log::read_level(root),
         }
     }
 
@@ -144,7 +144,7 @@ pub trait ConfigFile: Sized {
     }
 
     /// What is logged, where `RUST_LOG` does not say.
-    fn log_level(&self) -> LogLevel;
+    fn log_level(&self) -> tracing::Level;
 
     /// Reads and checks a file, those that it names, and that its certificates say who the daemon is. The
     /// error is every problem, one a line.

@@ -35,43 +35,20 @@ pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// How much is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogLevel {
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
-}
-
-impl LogLevel {
-    const ALL: [Self; 5] = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
-        }
-    }
-
-    /// Reads `log_level` of a daemon's file.
-    pub fn read(root: &mut Section<'_, '_>) -> Self {
-        let help = "What is logged; `RUST_LOG` in the daemon's environment comes before this key.";
-        root.key("log_level", help).or(Self::Info, choice(Self::ALL.map(|level| (level.name(), level))))
-    }
+/// Reads `log_level` of a daemon's file.
+pub fn read_level(root: &mut Section<'_, '_>) -> Level {
+    let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+    let names = ["error", "warn", "info", "debug", "trace"];
+    let help = "What is logged; `RUST_LOG` in the daemon's environment comes before this key.";
+    root.key("log_level", help).or(Level::INFO, choice(names.into_iter().zip(levels)))
 }
 
 /// Sets what is logged.
-type SetLevel = Box<dyn Fn(LogLevel) + Send + Sync>;
+type SetLevel = Box<dyn Fn(Level) + Send + Sync>;
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
 /// Logs so much from here on, unless `RUST_LOG` says how much.
-pub fn set_level(level: LogLevel) {
+pub fn set_level(level: Level) {
     if let Some(set) = SET_LEVEL.get() {
         set(level);
     }
@@ -79,12 +56,12 @@ pub fn set_level(level: LogLevel) {
 
 /// Logs to stderr from here on. `RUST_LOG` chooses the level, and `level` where that is not set. With
 /// `BALLAST_LOG=json` every line is an object. Keep what it gives until the end: it waits for the last lines.
-pub fn start(level: LogLevel) -> Flush {
+pub fn start(level: Level) -> Flush {
     let style =
         Style { json: env::var_os("BALLAST_LOG").is_some_and(|it| it == "json"), journal: is_journal() };
     let of_environment = EnvFilter::try_from_default_env().ok();
     let is_settable = of_environment.is_none();
-    let filter = of_environment.unwrap_or_else(|| EnvFilter::new(level.name()));
+    let filter = of_environment.unwrap_or_else(|| EnvFilter::new(level.as_str()));
     let (filter, handle) = reload::Layer::new(filter);
     let (lines, flush) = queue(io::stderr(), &DROPPED, style);
     let log = tracing_subscriber::fmt::layer().with_writer(lines).with_ansi(false).with_target(false);
@@ -98,7 +75,7 @@ pub fn start(level: LogLevel) -> Flush {
     };
     if is_settable {
         // Fails only when the process ends.
-        let set = move |level: LogLevel| drop(handle.reload(EnvFilter::new(level.name())));
+        let set = move |level: Level| drop(handle.reload(EnvFilter::new(level.as_str())));
         let _ = SET_LEVEL.set(Box::new(set));
     }
     flush

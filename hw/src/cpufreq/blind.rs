@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use ballast_types::KiloHertz;
-use nix::errno::Errno;
 
 use super::caps::CpufreqOriginals;
 use super::frequency::{DIR, NO_LIMIT_KHZ, read_khz};
-use super::policy::{GONE, driver};
+use super::policy::{GONE, driver, write_back};
 use crate::Root;
 use crate::error::HwError;
-use crate::root::{numbered, write_value};
+use crate::root::numbered;
 
 /// Writes back what was `saved`, or takes every limit off where that is not known; tells what could not be
 /// written. A file that cannot be read is written all the same; one policy never stands in the way of others.
@@ -48,12 +47,7 @@ fn put_back(dir: &Path, khz: KiloHertz) -> Result<(), HwError> {
         }
         e
     };
-    match (write_value(&file, khz.get()), max) {
-        // Kernels without frequency QoS take nothing above the maximum.
-        (Err(e), Ok(max)) if e.is(&[Errno::EINVAL, Errno::ERANGE]) => write_value(&file, max.get()),
-        (written, _) => written,
-    }
-    .map_err(offline)
+    write_back(&file, khz.get(), max.ok()).map_err(offline)
 }
 
 #[cfg(test)]
@@ -62,6 +56,7 @@ mod tests {
     use crate::error::Operation;
     use crate::testing::Tree;
     use ballast_types::CoreId;
+    use nix::errno::Errno;
 
     fn tree() -> Tree {
         let tree = Tree::new();

@@ -184,13 +184,7 @@ impl Policy {
     pub(super) fn restore(&mut self) -> Result<(), HwError> {
         self.wrote = Some(Instant::now());
         let khz = self.facts.put_back().get();
-        match write_value(&self.file(), khz) {
-            // Kernels without frequency QoS take nothing above the maximum.
-            Err(e) if khz == NO_LIMIT_KHZ && e.is(&[Errno::EINVAL, Errno::ERANGE]) => {
-                write_value(&self.file(), self.facts.cpuinfo_max.get())
-            }
-            result => result,
-        }
+        write_back(&self.file(), khz, (khz == NO_LIMIT_KHZ).then_some(self.facts.cpuinfo_max))
     }
 
     /// Takes in what it shows without a cap of ours: what the user limits it to is what is put back. True if
@@ -307,6 +301,14 @@ impl Policy {
         facts.original = if self.hold.is_some() { max } else { shown };
         self.hold = self.hold.map(|hold| Hold { push: true, ..Hold::after(None, hold.khz) });
         self.journalled = false;
+    }
+}
+
+/// Writes a limit that is put back; kernels without frequency QoS take nothing above `max`, which they get instead.
+pub(super) fn write_back(file: &Path, khz: u32, max: Option<KiloHertz>) -> Result<(), HwError> {
+    match (write_value(file, khz), max) {
+        (Err(e), Some(max)) if e.is(&[Errno::EINVAL, Errno::ERANGE]) => write_value(file, max.get()),
+        (written, _) => written,
     }
 }
 

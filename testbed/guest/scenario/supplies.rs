@@ -38,19 +38,31 @@ fn with_supplies(
     result
 }
 
-pub(super) fn pmbus(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
+/// Runs `test` on a manager in the guest that reads two power supplies; its VMs are so busy.
+fn with_manager(
+    guest: &mut Guest,
+    (user_facing, batch): (f64, f64),
+    test: impl FnOnce(&mut Guest, Manager) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     guest.fresh()?;
     forget(guest)?;
-    guest.load(0.3, 0.3);
+    guest.load(user_facing, batch);
     let manager = Manager(None);
     let result = with_supplies(guest, |guest| {
         manager.start(&mut guest.shell, CONFIG)?;
-        let done = budget(guest, manager, notes).and_then(|()| faults(guest, manager, notes));
+        let done = test(guest, manager);
         manager.remove(&mut guest.shell)?;
         done
     });
     forget(guest)?;
     result
+}
+
+pub(super) fn pmbus(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
+    with_manager(guest, (0.3, 0.3), |guest, manager| {
+        budget(guest, manager, notes)?;
+        faults(guest, manager, notes)
+    })
 }
 
 /// The whole loop inside the guest: over the budget by the kernel's readings, and under it by its p-states.
@@ -135,18 +147,7 @@ fn held(guest: &mut Guest, manager: Manager, from: Instant) -> anyhow::Result<()
 
 /// `systemctl reload` in the middle of a capping event: a lower budget, then a config that is refused.
 pub(super) fn reload(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
-    guest.fresh()?;
-    forget(guest)?;
-    guest.load(0.6, 1.0);
-    let manager = Manager(None);
-    let result = with_supplies(guest, |guest| {
-        manager.start(&mut guest.shell, CONFIG)?;
-        let done = lower(guest, manager, notes);
-        manager.remove(&mut guest.shell)?;
-        done
-    });
-    forget(guest)?;
-    result
+    with_manager(guest, (0.6, 1.0), |guest, manager| lower(guest, manager, notes))
 }
 
 fn lower(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Result<()> {

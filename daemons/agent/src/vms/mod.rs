@@ -161,10 +161,9 @@ impl Vms {
         if self.journal.is_none() {
             bail!("the agent stops");
         }
-        let mut left = self.specs.reload(vms)?;
+        self.specs.reload(vms)?;
         self.discovery.follow(discover);
-        left.extend(self.specs.find(self.discovery.look(&self.root, &self.originals)).unwrap_or_default());
-        left.retain(|path| !self.specs.uses(path));
+        let left = self.specs.refit_with(self.discovery.look(&self.root, &self.originals));
         self.give_all_back(left);
         Ok(self.move_all())
     }
@@ -294,10 +293,11 @@ impl Vms {
     pub(super) fn restore(&mut self, clean: bool) -> anyhow::Result<()> {
         self.bound.clear();
         let mut failed = self.binders.restore_all(&self.originals.cpusets);
-        let paths: Vec<_> =
-            self.originals.cpusets.keys().filter(|path| !failed.contains_key(*path)).collect();
-        for path in paths.into_iter().cloned().collect::<Vec<_>>() {
-            failed.extend(self.forget_original(&path).err().map(|error| (path, error)));
+        let bound: Vec<_> = self.originals.cpusets.keys().cloned().collect();
+        for path in bound {
+            if !failed.contains_key(&path) {
+                failed.extend(self.forget_original(&path).err().map(|error| (path, error)));
+            }
         }
         let failed: Vec<_> = failed.values().map(ToString::to_string).collect();
         if !failed.is_empty() {

@@ -101,13 +101,27 @@ impl Specs {
         let mut order: Vec<_> = asked.iter().collect();
         order.sort_by_key(|(_, spec)| spec.class());
         for (id, spec) in order {
-            fitting.insert(id.clone(), spec.clone());
-            if let Err(why) = groups(&self.places, &fitting, self.floating) {
-                fitting.remove(id);
-                left_out.insert(id.clone(), why.to_string());
-            }
+            self.add(&mut fitting, &mut left_out, id, spec.clone());
         }
         (fitting, left_out)
+    }
+
+    /// Takes one more VM, or one otherwise than before; as it was where that does not fit.
+    fn add(
+        &self,
+        fitting: &mut BTreeMap<VmId, VmSpec>,
+        left_out: &mut BTreeMap<VmId, String>,
+        id: &VmId,
+        spec: VmSpec,
+    ) {
+        let before = fitting.insert(id.clone(), spec);
+        if let Err(why) = groups(&self.places, fitting, self.floating) {
+            match before {
+                Some(before) => fitting.insert(id.clone(), before),
+                None => fitting.remove(id),
+            };
+            left_out.insert(id.clone(), why.to_string());
+        }
     }
 
     /// Why these cannot be asked for: one would be left out that is not now.
@@ -116,9 +130,9 @@ impl Specs {
         left_out.into_iter().find(|(id, _)| !self.left_out.contains_key(id)).map(|(_, why)| why)
     }
 
-    /// Takes other VMs of the config; what the API has changed stays. Gives the cgroups that are no VM's any more.
-    /// Fails when one more would not fit, or one cannot be limited; then nothing has changed.
-    pub(super) fn reload(&mut self, config: BTreeMap<VmId, VmSpec>) -> anyhow::Result<Vec<String>> {
+    /// Takes other VMs of the config, which count from the next [`Self::refit_with`] on; what the API has changed
+    /// stays. Fails when one more would not fit, or one cannot be limited; then nothing has changed.
+    pub(super) fn reload(&mut self, config: BTreeMap<VmId, VmSpec>) -> anyhow::Result<()> {
         let configured = config.keys().cloned().collect();
         let explicit = merged(config, &self.changes);
         let unlimited =
@@ -132,7 +146,7 @@ impl Specs {
         }
 
         (self.configured, self.explicit) = (configured, explicit);
-        Ok(self.refit())
+        Ok(())
     }
 
     /// Whether this cgroup is a VM's.
@@ -287,10 +301,13 @@ impl Specs {
 
     /// Takes what was found now; gives the cgroups that are no VM's any more, or `None` if nothing changed.
     pub(super) fn find(&mut self, found: Vec<DiscoveredVm>) -> Option<Vec<String>> {
-        (found != self.discovered).then(|| {
-            self.discovered = found;
-            self.refit()
-        })
+        (found != self.discovered).then(|| self.refit_with(found))
+    }
+
+    /// The same, whether it is new or not.
+    pub(super) fn refit_with(&mut self, found: Vec<DiscoveredVm>) -> Vec<String> {
+        self.discovered = found;
+        self.refit()
     }
 
     /// Puts what was found beside what was asked for, which comes first. A VM that was asked for without a
@@ -298,29 +315,23 @@ impl Specs {
     fn refit(&mut self) -> Vec<String> {
         let (mut all, mut left_out) = self.fit(&self.explicit);
         for DiscoveredVm { id, spec, .. } in &self.discovered {
-            let mut more = all.clone();
-            match more.get_mut(id) {
+            let spec = match all.get(id) {
                 Some(asked) if asked.cgroup.is_some() => continue,
                 Some(asked) => {
-                    asked.cgroup.clone_from(&spec.cgroup);
-                    asked.class = asked.class.or(spec.class);
+                    let class = asked.class.or(spec.class);
+                    VmSpec { cgroup: spec.cgroup.clone(), class, ..asked.clone() }
                 }
                 // It was asked for, and does not fit as it was asked for.
                 None if left_out.contains_key(id) => continue,
-                None => drop(more.insert(id.clone(), spec.clone())),
-            }
+                None => spec.clone(),
+            };
 
-            let known = |path| self.explicit.values().any(|it| it.cgroup.as_deref() == path);
-
-            if known(spec.cgroup.as_deref()) {
+            let path = spec.cgroup.as_deref();
+            if self.explicit.values().any(|it| it.cgroup.as_deref() == path) {
                 // The same VM, by another name.
                 continue;
             }
-
-            match groups(&self.places, &more, self.floating) {
-                Ok(_) => all = more,
-                Err(why) => drop(left_out.insert(id.clone(), why.to_string())),
-            }
+            self.add(&mut all, &mut left_out, id, spec);
         }
 
         for (id, why) in &left_out {
@@ -449,6 +460,7 @@ mod tests {
         let mut smaller = config.clone();
         smaller.get_mut(&web).unwrap().cores = 2;
         specs.reload(smaller.clone()).unwrap();
+        specs.refit_with(vec![]);
         assert_eq!(left_out(&specs), ["a-batch"]);
         assert!(specs.reload(config).is_err(), "b-batch has its cores now");
         specs.change(batch, None).unwrap();
