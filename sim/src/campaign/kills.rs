@@ -140,6 +140,14 @@ mod tests {
         assert!(verdict.is_kept(), "{verdict:?}");
     }
 
+    /// An agent dies before the first cap reaches it, and the manager before it misses that agent. The agent
+    /// comes back with its fallback, and the others hold what was granted with the lower cap.
+    #[test]
+    fn what_a_manager_granted_before_it_noticed_who_is_gone_runs_out_within_a_lease_of_its_death() {
+        let verdict = run(20_274_497);
+        assert!(verdict.is_kept(), "{verdict:?}");
+    }
+
     #[test]
     fn a_run_is_its_seed() {
         assert_eq!(run(3), run(3));

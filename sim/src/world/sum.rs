@@ -4,7 +4,8 @@
 //! hold what it left behind, by the rules of their leases. Allowed, and nothing else, are:
 //!
 //! - **one lease** from the begin of a capping event, and from the start of a manager: until then servers may
-//!   hold what they were told before;
+//!   hold what they were told before. A manager that dies within that lease has not noticed yet who missed its
+//!   message, and what it granted to the others holds for one lease more;
 //! - **two leases** after the sharable watts fell, counted while a manager caps: within one a server that
 //!   is not reached is noticed, and within one more what was granted to others until then has run out;
 //! - **two leases** after an agent's restart, or until it obeys its first message, if that is sooner: it
@@ -180,10 +181,11 @@ impl SumRule {
         self.manager_alive = true;
     }
 
-    /// The manager is killed. Uncapped agents fall to their fallbacks within a lease.
+    /// The manager is killed. What it granted above an agent's fallback runs out within a lease.
     pub(crate) fn manager_dies(&mut self, now: Instant) {
+        let held_before = self.holds_from.filter(|&from| from <= now);
         self.manager_alive = false;
-        self.holds_from = self.holds_from.or(Some(now + self.lease));
+        self.holds_from = held_before.or(Some(now + self.lease));
     }
 
     /// The manager moved.
