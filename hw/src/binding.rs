@@ -24,7 +24,7 @@ use crate::bandwidth::Through;
 use crate::cgroup::check_mode;
 use crate::error::HwError;
 use crate::libvirt::Libvirt;
-use crate::systemd::{ShutdownDeadline, Systemd};
+use crate::systemd::{BUS, ShutdownDeadline, Systemd};
 pub use binder::{Binder, CpusetOriginal, Via};
 use domains::Domains;
 use files::Files;
@@ -40,7 +40,7 @@ pub enum By {
     CgroupEvenUnits,
     /// systemd: `AllowedCPUs` (and `CPUQuota`) of slices, scopes and services.
     Systemd,
-    /// libvirt at this URI: `virsh vcpupin` and the like. `CPUQuota` goes through systemd, which made the
+    /// libvirt at this URI: over D-Bus, or by `virsh vcpupin` and the like. `CPUQuota` goes through systemd, which made the
     /// scope.
     Libvirt(String),
 }
@@ -142,8 +142,9 @@ impl Binders {
         if let Some(libvirt) = self.libvirts.get(uri) {
             return Ok(libvirt.clone());
         }
-        let (virsh, end) = (self.virsh.clone(), self.shutdown_deadline());
-        let libvirt = Libvirt::start(virsh, uri.to_owned(), end, self.on_answer.clone())?;
+        let (bus, virsh) = (self.root.path(BUS), self.virsh.clone());
+        let end = self.shutdown_deadline();
+        let libvirt = Libvirt::start(bus, virsh, uri.to_owned(), end, self.on_answer.clone())?;
         Ok(self.libvirts.entry(uri.to_owned()).or_insert(libvirt).clone())
     }
 

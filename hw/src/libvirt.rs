@@ -4,7 +4,12 @@
 //! libvirt may hang, for one domain or for all. So it is asked on a thread of its own, about all domains
 //! that wait at once, within [`DEADLINE`]; whoever asks while the daemon runs is not held up: the answer is
 //! there the next time.
+//!
+//! It is asked over D-Bus where `libvirt-dbus` serves it, and by the command `virsh` where not.
 
+mod bus;
+#[cfg(test)]
+pub(crate) mod testing;
 mod virsh;
 
 use core::time::Duration;
@@ -23,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
 use crate::systemd::ShutdownDeadline;
+use bus::Bus;
 use virsh::Virsh;
 
 /// How long libvirt may take for all domains that wait, together.
@@ -47,11 +53,14 @@ impl Pins {
     fn read(vcpus: &str, emulator: &str, iothreads: &str) -> Option<Self> {
         let emulator = emulator.lines().find_map(|line| line.trim().strip_prefix("*:"))?;
         let emulator = emulator.trim().to_owned();
-        let pins = Self { vcpus: rows(vcpus)?, iothreads: rows(iothreads)?, emulator };
+        Self { vcpus: rows(vcpus)?, iothreads: rows(iothreads)?, emulator }.sound()
+    }
 
+    /// `None` if a thread has no CPU, or there is no vCPU.
+    fn sound(self) -> Option<Self> {
         let names_cpus = |list: &String| list.parse::<CpuList>().is_ok_and(|list| !list.is_empty());
-        let sound = pins.vcpus.values().chain(pins.iothreads.values()).all(names_cpus);
-        (sound && names_cpus(&pins.emulator) && !pins.vcpus.is_empty()).then_some(pins)
+        let sound = self.vcpus.values().chain(self.iothreads.values()).all(names_cpus);
+        (sound && names_cpus(&self.emulator) && !self.vcpus.is_empty()).then_some(self)
     }
 
     /// The same for every thread of this domain.
@@ -102,6 +111,18 @@ pub(crate) struct Answer {
 /// Answers by domain.
 type Answers = BTreeMap<u32, Result<Pins, Failure>>;
 
+/// One way to ask libvirt; `over` says when nobody waits any more.
+trait Service {
+    /// How it is named where something is wrong.
+    fn name(&self) -> &Path;
+
+    /// Where the threads of these domains may run now; asked for in this order.
+    fn read(&self, domains: &[u32], over: &dyn Fn() -> bool) -> Answers;
+
+    /// Pins every thread; all are tried. Gives what libvirt complained of.
+    fn pin(&self, goals: &BTreeMap<u32, Pins>, over: &dyn Fn() -> bool) -> Result<String, Failure>;
+}
+
 /// Why libvirt did not do it.
 #[derive(Clone, Debug)]
 struct Failure {
@@ -117,6 +138,10 @@ impl Failure {
 
     fn late() -> Self {
         Self::new(io::ErrorKind::TimedOut, &"libvirt does not answer", "an answer in time")
+    }
+
+    fn ended() -> Self {
+        Self::new(io::ErrorKind::NotFound, &"it has ended", "a domain that runs")
     }
 
     fn of(self, path: &Path, operation: Operation) -> HwError {
@@ -159,16 +184,18 @@ struct Done {
 impl Libvirt {
     /// Starts the thread; `on_answer` is told whenever there are answers.
     pub(crate) fn start(
+        bus: PathBuf,
         program: PathBuf,
         uri: String,
         shutdown_deadline: ShutdownDeadline,
         on_answer: Option<Sender<()>>,
     ) -> Result<Self, HwError> {
-        Self::within(DEADLINE, program, uri, shutdown_deadline, on_answer)
+        Self::within(DEADLINE, bus, program, uri, shutdown_deadline, on_answer)
     }
 
     pub(crate) fn within(
         deadline: Duration,
+        bus: PathBuf,
         program: PathBuf,
         uri: String,
         shutdown_deadline: ShutdownDeadline,
@@ -178,6 +205,7 @@ impl Libvirt {
         let (wake, woken) = mpsc::channel();
         let shared = Arc::<Shared>::default();
         let worker = Worker {
+            bus,
             virsh: Virsh { program: program.clone(), uri: uri.clone() },
             shared: Arc::clone(&shared),
             shutdown_deadline: shutdown_deadline.clone(),
@@ -239,6 +267,8 @@ impl Shared {
 
 /// The thread's own.
 struct Worker {
+    /// The socket of the system bus.
+    bus: PathBuf,
     virsh: Virsh,
     shared: Arc<Shared>,
     shutdown_deadline: ShutdownDeadline,
@@ -287,11 +317,15 @@ impl Worker {
             shutdown_deadline.left(left).is_zero()
         };
 
+        // libvirt-dbus may have come or gone since.
+        let bus = Bus::find(&self.bus, &self.virsh.uri, self.deadline / 5, &over);
+        let libvirt: &dyn Service = bus.as_ref().map_or(&self.virsh, |bus| bus);
+
         // Asked anew: vCPUs and I/O threads come and go while a domain runs.
         let mut order: Vec<_> = jobs.keys().copied().collect();
         order.sort_by_key(|domain| self.late.contains(domain));
-        let mut shown = self.virsh.read(&order, &over);
-        self.note_late(&order, &shown);
+        let mut shown = libvirt.read(&order, &over);
+        Self::note_late(&mut self.late, &order, &shown);
 
         let goal = |(domain, job): (&u32, &Job)| {
             let now = shown.get(domain)?.as_ref().ok()?;
@@ -302,17 +336,17 @@ impl Worker {
             }
         };
         let goals: BTreeMap<_, _> = jobs.iter().filter_map(goal).collect();
-        let pinned = if goals.is_empty() { Ok(String::new()) } else { self.virsh.pin(&goals, &over) };
+        let pinned = if goals.is_empty() { Ok(String::new()) } else { libvirt.pin(&goals, &over) };
 
         let is_verified = |domain: &u32| matches!(jobs[domain], Job::Restore(_));
         let verified: Vec<_> = goals.keys().copied().filter(is_verified).collect();
         let mut again = match &pinned {
-            Ok(_) if !verified.is_empty() => self.virsh.read(&verified, &over),
+            Ok(_) if !verified.is_empty() => libvirt.read(&verified, &over),
             _ => Answers::new(),
         };
 
         let done = |domain: &u32| {
-            let path = self.virsh.program.join(domain.to_string());
+            let path = libvirt.name().join(domain.to_string());
             let shown = shown.remove(domain).unwrap_or_else(|| Err(Failure::late()));
             let shown = shown.map_err(|why| why.of(&path, Operation::Read))?;
             let Some(goal) = goals.get(domain) else {
@@ -321,7 +355,7 @@ impl Worker {
             let said = pinned.clone().map_err(|why| why.of(&path, Operation::Write))?;
             match again.remove(domain).transpose().map_err(|why| why.of(&path, Operation::Verify))? {
                 Some(now) if now != *goal => {
-                    let allowed = format!("{goal:?}, as pinned; virsh said {said:?}");
+                    let allowed = format!("{goal:?}, as pinned; libvirt said {said:?}");
                     Err(HwError::value(&path, Operation::Verify, format_args!("{now:?}"), allowed))
                 }
                 _ => Ok(Answer { pins: goal.clone(), said }),
@@ -331,13 +365,13 @@ impl Worker {
     }
 
     /// Remembers who holds the others up: the first that was not answered in time.
-    fn note_late(&mut self, order: &[u32], shown: &Answers) {
-        self.late.retain(|domain| !matches!(shown.get(domain), Some(Ok(_))));
+    fn note_late(late: &mut BTreeSet<u32>, order: &[u32], shown: &Answers) {
+        late.retain(|domain| !matches!(shown.get(domain), Some(Ok(_))));
         let is_late = |domain: &&u32| match shown.get(*domain) {
             Some(Err(why)) => why.kind == io::ErrorKind::TimedOut,
             _ => false,
         };
-        self.late.extend(order.iter().find(is_late));
+        late.extend(order.iter().find(is_late));
     }
 }
 

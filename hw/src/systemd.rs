@@ -33,10 +33,12 @@ use crate::lists::CpuList;
 
 /// How long a call may take: the manager answers within milliseconds, unless it reloads.
 pub const DEADLINE: Duration = Duration::from_secs(1);
+/// The socket of the system bus, below the root.
+pub(crate) const BUS: &str = "run/dbus/system_bus_socket";
 const SERVICE: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const OBJECT: &str = "/org/freedesktop/systemd1";
-const BUS: &str = "a system bus at /run/dbus/system_bus_socket, and an answer of systemd's in time";
+const NO_BUS: &str = "a system bus at /run/dbus/system_bus_socket, and an answer of systemd's in time";
 const RUNS: &str = "a unit of a running systemd (version 244 or newer)";
 /// No limit, and the default period: `CGROUP_LIMIT_MAX`, `USEC_INFINITY`.
 const INFINITY: u64 = u64::MAX;
@@ -118,7 +120,7 @@ impl Systemd {
 
     fn with_deadline(root: &Root, deadline: Duration, shutdown: ShutdownDeadline) -> Result<Self, HwError> {
         let (requests, inbox) = mpsc::channel();
-        let socket = root.path("run/dbus/system_bus_socket");
+        let socket = root.path(BUS);
         let failed = |e| HwError::io(&socket, Operation::Read, "one more thread", e);
         let bus = socket.clone();
         thread::Builder::new()
@@ -198,7 +200,7 @@ fn serve(inbox: &Receiver<Request>, socket: &std::path::Path, deadline: Duration
         let done = done.map_err(|error| {
             let (source, allowed, is_lost) = match &connection {
                 Some(_) => explained(&error),
-                None => (io::Error::new(io::ErrorKind::NotConnected, error.to_string()), BUS, true),
+                None => (io::Error::new(io::ErrorKind::NotConnected, error.to_string()), NO_BUS, true),
             };
 
             if is_lost {
@@ -271,7 +273,7 @@ fn explained(error: &zbus::Error) -> (io::Error, &'static str, bool) {
     let (kind, allowed, is_lost) = match error {
         zbus::Error::InputOutput(io) => {
             let is_late = io.kind() == Kind::TimedOut;
-            (if is_late { Kind::TimedOut } else { Kind::NotConnected }, BUS, !is_late)
+            (if is_late { Kind::TimedOut } else { Kind::NotConnected }, NO_BUS, !is_late)
         }
         zbus::Error::MethodError(name, ..) => match name.as_str() {
             "org.freedesktop.systemd1.NoSuchUnit" => (Kind::NotFound, RUNS, false),

@@ -31,7 +31,7 @@ pub(crate) fn of(config: &AgentConfig) -> Needs {
     Needs {
         kernel: kernel.map(|folder| root.path(folder)).collect(),
         devices: bmc.then(|| root.path(DEVICES)).into_iter().collect(),
-        // `virsh`, which is held to the same.
+        // `virsh`, where no libvirt-dbus is; it is held to the same.
         commands: matches!(config.groups.by, By::Libvirt(_)) || by_libvirt,
         ..config.daemon.needs()
     }

@@ -8,7 +8,7 @@ use nix::errno::Errno::EACCES;
 use super::*;
 use crate::CpuList;
 use crate::error::Operation;
-use crate::libvirt::{Job, Pins};
+use crate::libvirt::{Job, Pins, testing as libvirt_dbus};
 use crate::systemd::testing::Mock;
 use crate::testing::Tree;
 
@@ -179,38 +179,71 @@ fn a_units_set_is_its_parents_until_it_has_one() {
     assert!(binder.effective(UNIT).unwrap_err().is_missing(), "it has ended");
 }
 
+/// The same over D-Bus as by virsh, to the word.
 #[test]
 fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
-    let tree = machine();
-    let (_, binder) = domain(&tree);
-    let before = threads(&tree);
-    let original = binder.original(SCOPE).unwrap();
-    binder.bind(SCOPE, &list("8-9,12")).unwrap();
-    assert_eq!(threads(&tree), ["8-9,12"; 4]);
-    assert_eq!(binder.effective(SCOPE).unwrap(), list("8-9,12"));
-    let log = tree.read("virsh.log");
-    let pinned = "--connect qemu:///system emulatorpin 3 8-9,12 --live; vcpupin 3 0 8-9,12 --live; ";
-    assert!(log.contains(pinned), "{log}");
+    let mut originals = vec![];
+    for by_dbus in [false, true] {
+        let tree = machine();
+        let (_, binder) = domain(&tree);
+        if by_dbus {
+            libvirt_dbus::serve(tree.root());
+        }
+        let before = threads(&tree);
+        let original = binder.original(SCOPE).unwrap();
+        binder.bind(SCOPE, &list("8-9,12")).unwrap();
+        assert_eq!(threads(&tree), ["8-9,12"; 4]);
+        assert_eq!(binder.effective(SCOPE).unwrap(), list("8-9,12"));
 
-    // A vCPU that came while it was bound goes where QEMU's own threads were.
-    group(&tree, &format!("{SCOPE}/libvirt/vcpu2"), "8-9,12");
+        // A vCPU that came while it was bound goes where QEMU's own threads were.
+        group(&tree, &format!("{SCOPE}/libvirt/vcpu2"), "8-9,12");
 
-    // By a life that knows nothing of libvirt.
-    let (mut binders, _) = bound_by(&tree, By::Cgroup);
-    binders.restore(SCOPE, &original).unwrap();
-    assert_eq!(threads(&tree), before);
-    assert_eq!(tree.read(&format!("{}/libvirt/vcpu2/cpuset.cpus.effective", dir(SCOPE))).trim(), "0-15");
+        // By a life that knows nothing of libvirt.
+        let (mut binders, _) = bound_by(&tree, By::Cgroup);
+        binders.restore(SCOPE, &original).unwrap();
+        assert_eq!(threads(&tree), before);
+        assert_eq!(tree.read(&format!("{}/libvirt/vcpu2/cpuset.cpus.effective", dir(SCOPE))).trim(), "0-15");
 
-    // A domain that has ended needs nothing.
-    tree.remove(&dir(SCOPE));
-    binders.restore(SCOPE, &original).unwrap();
-    assert!(tree.written().is_empty(), "the files are libvirt's");
+        // A domain that has ended needs nothing.
+        tree.remove(&dir(SCOPE));
+        binders.restore(SCOPE, &original).unwrap();
+        assert!(tree.written().is_empty(), "the files are libvirt's");
+
+        assert_eq!(tree.root().path("virsh.log").exists(), !by_dbus);
+        let pinned = "--connect qemu:///system emulatorpin 3 8-9,12 --live; vcpupin 3 0 8-9,12 --live; ";
+        assert!(by_dbus || tree.read("virsh.log").contains(pinned), "{}", tree.read("virsh.log"));
+        originals.push(original);
+    }
+    assert_eq!(originals[0], originals[1]);
+}
+
+/// It takes connections, or has nobody who serves libvirt, or not this URI.
+#[test]
+fn where_no_libvirt_dbus_answers_virsh_is_asked() {
+    let uris = [LIBVIRT_URI, LIBVIRT_URI, "qemu:///session"];
+    let buses: [fn(&Tree); 3] = [
+        |tree| {
+            fs::create_dir_all(tree.root().path("run/dbus")).unwrap();
+            let silent = std::os::unix::net::UnixListener::bind(tree.root().path(BUS)).unwrap();
+            std::mem::forget(silent);
+        },
+        |tree| std::mem::forget(Mock::start(tree.root())),
+        |tree| libvirt_dbus::serve(tree.root()),
+    ];
+    for (uri, bus) in uris.into_iter().zip(buses) {
+        let tree = machine();
+        domain(&tree);
+        bus(&tree);
+        let (_, binder) = bound_by(&tree, By::Libvirt(uri.into()));
+        binder.bind(SCOPE, &list("8-9")).unwrap();
+        assert!(tree.root().path("virsh.log").exists());
+    }
 }
 
 /// libvirt on this machine, with so much time for all that is asked at once.
 fn within(tree: &Tree, deadline: Duration, end: &ShutdownDeadline) -> Libvirt {
-    let program = tree.root().path("usr/bin/virsh");
-    Libvirt::within(deadline, program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
+    let (bus, program) = (tree.root().path(BUS), tree.root().path("usr/bin/virsh"));
+    Libvirt::within(deadline, bus, program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
 }
 
 #[test]
@@ -291,21 +324,29 @@ fn all_domains_share_one_virsh_and_its_deadline() {
 
 #[test]
 fn one_domain_that_hangs_does_not_keep_the_others_waiting() {
-    let tree = machine();
-    domain(&tree);
-    for id in [2, 4, 5] {
-        scope(&tree, &scope_of(id));
+    for by_dbus in [false, true] {
+        let tree = machine();
+        domain(&tree);
+        for id in [2, 4, 5] {
+            scope(&tree, &scope_of(id));
+        }
+        if by_dbus {
+            libvirt_dbus::serve(tree.root());
+        }
+        tree.write("virsh.hangs.3", "");
+        let libvirt = within(&tree, Duration::from_secs(2), &ShutdownDeadline::default());
+        let job = Job::Bind(list("8"));
+        let mut missing = vec![2, 4, 5];
+        while !missing.is_empty() {
+            assert!(libvirt.ask(3, &Job::Read, false).is_err());
+            missing.retain(|id| libvirt.ask(*id, &job, false).is_err());
+            // The others come as soon as the one that hangs is known.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(tree.read(&granted(&format!("{}/libvirt/vcpu0", scope_of(4)))).trim(), "8");
+        assert!(libvirt.ask(3, &Job::Read, true).unwrap_err().is_transient());
+        assert!(libvirt.ask(9, &Job::Read, true).unwrap_err().is_missing(), "it has ended");
     }
-    tree.write("virsh.hangs.3", "");
-    let libvirt = within(&tree, Duration::from_secs(2), &ShutdownDeadline::default());
-    let mut missing = vec![2, 4, 5];
-    while !missing.is_empty() {
-        assert!(libvirt.ask(3, &Job::Read, false).is_err());
-        missing.retain(|id| libvirt.ask(*id, &Job::Read, false).is_err());
-        // The others come as soon as the one that hangs is known.
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert!(libvirt.ask(3, &Job::Read, true).unwrap_err().is_transient());
 }
 
 /// A CPU went offline while a VM was bound.

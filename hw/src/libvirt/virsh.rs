@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use super::{Answers, Failure, Pins};
+use super::{Answers, Failure, Pins, Service};
 
 const PAUSE: Duration = Duration::from_millis(2);
 /// More of an answer is not read.
@@ -23,6 +23,7 @@ const MAX_ANSWER: u64 = 8 << 20;
 const MAX_LINE: usize = 100 << 10;
 /// How long the output of a command that was killed may take to end.
 const AFTER_KILL: Duration = Duration::from_millis(100);
+pub(super) const TELLS: &str = "a domain that runs, and a libvirt that tells of it";
 const TABLES: &str = "tables of numbers and CPU lists, as virsh 9 prints them";
 
 #[derive(Clone, Debug)]
@@ -40,10 +41,13 @@ struct Said {
     failed: Option<Failure>,
 }
 
-impl Virsh {
-    /// Where the threads of these domains may run now; asked for in this order. One that holds the others up
-    /// is the first without an answer.
-    pub(super) fn read(&self, domains: &[u32], over: &dyn Fn() -> bool) -> Answers {
+impl Service for Virsh {
+    fn name(&self) -> &Path {
+        &self.program
+    }
+
+    /// One that holds the others up is the first without an answer.
+    fn read(&self, domains: &[u32], over: &dyn Fn() -> bool) -> Answers {
         let ask = |id: &u32| {
             format!(
                 "echo @v{id}; vcpupin {id} --live; echo @e{id}; emulatorpin {id} --live; \
@@ -60,12 +64,7 @@ impl Virsh {
         domains.iter().map(|id| (*id, pins(*id).ok_or_else(|| said.why(*id)))).collect()
     }
 
-    /// Pins every thread; all are tried. Gives what virsh complained of.
-    pub(super) fn pin(
-        &self,
-        goals: &BTreeMap<u32, Pins>,
-        over: &dyn Fn() -> bool,
-    ) -> Result<String, Failure> {
+    fn pin(&self, goals: &BTreeMap<u32, Pins>, over: &dyn Fn() -> bool) -> Result<String, Failure> {
         let pins = goals.iter().flat_map(|(id, pins)| {
             let emulator = format!("emulatorpin {id} {} --live", pins.emulator);
             let vcpus = pins.vcpus.iter().map(move |(n, cpus)| format!("vcpupin {id} {n} {cpus} --live"));
@@ -76,7 +75,9 @@ impl Virsh {
         let said = self.run(pins, over);
         said.failed.map_or(Ok(one_line(&said.err)), Err)
     }
+}
 
+impl Virsh {
     /// Runs these commands, in as few processes as hold them, until one does not end in time.
     fn run(&self, commands: impl Iterator<Item = String>, over: &dyn Fn() -> bool) -> Said {
         let mut lines: Vec<String> = vec![];
@@ -165,23 +166,20 @@ impl Said {
     /// Why there is nothing of a domain.
     fn why(&self, domain: u32) -> Failure {
         if self.err.contains(&format!("failed to get domain '{domain}'")) {
-            return Failure::new(io::ErrorKind::NotFound, &"it has ended", "a domain that runs");
+            return Failure::ended();
         }
         if let Some(failed) = &self.failed {
             return failed.clone();
         }
         match one_line(&self.err) {
             text if text.is_empty() => Failure::new(io::ErrorKind::InvalidData, &"no such answer", TABLES),
-            text => {
-                let allowed = "a domain that runs, and a libvirt that tells of it";
-                Failure::new(io::ErrorKind::Other, &text, allowed)
-            }
+            text => Failure::new(io::ErrorKind::Other, &text, TELLS),
         }
     }
 }
 
 /// The start of what virsh complained of.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect()
 }
 

@@ -48,7 +48,7 @@ impl GroupsConfig {
 
         let mut section = root.section("groups", "Who binds VMs to cores, and limits their bandwidth.");
         let help = "The agent, in groups that are nobody's or were delegated to it; `AllowedCPUs` and \
-                    `CPUQuota` of units; or `vcpupin` and the like by `virsh`.";
+                    `CPUQuota` of units; or libvirt, over D-Bus or by `virsh`.";
         let kind = section.key("by", help).or(
             Kind::Cgroup,
             choice([("cgroup", Kind::Cgroup), ("systemd", Kind::Systemd), ("libvirt", Kind::Libvirt)]),
