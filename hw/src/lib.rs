@@ -20,6 +20,7 @@ pub mod journal;
 mod libvirt;
 pub mod lists;
 pub mod meter;
+pub mod panics;
 pub mod probe;
 pub mod rapl;
 mod root;

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
+use crate::panics;
 use crate::systemd::ShutdownDeadline;
 use bus::Bus;
 use virsh::Virsh;
@@ -206,7 +207,8 @@ impl Libvirt {
         let shared = Arc::<Shared>::default();
         let worker = Worker {
             bus,
-            virsh: Virsh { program: program.clone(), uri: uri.clone() },
+            uri: uri.clone(),
+            virsh: Box::new(Virsh { program: program.clone(), uri: uri.clone() }),
             shared: Arc::clone(&shared),
             shutdown_deadline: shutdown_deadline.clone(),
             late: BTreeSet::new(),
@@ -269,7 +271,8 @@ impl Shared {
 struct Worker {
     /// The socket of the system bus.
     bus: PathBuf,
-    virsh: Virsh,
+    uri: String,
+    virsh: Box<dyn Service + Send>,
     shared: Arc<Shared>,
     shutdown_deadline: ShutdownDeadline,
     /// Domains that held libvirt up: they are asked about last.
@@ -290,7 +293,14 @@ impl Worker {
                 continue;
             }
 
-            let answers = self.work(&jobs);
+            let answers = panics::caught("libvirt", || self.work(&jobs)).unwrap_or_else(|why| {
+                let panicked = Failure::new(io::ErrorKind::Other, &why, "work that goes on");
+                let answer = |domain: &u32| {
+                    let path = self.virsh.name().join(domain.to_string());
+                    Err(panicked.clone().of(&path, Operation::Read))
+                };
+                jobs.keys().map(answer).collect()
+            });
             let at = Instant::now();
             let done = jobs.into_iter().zip(answers);
             let done = done.map(|((domain, job), answer)| (domain, Done { job, answer, at }));
@@ -318,8 +328,8 @@ impl Worker {
         };
 
         // libvirt-dbus may have come or gone since.
-        let bus = Bus::find(&self.bus, &self.virsh.uri, self.deadline / 5, &over);
-        let libvirt: &dyn Service = bus.as_ref().map_or(&self.virsh, |bus| bus);
+        let bus = Bus::find(&self.bus, &self.uri, self.deadline / 5, &over);
+        let libvirt: &dyn Service = bus.as_ref().map_or(&*self.virsh, |bus| bus);
 
         // Asked anew: vCPUs and I/O threads come and go while a domain runs.
         let mut order: Vec<_> = jobs.keys().copied().collect();
@@ -383,4 +393,55 @@ fn rows(table: &str) -> Option<BTreeMap<u32, String>> {
         Some((number.parse().ok()?, cpus.trim().to_owned()))
     };
     table.lines().filter(numbered).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// It panics when it is asked for the first time.
+    struct Panics(AtomicBool);
+
+    impl Service for Panics {
+        fn name(&self) -> &Path {
+            Path::new("panics")
+        }
+        fn read(&self, domains: &[u32], _: &dyn Fn() -> bool) -> Answers {
+            assert!(self.0.swap(true, Ordering::Relaxed), "at domain {domains:?}");
+            let pins = Pins { vcpus: [(0, "1".into())].into(), emulator: "1".into(), ..Pins::default() };
+            domains.iter().map(|id| (*id, Ok(pins.clone()))).collect()
+        }
+        fn pin(&self, _: &BTreeMap<u32, Pins>, _: &dyn Fn() -> bool) -> Result<String, Failure> {
+            Ok(String::new())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_told_to_who_asks_and_to_who_supervises_and_the_thread_goes_on() {
+        static TOLD: Mutex<Vec<String>> = Mutex::new(vec![]);
+        panics::tell_panics(|thread, why| TOLD.lock().unwrap().push(format!("{thread}: {why}")));
+
+        let (wake, woken) = mpsc::channel();
+        let (shared, shutdown_deadline) = (Arc::<Shared>::default(), ShutdownDeadline::default());
+        let worker = Worker {
+            bus: "/nonexistent".into(),
+            uri: "qemu:///system".into(),
+            virsh: Box::new(Panics(AtomicBool::new(false))),
+            shared: Arc::clone(&shared),
+            shutdown_deadline: shutdown_deadline.clone(),
+            late: BTreeSet::new(),
+            deadline: DEADLINE,
+            on_answer: None,
+        };
+        thread::spawn(move || worker.serve(&woken));
+        let (program, uri) = ("panics".into(), "qemu:///system".into());
+        let libvirt = Libvirt { program, uri, shared, wake, deadline: DEADLINE, shutdown_deadline };
+
+        let error = libvirt.ask(3, &Job::Read, true).unwrap_err();
+        assert!(error.to_string().contains("it has panicked: at domain [3]"), "{error}");
+        assert_eq!(*TOLD.lock().unwrap(), ["libvirt: it has panicked: at domain [3]"]);
+        assert_eq!(libvirt.ask(3, &Job::Read, true).unwrap().pins.emulator, "1");
+    }
 }

@@ -16,7 +16,6 @@ pub mod unit;
 
 use core::time::Duration;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +29,7 @@ use crate::Root;
 use crate::cgroup::CpuMax;
 use crate::error::{HwError, Operation};
 use crate::lists::CpuList;
+use crate::panics;
 
 /// How long a call may take: the manager answers within milliseconds, unless it reloads.
 pub const DEADLINE: Duration = Duration::from_secs(1);
@@ -171,14 +171,15 @@ impl Systemd {
         let (answer, waiting) = mpsc::sync_channel(1);
         let within = self.shutdown_deadline.left(self.deadline);
         let until = Instant::now() + within;
-        let late = |_| {
-            let allowed = format!("an answer in time: within {} ms", within.as_millis());
-            failed(unit, operation, io::ErrorKind::TimedOut.into(), &allowed)
-        };
         // Fails only when the thread has panicked, and then nobody answers either.
         let _ = self.requests.send(Request { unit: unit.to_owned(), call, until, answer });
-        waiting.recv_timeout(within).map_err(late)?
+        waiting.recv_timeout(within).map_err(|_| late(unit, operation))?
     }
+}
+
+/// Nobody has answered, or would.
+pub(crate) fn late(unit: &str, operation: Operation) -> HwError {
+    failed(unit, operation, io::ErrorKind::TimedOut.into(), "an answer of systemd's in time")
 }
 
 fn failed(unit: &str, operation: Operation, source: io::Error, allowed: &str) -> HwError {
@@ -194,8 +195,8 @@ fn serve(inbox: &Receiver<Request>, socket: &std::path::Path, deadline: Duration
         let address = format!("unix:path={}", socket.display());
         let perform = || zbus::block_on(perform(&mut connection, &address, deadline, &unit, &call));
         // A panic is told to the one who asks, and the connection is made anew: nobody else would be answered.
-        let done = catch_unwind(AssertUnwindSafe(perform));
-        let done = done.unwrap_or_else(|_| Err(zbus::Error::Failure("the call has panicked".into())));
+        let done = panics::caught("systemd", perform);
+        let done = done.unwrap_or_else(|why| Err(zbus::Error::Failure(why)));
         let operation = if matches!(call, Call::Get) { Operation::Read } else { Operation::Write };
         let done = done.map_err(|error| {
             let (source, allowed, is_lost) = match &connection {

@@ -8,8 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 use std::{env, fs, mem};
 
@@ -21,6 +20,7 @@ use tracing_subscriber::{EnvFilter, reload};
 
 use crate::config::allowed::choice;
 use crate::config::reader::Section;
+use crate::threads::supervise;
 
 /// LogQueue that wait at most: seconds of a daemon that logs all it can.
 const LINES: usize = 1024;
@@ -148,31 +148,41 @@ enum LogMessage {
 fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64, style: Style) -> (LogQueue, Flush) {
     let (lines, inbox) = sync_channel(LINES);
     let (ended, done) = channel();
-    let work = move || write(to, &inbox, &ended, dropped, style);
+    let mut writer = LogWriter { to, reported: 0, dropped, style };
+    let work = move |(): &mut ()| {
+        while let Ok(message) = inbox.recv() {
+            match message {
+                LogMessage::Line(line) => writer.write(&line),
+                LogMessage::End => {
+                    writer.write(b"");
+                    let _ = ended.send(());
+                }
+            }
+        }
+    };
     // Without a thread nothing is logged, and all of it counts as dropped.
-    let _ = thread::Builder::new().name("log".into()).spawn(work);
+    let _ = supervise("log", (), work);
     (LogQueue { lines: lines.clone(), dropped, style }, Flush { lines, done })
 }
 
-fn write(
-    mut to: impl Write,
-    inbox: &Receiver<LogMessage>,
-    ended: &Sender<()>,
-    dropped: &AtomicU64,
+/// The thread's own. What a panic has kept from being written is lost; the rest goes on.
+struct LogWriter<W> {
+    to: W,
+    /// How many missing lines it has told of.
+    reported: u64,
+    dropped: &'static AtomicU64,
     style: Style,
-) {
-    let mut reported = 0;
-    while let Ok(message) = inbox.recv() {
-        let missing = dropped.load(Ordering::Relaxed);
+}
+
+impl<W: Write> LogWriter<W> {
+    fn write(&mut self, line: &[u8]) {
+        let missing = self.dropped.load(Ordering::Relaxed);
         // A log that cannot be written has nobody to tell.
-        if missing > reported {
-            let _ = to.write_all(&style.missing(missing - reported));
-            reported = missing;
+        if missing > self.reported {
+            let _ = self.to.write_all(&self.style.missing(missing - self.reported));
+            self.reported = missing;
         }
-        match message {
-            LogMessage::Line(line) => drop(to.write_all(&line)),
-            LogMessage::End => drop(ended.send(())),
-        }
+        let _ = self.to.write_all(line);
     }
 }
 
@@ -226,9 +236,10 @@ impl Drop for LogLine {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex, MutexGuard};
+    use std::thread;
 
     use super::*;
-    use crate::lock;
+    use crate::{clock, lock};
 
     /// A journal that stalls while somebody holds its listener.
     #[derive(Clone, Default)]
@@ -299,6 +310,36 @@ mod tests {
         let json = Style { json: true, journal: false }.missing(3);
         let said: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert!(said["count"] == 3 && json.ends_with(b"\n"), "{said}");
+    }
+
+    #[test]
+    fn after_a_panic_the_log_goes_on() {
+        /// What is to be written must not be this.
+        struct Fragile(Journal);
+        impl Write for Fragile {
+            fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+                assert!(text != b"line 1\n", "it breaks");
+                self.0.write(text)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let journal = Journal::default();
+        let (lines, flush) = queue(Fragile(journal.clone()), &DROPPED, Style::default());
+        for n in 0..3 {
+            log(&lines, n);
+        }
+        let began = clock::now();
+        while !journal.text().contains("line 2") && clock::since(began) < Duration::from_secs(60) {
+            thread::yield_now();
+        }
+        drop(flush);
+        assert_eq!(journal.text(), "line 0\nline 2\n");
+        let ended = crate::threads::ended();
+        assert!(ended.iter().any(|(name, count)| name == "log" && *count > 0), "{ended:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{ConfigFile, EXIT_CONFIG, Loaded};
 use crate::confine::{self, Needs};
-use crate::{log, reload, tls};
+use crate::{log, reload, threads, tls};
 
 /// Exit code of an order that a running daemon stands against: `EX_TEMPFAIL` of sysexits.h.
 pub const EXIT_LIVE: u8 = 75;
@@ -115,6 +115,7 @@ impl RunArgs {
         // Before there is any other thread: what is refused binds this one, and those that it starts.
         confine::enter(&D::needs(&loaded.config));
         let _flush = log::start(loaded.config.log_level());
+        threads::watch_hardware();
         confine::log();
 
         match held.and_then(|()| D::run(&loaded)) {

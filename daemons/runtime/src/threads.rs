@@ -4,7 +4,6 @@
 //! whoever leaves something half done says how it is taken up again. The control thread is no such thread: its
 //! machine cannot be trusted any more, so the daemon ends, and systemd starts it anew.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +11,7 @@ use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use ballast_hw::panics::{said, tell_panics};
 use ballast_types::Instant;
 use ballast_types::wire::{Alarm, AlarmId};
 
@@ -68,6 +68,11 @@ pub(crate) fn alarms() -> Vec<Alarm> {
 /// How often each thread has ended before it was told to; only those that have.
 pub(crate) fn ended() -> Vec<(String, u64)> {
     lock(&ENDED.0).iter().map(|(name, it)| (name.clone(), it.count)).collect()
+}
+
+/// The threads of the crates below are supervised too: their panics count as those of threads here.
+pub(crate) fn watch_hardware() {
+    tell_panics(|name, why| note(name, &why));
 }
 
 /// A thread's work has failed, and goes on.
@@ -157,13 +162,6 @@ where
 /// What to wait after one that ran for so long, when the last wait was `wait`.
 fn next(wait: Duration, ran: Duration) -> Duration {
     if ran >= WELL_AFTER { AGAIN_AFTER } else { (wait * 2).min(AGAIN_AFTER_MAX) }
-}
-
-/// What a panic says.
-fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("it has panicked: {}", text.unwrap_or("without a word"))
 }
 
 #[cfg(test)]
