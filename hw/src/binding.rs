@@ -28,7 +28,7 @@ use crate::systemd::{BUS, ShutdownDeadline, Systemd};
 pub use binder::{Binder, CpusetOriginal, Via};
 use domains::Domains;
 use files::Files;
-use units::Units;
+use units::{Silence, Units};
 
 /// Who binds VMs to CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,7 @@ pub struct Binders {
     root: Root,
     by: By,
     systemd: Option<Systemd>,
+    silence: Silence,
     virsh: PathBuf,
     /// By URI: what was bound at another one is put back there.
     libvirts: BTreeMap<String, Libvirt>,
@@ -67,6 +68,7 @@ impl Binders {
             root: root.clone(),
             by,
             systemd: None,
+            silence: Silence::default(),
             virsh,
             libvirts: BTreeMap::new(),
             on_answer: None,
@@ -127,14 +129,15 @@ impl Binders {
 
     fn way(&mut self, by: &By) -> Result<Box<dyn Binder>, HwError> {
         let root = self.root.clone();
+        let waits = self.waits || self.shutdown_deadline.is_set();
         Ok(match by {
             By::Cgroup => Box::new(Files { root, even_units: false }),
             By::CgroupEvenUnits => Box::new(Files { root, even_units: true }),
-            By::Systemd => Box::new(Units { root, systemd: self.systemd()? }),
-            By::Libvirt(uri) => {
-                let waits = self.waits || self.shutdown_deadline.is_set();
-                Box::new(Domains { root, libvirt: self.libvirt(uri)?, waits })
+            By::Systemd => {
+                let silence = self.silence.clone();
+                Box::new(Units { root, systemd: self.systemd()?, silence, waits })
             }
+            By::Libvirt(uri) => Box::new(Domains { root, libvirt: self.libvirt(uri)?, waits }),
         })
     }
 

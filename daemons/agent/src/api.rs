@@ -14,7 +14,7 @@ use ballast_types::{Epoch, VmId};
 use tokio::sync::oneshot;
 
 use super::message::Message;
-use super::vms::{Vms, VmsError};
+use super::vms::{Notes, Vms, VmsError};
 use crate::metrics::{Counts, PREFIX, Shown};
 use ballast_runtime::alarms;
 use ballast_runtime::audit::Before;
@@ -45,6 +45,8 @@ pub(super) struct Api {
     /// What the control thread counts.
     pub(super) counts: Counts,
     pub vms: Arc<Mutex<Vms>>,
+    /// What is told of them.
+    pub(super) notes: Notes,
     /// What the disk does not take.
     pub faults: DiskFaults,
     /// The agent's certificate, if it has one.
@@ -139,10 +141,8 @@ async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     })
 }
 
-async fn list_vms(State(api): State<Api>) -> Result<Response, Refused> {
-    // A change holds the lock while it moves cores: not to be waited for on this thread.
-    let listed = tokio::task::spawn_blocking(move || lock(&api.vms).specs());
-    Ok(Json(listed.await.map_err(stopping)?).into_response())
+async fn list_vms(State(api): State<Api>) -> Response {
+    Json(api.notes.specs()).into_response()
 }
 
 async fn put_vm(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {
@@ -183,6 +183,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
     use ballast_hw::{Binders, By, Domain, Journal, Originals, Root};
     use ballast_types::wire::{Alarm, Refusal, RefusalReason};
@@ -201,13 +202,18 @@ mod tests {
 
     /// What an agent's HTTP shares, whose control thread refuses every alert; gives back the other inputs.
     fn api(folder: &tempfile::TempDir) -> (Api, thread::JoinHandle<Vec<Input>>) {
+        api_by(folder, By::Cgroup)
+    }
+
+    /// The same, where VMs are bound so.
+    fn api_by(folder: &tempfile::TempDir, by: By) -> (Api, thread::JoinHandle<Vec<Input>>) {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let boot = BootId::new("boot").unwrap();
         let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
         let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
         let groups = GroupsConfig::default();
         let sources = VmSources { vms: BTreeMap::new(), groups, changes_path, auto_path: None };
-        let binders = Binders::new(&root, By::Cgroup);
+        let binders = Binders::new(&root, by);
         let (vms, _) =
             Vms::start(&root, &cores, sources, binders, journal, Originals::default(), None).unwrap();
         let (messages, inbox) = mpsc::channel();
@@ -234,6 +240,7 @@ mod tests {
         });
 
         let api = Api {
+            notes: vms.notes(),
             messages,
             snapshot: Arc::default(),
             events: Events::default(),
@@ -367,6 +374,44 @@ mod tests {
             })
             .collect();
         assert_eq!(sizes, [1, 2, 1]);
+    }
+
+    /// It takes connections and says nothing.
+    #[tokio::test]
+    async fn a_systemd_that_hangs_does_not_hold_the_list_of_vms_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("run/dbus/x", "");
+        let socket = folder.path().join("run/dbus/system_bus_socket");
+        let _silent = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu");
+        for (file, text) in [("cgroup.events", "populated 1"), ("cpuset.cpus.effective", "0-3")] {
+            write(&format!("sys/fs/cgroup/a.slice/b.service/{file}"), text);
+        }
+        let (api, _) = api_by(&folder, By::Systemd);
+        let routes = routes(api);
+
+        let began = std::time::Instant::now();
+        let changes = routes.clone();
+        let change = tokio::spawn(async move {
+            let body = r#"{"class":"user-facing","cores":1,"cgroup":"a.slice/b.service"}"#;
+            call(&changes, "PUT", "/v1/vms/b", body).await
+        });
+        let mut slowest = Duration::ZERO;
+        while !change.is_finished() {
+            let asked = std::time::Instant::now();
+            assert_eq!(call(&routes, "GET", "/v1/vms", "").await.0, 200);
+            slowest = slowest.max(asked.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(change.await.unwrap().0, 204);
+        assert!(began.elapsed() > Duration::from_millis(900), "systemd was waited for");
+        assert!(slowest < Duration::from_millis(500), "the slowest answer took {slowest:?}");
+        assert!(call(&routes, "GET", "/v1/vms", "").await.1.contains("b.service"));
     }
 
     #[tokio::test]

@@ -75,6 +75,7 @@ impl Started<'_> {
             snapshot: Arc::clone(&self.snapshot),
             events: self.events,
             counts: self.counts,
+            notes: lock(&self.vms).notes(),
             vms: Arc::clone(&self.vms),
             faults: self.faults,
             tls: self.tls,

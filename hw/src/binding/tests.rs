@@ -349,6 +349,33 @@ fn one_domain_that_hangs_does_not_keep_the_others_waiting() {
     }
 }
 
+/// It takes connections and says nothing.
+#[test]
+fn a_systemd_that_hangs_is_waited_for_once_for_all_vms() {
+    let tree = machine();
+    fs::create_dir_all(tree.root().path("run/dbus")).unwrap();
+    let _silent = std::os::unix::net::UnixListener::bind(tree.root().path(BUS)).unwrap();
+    let binders = || Binders::new(tree.root(), By::Systemd);
+    let mut running = binders();
+    let began = Instant::now();
+    for n in 0..20 {
+        let path = format!("batch.slice/vm{n}.service");
+        group(&tree, &path, "0-7");
+        let error = running.binder().unwrap().bind(&path, &list("1")).unwrap_err();
+        assert!(error.is_transient() && !error.is_missing(), "{error}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?} for 20 VMs", began.elapsed());
+
+    // At the end each is tried, while there is time.
+    let mut ending = binders().waiting();
+    let began = Instant::now();
+    for n in 0..2 {
+        let error = ending.binder().unwrap().bind(&format!("batch.slice/vm{n}.service"), &list("1"));
+        assert!(error.unwrap_err().is_transient());
+    }
+    assert!(began.elapsed() > Duration::from_millis(1800), "{:?}", began.elapsed());
+}
+
 /// A CPU went offline while a VM was bound.
 #[test]
 fn what_went_offline_meanwhile_does_not_keep_a_vm_from_being_put_back() {

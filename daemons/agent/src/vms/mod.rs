@@ -274,7 +274,7 @@ impl Vms {
         };
         let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
         let alarms = alarms.chain(self.discovery.troubles().cloned()).collect();
-        self.notes.replace(self.specs.origins(), alarms);
+        self.notes.replace(self.specs(), self.specs.origins(), alarms);
     }
 
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.

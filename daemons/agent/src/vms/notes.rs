@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
-use ballast_types::wire::{AgentStatus, Alarm, RecordsStatus};
+use ballast_types::wire::{AgentStatus, Alarm, RecordsStatus, VmSpec};
 use ballast_types::{VmClass, VmId};
 
 #[derive(Default)]
 struct VmNotes {
+    specs: BTreeMap<VmId, VmSpec>,
     origins: BTreeMap<VmId, String>,
     alarms: Vec<Alarm>,
     usage: Usage,
@@ -26,14 +27,25 @@ pub(crate) struct Usage {
 }
 
 /// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
-/// only, so that the control thread never waits for cores that are being moved.
+/// only, so that neither the control
+/// thread nor the list of VMs waits for cores that are being moved, nor for those who move them.
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<VmNotes>>);
 
 impl Notes {
-    pub(super) fn replace(&self, origins: BTreeMap<VmId, String>, alarms: Vec<Alarm>) {
+    pub(super) fn replace(
+        &self,
+        specs: BTreeMap<VmId, VmSpec>,
+        origins: BTreeMap<VmId, String>,
+        alarms: Vec<Alarm>,
+    ) {
         let mut said = lock(&self.0);
-        (said.origins, said.alarms) = (origins, alarms);
+        (said.specs, said.origins, said.alarms) = (specs, origins, alarms);
+    }
+
+    /// Every VM as it was asked for, or found, when the last change was through.
+    pub(crate) fn specs(&self) -> BTreeMap<VmId, VmSpec> {
+        lock(&self.0).specs.clone()
     }
 
     pub(crate) fn usage(&self, tell: impl FnOnce(&mut Usage)) {
