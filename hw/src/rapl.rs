@@ -44,12 +44,18 @@ impl Zone {
 
 /// Every package and memory zone, in order of folder names; empty where there is no RAPL.
 fn zones(root: &Root) -> Result<Vec<Zone>, HwError> {
+    let (zones, nameless) = look(root)?;
+    nameless.into_iter().next().map_or(Ok(zones), Err)
+}
+
+/// The same, with what keeps others from telling their names.
+fn look(root: &Root) -> Result<(Vec<Zone>, Vec<HwError>), HwError> {
     let class = root.path("sys/class/powercap");
     let failed = |e| HwError::io(&class, Operation::Read, "a folder with RAPL zones", e);
     let mut dirs = Vec::new();
 
     match std::fs::read_dir(&class) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((vec![], vec![])),
         Err(e) => return Err(failed(e)),
         Ok(entries) => {
             for entry in entries {
@@ -64,10 +70,16 @@ fn zones(root: &Root) -> Result<Vec<Zone>, HwError> {
     }
 
     dirs.sort_unstable();
-    let mut zones: Vec<Zone> = Vec::new();
+    let (mut zones, mut nameless): (Vec<Zone>, _) = (vec![], vec![]);
 
     for dir in dirs {
-        let name = read_text(&dir.join("name"))?.trim().to_owned();
+        let name = match read_text(&dir.join("name")) {
+            Ok(name) => name.trim().to_owned(),
+            Err(error) => {
+                nameless.push(error);
+                continue;
+            }
+        };
 
         // A package counts once, though two drivers may show it; memory counts with its package.
         let counts = match kind(&name) {
@@ -81,7 +93,7 @@ fn zones(root: &Root) -> Result<Vec<Zone>, HwError> {
         }
     }
 
-    Ok(zones)
+    Ok((zones, nameless))
 }
 
 fn kind(name: &str) -> Option<Kind> {

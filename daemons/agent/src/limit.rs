@@ -108,27 +108,11 @@ pub(super) fn left_to_the_end(journal: &mut RaplOriginals, in_use: &RaplOriginal
 /// Puts back RAPL's limits of a previous instance. Fails if one cannot be put back, or its zone is not there;
 /// then all others were tried.
 pub(super) fn put_back_rapl(root: &Root, saved: &RaplOriginals) -> Result<(), CapError> {
-    if saved.is_empty() {
+    let failed = RaplCap::put_back_left(root, saved);
+    if failed.is_empty() {
         return Ok(());
     }
-
-    // Nothing is set here, so that the floor does not matter.
-    let any_floor = Watts::from_whole(1000);
-    let found = match RaplCap::find(root, any_floor)? {
-        Some(mut cap) => {
-            cap.put_back(saved)?;
-            cap.read()?
-        }
-        None => RaplOriginals::new(),
-    };
-
-    match saved.keys().find(|zone| !found.contains_key(*zone)) {
-        None => Ok(()),
-        Some(zone) => {
-            let reason = format!("RAPL zone {zone} is not there: its limit is not put back");
-            Err(CapError { reason, transient: false })
-        }
-    }
+    Err(CapError { reason: failed.join("; "), transient: false })
 }
 
 /// Puts back what a previous instance has left with another `by`, or with any if there is none now; if that
@@ -340,6 +324,27 @@ mod tests {
         std::fs::write(&limit, "50000000").unwrap();
         put_back_rapl(&root, &saved).unwrap();
         assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), "165000000");
+
+        // One that cannot be read, or does not tell its name, keeps no other from being put back.
+        for broken in ["enabled", "constraint_0_power_limit_uw", "name"] {
+            let other = folder.path().join("sys/class/powercap/intel-rapl:1");
+            std::fs::create_dir_all(&other).unwrap();
+            for (file, text) in [("name", "package-1"), ("enabled", "1"), ("constraint_0_name", "long_term")]
+            {
+                std::fs::write(other.join(file), text).unwrap();
+            }
+            std::fs::write(other.join("constraint_0_power_limit_uw"), "50000000").unwrap();
+            std::fs::remove_file(other.join(broken)).unwrap();
+            std::fs::create_dir(other.join(broken)).unwrap();
+            std::fs::write(&limit, "50000000").unwrap();
+            let two = RaplOriginals::from([("package-0".to_owned(), was), ("package-1".to_owned(), was)]);
+            let error = put_back_rapl(&root, &two).unwrap_err();
+            assert!(error.reason.contains("package-1") && error.reason.contains(broken), "{error}");
+            assert!(!error.reason.contains("package-0"), "{error}");
+            assert_eq!(std::fs::read_to_string(&limit).unwrap().trim(), "165000000", "{broken}");
+            std::fs::remove_dir_all(&other).unwrap();
+        }
+
         let two = RaplOriginals::from([("package-0".to_owned(), was), ("package-1".to_owned(), was)]);
         let error = put_back_rapl(&root, &two).unwrap_err();
         assert!(error.reason.contains("package-1"), "{error}");

@@ -5,7 +5,7 @@ use ballast_types::{Cap, CapError, Watts};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::{Kind, zones};
+use super::{Kind, Zone, look, zones};
 use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::root::{optional, read_text, read_value, write_value};
@@ -70,13 +70,8 @@ impl RaplCap {
     /// is unreadable or garbage, or the floor is not above 1 W per package.
     pub fn find(root: &Root, floor: Watts) -> Result<Option<Self>, HwError> {
         let mut found = Vec::new();
-        for zone in zones(root)?.into_iter().filter(|z| z.kind == Kind::Package) {
-            let Some(long) = Constraint::find(&zone.dir, "long_term")? else {
-                continue;
-            };
-            let short = Constraint::find(&zone.dir, "short_term")?;
-            let enabled_file = zone.dir.join("enabled");
-            let zone = LimitZone { name: zone.name, long, short, enabled_file };
+        for zone in zones(root)? {
+            let Some(zone) = LimitZone::of(&zone)? else { continue };
             zone.read()?;
             found.push(zone);
         }
@@ -93,6 +88,27 @@ impl RaplCap {
         }
 
         Ok(Some(Self { zones: found, floor_uw }))
+    }
+
+    /// Puts back what a previous instance has left on zones, by their names; tells what could not be. What keeps
+    /// one from it never stands in the way of the others.
+    pub fn put_back_left(root: &Root, saved: &BTreeMap<String, RaplCapOriginal>) -> Vec<String> {
+        let (zones, nameless) = look(root).unwrap_or_else(|error| (vec![], vec![error]));
+        let put_back = |(name, was): (&String, &RaplCapOriginal)| {
+            let of_name = |zone: &&Zone| zone.kind == Kind::Package && zone.name == *name;
+            let zone = zones.iter().find(of_name).map_or(Ok(None), LimitZone::of);
+            match zone.and_then(|zone| zone.map(|zone| zone.put_back(was)).transpose()) {
+                Ok(Some(())) => None,
+                Ok(None) => Some(format!("RAPL zone {name} is not there: its limit is not put back")),
+                Err(error) => Some(format!("RAPL zone {name}: {error}")),
+            }
+        };
+        let mut failed: Vec<_> = saved.iter().filter_map(put_back).collect();
+        if !failed.is_empty() {
+            // One of these may be a zone that is not there.
+            failed.extend(nameless.iter().map(ToString::to_string));
+        }
+        failed
     }
 
     /// Does something with every zone that was there before, even after a failure; the first failure.
@@ -137,6 +153,17 @@ impl Cap for RaplCap {
 }
 
 impl LimitZone {
+    /// `None` if that is no package, or one without limits.
+    fn of(zone: &Zone) -> Result<Option<Self>, HwError> {
+        if zone.kind != Kind::Package {
+            return Ok(None);
+        }
+        let Some(long) = Constraint::find(&zone.dir, "long_term")? else { return Ok(None) };
+        let short = Constraint::find(&zone.dir, "short_term")?;
+        let enabled_file = zone.dir.join("enabled");
+        Ok(Some(Self { name: zone.name.clone(), long, short, enabled_file }))
+    }
+
     fn name(&self) -> String {
         self.name.clone()
     }
