@@ -1,7 +1,6 @@
 //! What the agent's work needs of its machine, as narrow as the config allows.
 
-use std::fs;
-
+use ballast_hw::binding::Via;
 use ballast_hw::{By, Journal, Root};
 use ballast_runtime::confine::Needs;
 
@@ -24,8 +23,8 @@ pub(crate) fn of(config: &AgentConfig) -> Needs {
     let caps = is_left || matches!(by, Some(LimitBy::PowerCap { .. }));
     let bmc = is_left || by == Some(&LimitBy::Dcmi) || matches!(config.meter.source, MeterSource::Dcmi);
 
-    let journal = fs::read_to_string(config.daemon.state_dir.join(Journal::FILE)).unwrap_or_default();
-    let by_libvirt = journal.contains("\"libvirt\"");
+    let originals = Journal::originals_of(&config.daemon.state_dir).unwrap_or_default();
+    let by_libvirt = originals.cpusets.values().any(|it| matches!(it.via, Via::Libvirt { .. }));
 
     let kernel = ALWAYS.into_iter().chain(if caps { HWMON.as_slice() } else { &[] }.iter().copied());
     Needs {
@@ -34,5 +33,38 @@ pub(crate) fn of(config: &AgentConfig) -> Needs {
         // `virsh`, where no libvirt-dbus is; it is held to the same.
         commands: matches!(config.groups.by, By::Libvirt(_)) || by_libvirt,
         ..config.daemon.needs()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConfigFile as _;
+
+    #[test]
+    fn commands_are_run_for_libvirt_alone_by_the_config_or_by_what_is_left() {
+        let cpus = |via| format!(r#"{{"vms/libvirt":{{"cpus":"0-3"{via}}}}}"#);
+        let pins = r#"{"vcpus":{"0":"0-3"},"emulator":"0-3"}"#;
+        let libvirt = format!(r#","via":{{"libvirt":{{"uri":"qemu:///system","domain":3,"pins":{pins}}}}}"#);
+        let unit = r#","via":{"systemd":{"unit":"libvirt","allowed":""}}"#;
+        for (groups, left, commands) in [
+            ("", None, false),
+            ("[groups]\nby = \"libvirt\"\n", None, true),
+            ("", Some(cpus(libvirt.as_str())), true),
+            // A name is no binding.
+            ("", Some(cpus("")), false),
+            ("", Some(cpus(unit)), false),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            if let Some(left) = &left {
+                let originals = format!(r#"{{"cpufreq":null,"cpusets":{left}}}"#);
+                let journal = format!(r#"{{"version":1,"boot_id":"boot","originals":{originals}}}"#);
+                std::fs::write(folder.path().join(Journal::FILE), journal).unwrap();
+            }
+            let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{groups}");
+            let mut config = AgentConfig::parse("agent.toml", &text).unwrap();
+            config.daemon.state_dir = folder.path().to_owned();
+            assert_eq!(of(&config).commands, commands, "{groups} {left:?}");
+        }
     }
 }
