@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 
 use ballast_agent_core::{ActuatorError, Input};
@@ -37,10 +37,22 @@ impl Quotas {
 
     /// Does something with it; may wait for systemd.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Bandwidth) -> T) -> T {
-        let mut bandwidth = lock(&self.bandwidth);
-        let done = act(&mut bandwidth);
-        let alarms = bandwidth.alarms();
-        *lock(&self.alarms) = alarms;
+        self.act(&mut lock(&self.bandwidth), act)
+    }
+
+    /// The same, unless somebody waits for systemd with it: then nothing is done.
+    pub(super) fn try_with<T>(&self, act: impl FnOnce(&mut Bandwidth) -> T) -> Option<T> {
+        let mut bandwidth = match self.bandwidth.try_lock() {
+            Ok(bandwidth) => bandwidth,
+            Err(TryLockError::Poisoned(panicked)) => panicked.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.act(&mut bandwidth, act))
+    }
+
+    fn act<T>(&self, bandwidth: &mut Bandwidth, act: impl FnOnce(&mut Bandwidth) -> T) -> T {
+        let done = act(bandwidth);
+        *lock(&self.alarms) = bandwidth.alarms();
         done
     }
 
@@ -212,6 +224,7 @@ mod tests {
         worker.order(ActionId(1), vm("a"), Some(2000)).unwrap();
         worker.order(ActionId(2), vm("a"), Some(1000)).unwrap();
         assert!(worker.alarms().is_empty());
+        assert!(quotas.try_with(Bandwidth::look).is_none(), "as samples do");
         assert_eq!(quota(&folder, "a"), "max 100000");
         hold.0.send(()).unwrap();
         slow.join().unwrap();

@@ -94,9 +94,9 @@ impl Vms {
         Ok(())
     }
 
-    /// Looks at what others do with the groups.
+    /// Looks at what others do with the groups; where systemd is waited for, the next time: samples do not wait.
     pub(super) fn look(&mut self) {
-        if self.floating.as_ref().is_some_and(|quotas| quotas.with(Bandwidth::look))
+        if self.floating.as_ref().is_some_and(|quotas| quotas.try_with(Bandwidth::look) == Some(true))
             && let Err(error) = self.settle()
         {
             tracing::error!(%error, "the VMs' bandwidth limits cannot be written to the journal");
