@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources};
+use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources, Ties};
 use ballast_sim::cluster::{Arrivals, Drained, Outcome, Reason, ReplayOptions, replay};
 use ballast_types::Instant;
 use clap::Args;
@@ -44,6 +44,9 @@ pub(crate) struct SimulateArgs {
     /// With `power`: weight of the chassis score against the server score, from 0 to 1
     #[arg(long, value_name = "F", default_value = "0.8", allow_negative_numbers = true, value_parser = alpha)]
     alpha: ballast_placement::rules::Alpha,
+    /// Who wins among hosts that the policy does not tell apart: the lowest id, or the lowest hash of a seed and the id
+    #[arg(long, value_name = "id|hash[:SEED]", default_value_t = Ties::HASH)]
+    ties: Ties,
     /// With `power`: hosts of one chassis
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..))]
     chassis_hosts: u32,
@@ -90,7 +93,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is said before the work.
     let mut tape = Tape::new(args.output.as_deref())?;
     let arrivals = read(&args.trace)?;
-    let mut scheduler = args.policy.policy(args.alpha).scheduler(cluster, Instant::ZERO);
+    let mut scheduler = args.policy.policy(args.alpha, args.ties).scheduler(cluster, Instant::ZERO);
 
     if let Some(reserve) = args.plan.admission() {
         scheduler.add_admission(Instant::ZERO, Box::new(reserve));
@@ -102,7 +105,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     };
 
     let decided = |vm, host| tape.line(vm, host);
-    let plan = args.plan.plan(args.alpha);
+    let plan = args.plan.plan(args.alpha, args.ties);
     let outcome = replay(&arrivals, &mut scheduler, &options, &plan, decided)?;
     let placement_hash = tape.finish()?;
     let cpu_s = cpu_s()?;

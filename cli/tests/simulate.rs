@@ -30,9 +30,19 @@ fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
         ("500", 70_389, 0, "b1089526203608f1403b4c00a01f40854411c26a91f9c8d7f0f186824cef9312"),
         ("300", 66_735, 3654, "874543a206b9f3ed4b760f213cc3f7ef093ffec579c6c5b8acf376572e6558a0"),
     ] {
-        let said = json(&simulate(&trace, &["--hosts", hosts, "--until-s", "86400", "--json"]));
+        let args = ["--hosts", hosts, "--until-s", "86400", "--json"];
+        let said = json(&simulate(&trace, &[&args[..], &["--ties", "id"]].concat()));
         assert_eq!((&said["placed"], &said["failed"]), (&placed.into(), &failed.into()));
         assert_eq!(said["placement_hash"], hash, "{hosts} hosts");
+
+        // A trace tells nothing of its VMs: the power rule says nothing, and packing is that of best fit. Ties change
+        // where VMs go, and not how tightly.
+        let best_fit = json(&simulate(&trace, &args));
+        let power = json(&simulate(&trace, &[&args[..], &["--policy", "power"]].concat()));
+        assert_eq!(power["placement_hash"], best_fit["placement_hash"]);
+        assert_ne!(power["placement_hash"], hash);
+        let empty = |said: &serde_json::Value| said["empty_host_ratio"].as_f64().unwrap();
+        assert!((empty(&power) - empty(&said)).abs() < 0.02, "{power} {said}");
     }
 }
 
@@ -93,9 +103,12 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
         assert!(error.contains(text) && output.stdout.is_empty(), "{error}");
     }
 
-    for args in
-        [&["--hosts", "0"][..], &["--hosts", "1", "--until-s", "-1"], &["--hosts", "1", "--alpha", "nan"]]
-    {
+    for args in [
+        &["--hosts", "0"][..],
+        &["--hosts", "1", "--until-s", "-1"],
+        &["--hosts", "1", "--alpha", "nan"],
+        &["--hosts", "1", "--ties", "name"],
+    ] {
         assert_eq!(simulate(&trace, args).status.code(), Some(2), "{args:?}");
     }
 
@@ -109,7 +122,8 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     let rows =
         "0,0,50,32,64,0,90000,0\n1,1,50,64,16,0,300,0\n2,2,1050,16,16,0,300,0\n3,3,1650,16,16,0,300,0\n";
     std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
-    let drain = ["--hosts", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
+    let drain =
+        ["--ties", "id", "--hosts", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
     let said = json(&simulate(&trace, &[&drain[..], &["--json"]].concat()));
 
     // 0 moves within 5 s + 64 GB × 1 s/GB, and holds 32 cores on both hosts.
@@ -123,7 +137,8 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains("2 hosts drained: 2 became empty, the last after 69 s; 1 VMs moved"), "{text}");
 
-    let args = ["--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
+    let args =
+        ["--ties", "id", "--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
     let said = json(&simulate(&trace, &[&args[..], &["--json"]].concat()));
 
     // 96 of 128 cores would leave a quarter of them; at 1050 s 32 + 16 do as well.

@@ -3,6 +3,7 @@
 //! Source: Kumbhare et al., arXiv 2010.15388, Section IV-E.
 
 use ballast_placement::rules::Alpha;
+use ballast_placement::{Policy, Ties};
 use serde::Serialize;
 
 use super::{OptionError, Shape, Spread};
@@ -12,8 +13,10 @@ use ballast_sim::cluster::exceeded;
 use ballast_sim::cluster::{Arm, Class, P95, Prediction, Quarter};
 use ballast_sim::cluster::{Month, Setup, Site, run};
 
-/// Added to every seed for the calibration, which so never sees a load that is measured.
+/// Added to the seed for the budget's calibration, which so never sees a load that is measured.
 const CALIBRATION: u64 = 1 << 32;
+/// Added to every seed where the rules' weights are chosen: nothing else is measured or calibrated there.
+const CHOICE: u64 = 1 << 33;
 /// The share of chassis-hours that the arm `none` is above the budget.
 const ABOVE: f64 = 0.01;
 
@@ -31,6 +34,8 @@ pub struct Options {
     pub alphas: Vec<f64>,
     pub packing_weight: u32,
     pub power_weight: u32,
+    /// Who wins where the rules tie.
+    pub ties: Ties,
     pub seeds: Vec<u64>,
 }
 
@@ -46,8 +51,9 @@ impl Default for Options {
             days: 30,
             arms: Arm::ALL.to_vec(),
             alphas: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
-            packing_weight: 4,
-            power_weight: 1,
+            packing_weight: Policy::POWER.best_fit,
+            power_weight: Policy::POWER.power,
+            ties: Policy::POWER.ties,
             seeds: vec![1, 2, 3, 4, 5],
         }
     }
@@ -79,18 +85,13 @@ impl Options {
 
     /// An arm with this weight of the chassis score.
     fn case(&self, arm: Arm, alpha: Alpha) -> Case {
-        let weights = (self.packing_weight, self.power_weight);
-        Case {
-            name: arm.name().to_owned(),
-            arm,
-            setup: Setup {
-                prediction: arm.prediction(),
-                alpha,
-                weights: if arm == Arm::None { (1, 0) } else { weights },
-            },
-            load: self.load,
-            unseen: false,
-        }
+        let Self { packing_weight, power_weight, ties, .. } = *self;
+        let policy = match arm {
+            Arm::None => Policy::BEST_FIT,
+            _ => Policy { best_fit: packing_weight, power: power_weight, alpha, ..Policy::POWER },
+        };
+        let setup = Setup { prediction: arm.prediction(), policy: Policy { ties, ..policy } };
+        Case { name: arm.name().to_owned(), arm, setup, load: self.load, seeds: 0 }
     }
 
     /// Figure 7: every arm with every weight of the chassis score.
@@ -101,23 +102,38 @@ impl Options {
             .map(|alpha| Alpha::new(*alpha).ok_or_else(|| OptionError::new("alphas", alpha, "0 to 1")));
         let alphas = alphas.collect::<Result<Vec<_>, _>>()?;
         let arm = |arm: &Arm| {
-            let alphas = if *arm == Arm::None { &[Alpha::PAPER][..] } else { &alphas };
+            let alphas = match arm {
+                Arm::None | Arm::Unknown => &[Alpha::PAPER][..],
+                Arm::Spread => &[Alpha::CHASSIS],
+                _ => &alphas,
+            };
             alphas.iter().map(|alpha| self.case(*arm, *alpha)).collect::<Vec<_>>()
         };
         Ok(self.arms.iter().flat_map(arm).collect())
     }
 
+    /// What the fair baseline is worth: best fit that breaks ties by id, and the arms at the paper's weight.
+    pub fn baseline(&self) -> Vec<Case> {
+        let none = self.case(Arm::None, Alpha::PAPER);
+        let policy = Policy { ties: Ties::Id, ..none.setup.policy };
+        let by_id =
+            Case { name: "best fit, ties by id".to_owned(), setup: Setup { policy, ..none.setup }, ..none };
+        let alpha = |arm| if arm == Arm::Spread { Alpha::CHASSIS } else { Alpha::PAPER };
+        core::iter::once(by_id).chain(Arm::ALL.map(|arm| self.case(arm, alpha(arm)))).collect()
+    }
+
     /// The rules' weights against each other, on loads that nothing else is measured with.
     pub fn weights(&self) -> Vec<Case> {
         let none = Case { name: "none".to_owned(), ..self.case(Arm::None, Alpha::PAPER) };
-        let weighed = WEIGHTS.iter().flat_map(|weights| {
-            let name = format!("{}:{}", weights.0, weights.1);
+        let weighed = WEIGHTS.iter().flat_map(|(best_fit, power)| {
             [Arm::Model, Arm::Oracle].map(|arm| {
                 let case = self.case(arm, Alpha::PAPER);
-                Case { name: name.clone(), setup: Setup { weights: *weights, ..case.setup }, ..case }
+                let policy = Policy { best_fit: *best_fit, power: *power, ..case.setup.policy };
+                let setup = Setup { policy, ..case.setup };
+                Case { name: format!("{best_fit}:{power}"), setup, ..case }
             })
         });
-        core::iter::once(none).chain(weighed).map(|case| Case { unseen: true, ..case }).collect()
+        core::iter::once(none).chain(weighed).map(|case| Case { seeds: CHOICE, ..case }).collect()
     }
 
     /// What is told, part by part between the arms.
@@ -141,7 +157,7 @@ impl Options {
 }
 
 /// Packing to power, from the least packing on.
-const WEIGHTS: [(u32, u32); 5] = [(1, 2), (1, 1), (2, 1), (4, 1), (8, 1)];
+const WEIGHTS: [(u32, u32); 6] = [(1, 2), (1, 1), (2, 1), (4, 1), (8, 1), (16, 1)];
 /// Shares of cores that are asked for.
 const FULLER: [f64; 3] = [0.75, 0.85, 0.95];
 /// What is told, by name.
@@ -171,8 +187,8 @@ pub struct Case {
     pub setup: Setup,
     /// The share of cores that is asked for.
     pub load: f64,
-    /// It is measured on the calibration's seeds.
-    pub unseen: bool,
+    /// Added to every seed.
+    pub seeds: u64,
 }
 
 /// A month to be played.
@@ -212,7 +228,7 @@ pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>
     let site = options.site()?;
     let of = |case: &Case| {
         let (setup, site) = (case.setup, Site { load: case.load, ..site });
-        let offset = if case.unseen { CALIBRATION } else { 0 };
+        let offset = case.seeds;
         let job = move |seed: &u64| Job { site, setup, seed: seed.wrapping_add(offset), budget_w };
         options.seeds.iter().map(job).collect::<Vec<_>>()
     };
@@ -247,6 +263,8 @@ pub struct SchedulerResult {
     pub user_facing_throttled_core_h: f64,
     /// The budget of a chassis, in watts, that would be exceeded in 1 % of chassis-hours.
     pub budget_1pct_w: f64,
+    /// The lowest and the highest of the seeds.
+    pub budget_1pct_w_range: (f64, f64),
     /// Watts that the low-priority cores of a server with VMs can shed, 10th percentile over server-hours.
     pub sheddable_w_p10: f64,
     /// Deployments refused because all servers together had too few cores.
@@ -268,17 +286,19 @@ pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<SchedulerRe
         let failures =
             |reason| over(&|m: &Month| m.failures.get(&reason).copied().unwrap_or(0) as f64).median;
         let (chassis, server) = (over(&|m| m.chassis_score_std), over(&|m| m.server_score_std));
+        let budget = Spread::of(months.iter().map(|d| d.budget_1pct_w));
 
         SchedulerResult {
             arm: case.arm,
-            alpha: (case.arm != Arm::None).then(|| case.setup.alpha.get()),
+            alpha: (case.arm != Arm::None).then(|| case.setup.policy.alpha.get()),
             failure_rate: over(&Month::failure_rate).median,
             empty_server_ratio: over(&|m| m.empty_server_ratio).median,
             chassis_score_std: chassis.median,
             server_score_std: server.median,
             capping_events_per_week: over(&|m| m.capped_hours as f64 / weeks).median,
             user_facing_throttled_core_h: over(&|m| m.user_facing_throttled_core_h).median,
-            budget_1pct_w: Spread::of(months.iter().map(|d| d.budget_1pct_w)).median,
+            budget_1pct_w: budget.median,
+            budget_1pct_w_range: (budget.min, budget.max),
             sheddable_w_p10: over(&|m| m.sheddable_w_p10).median,
             failures_for_cores: failures(Reason::Cores),
             failures_for_fragmentation: failures(Reason::Fragmentation),
@@ -305,11 +325,15 @@ mod tests {
         let budget_w = calibrate(&options).unwrap();
         let cases = options.figure7().unwrap();
         let jobs = jobs(&options, &cases, budget_w).unwrap();
-        assert_eq!(jobs.len(), 2 * 7);
+        assert_eq!(jobs.len(), 2 * 9);
         let done: Vec<_> = jobs.iter().map(Job::run).collect();
         let rows = rows(&options, &cases, &done);
         let of = |arm, alpha: Option<f64>| *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap();
         let (none, model) = (of(Arm::None, None), of(Arm::Model, Some(0.8)));
+
+        // Where nothing is known the rule says nothing, and all is as without it.
+        let unknown = SchedulerResult { arm: Arm::None, alpha: None, ..of(Arm::Unknown, Some(0.8)) };
+        assert_eq!(unknown, none);
         let oracle = of(Arm::Oracle, Some(0.8));
         assert!(model.chassis_score_std < 0.5 * none.chassis_score_std, "{model:?} {none:?}");
         assert!(model.chassis_score_std < 0.7 * of(Arm::Model, Some(0.0)).chassis_score_std);
@@ -326,11 +350,11 @@ mod tests {
     fn the_other_cases_change_one_thing_each() {
         let options = small();
         let weights = options.weights();
-        assert!(weights.iter().all(|case| case.unseen));
-        assert_eq!(weights[0].setup.weights, (1, 0));
-        let named: Vec<_> = weights[1..].iter().map(|c| (&*c.name, c.setup.weights)).collect();
+        let rules = |case: &Case| (case.setup.policy.best_fit, case.setup.policy.power);
+        assert_eq!(rules(&weights[0]), (1, 0));
+        let named: Vec<_> = weights[1..].iter().map(|c| (&*c.name, rules(c))).collect();
         assert_eq!(named[0], ("1:2", (1, 2)));
-        assert_eq!((named[6], named.len()), (("4:1", (4, 1)), 10));
+        assert_eq!((named[6], named.len()), (("4:1", (4, 1)), 12));
         let cases = options.knowledge();
         let of = |name: &str| cases.iter().find(|case| case.name == name).unwrap().setup.prediction;
 
@@ -345,10 +369,17 @@ mod tests {
         let done: Vec<_> = over.iter().map(Job::run).collect();
         assert!(rows(&options, &full, &done)[0].failure_rate > 0.1);
 
-        // Seeds that are measured are no others.
-        let unseen = jobs(&options, &weights[..1], 1e9).unwrap();
-        let seen = jobs(&options, &options.figure7().unwrap(), 1e9).unwrap();
-        assert!(!seen.contains(&unseen[0]));
+        // Seeds that weights are chosen by are used for nothing else.
+        let seeds = |cases: &[Case]| -> Vec<u64> {
+            jobs(&options, cases, 1e9).unwrap().iter().map(|job| job.seed).collect()
+        };
+        let measured = seeds(&options.figure7().unwrap());
+        let choosing = seeds(&weights);
+        assert!(choosing.iter().all(|seed| !measured.contains(seed) && *seed != 1 + CALIBRATION));
+
+        // What is measured is what ships.
+        let shipped = options.case(Arm::Model, Alpha::PAPER).setup.policy;
+        assert_eq!(shipped, Policy::POWER);
     }
 
     #[test]

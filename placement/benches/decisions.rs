@@ -13,7 +13,7 @@ use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
     ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule, Scheduler, Tier,
-    VmKey, VmRequest,
+    Ties, VmKey, VmRequest,
 };
 use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 
@@ -31,7 +31,7 @@ fn vm(id: u64) -> VmRequest {
     let class = if chance >> 40 & 3 == 0 { VmClass::UserFacing } else { VmClass::NonUserFacing };
     let resources =
         Resources { cores: MilliCores::from_cores(cores), memory: MemoryKb::from_gb(gb).unwrap() };
-    VmRequest { class, p95, ..VmRequest::new(VmKey(id), resources) }
+    VmRequest { class, p95, known: true, ..VmRequest::new(VmKey(id), resources) }
 }
 
 fn cluster(hosts: u32) -> Cluster {
@@ -90,9 +90,11 @@ fn scan(cluster: &Cluster, vm: &VmRequest) -> Option<HostId> {
 }
 
 fn all_rules(cluster: &Cluster) -> Ranking {
-    let rules: Vec<(u32, Box<dyn Rule>)> =
-        vec![(1, Box::new(BestFit::new(cluster))), (1, Box::new(Power::new(cluster, Alpha::PAPER)))];
-    Ranking::new(vec![Tier::weighted(rules)])
+    let rules: Vec<(u32, Box<dyn Rule>)> = vec![
+        (1, Box::new(BestFit::new(cluster, Ties::Id))),
+        (1, Box::new(Power::new(cluster, Alpha::PAPER))),
+    ];
+    Ranking::new(vec![Tier::weighted(rules)], Ties::Id)
 }
 
 fn main() {
@@ -112,7 +114,7 @@ fn main() {
     }
 
     for hosts in [500, 2000, 8000, 32_000] {
-        let best_fit = |c: &Cluster| Ranking::new(vec![Tier::one(BestFit::new(c))]);
+        let best_fit = |c: &Cluster| Ranking::new(vec![Tier::one(BestFit::new(c, Ties::Id))], Ties::Id);
         let (mut scheduler, next) = filled(hosts, best_fit);
         let took = time(DECISIONS, |n| {
             let _ = black_box(scheduler.choose(NOW, &vm(next + n)));

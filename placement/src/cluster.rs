@@ -58,6 +58,29 @@ impl HostRecord {
     }
 }
 
+/// Why VMs found no host, though each of them has hosts that are large enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shortage {
+    /// The open hosts that could take the VMs have too few cores together.
+    Cores,
+    /// The open hosts that could take the VMs have too little memory together.
+    Memory,
+    /// There is enough of both, but not where it is needed.
+    Fragmentation,
+}
+
+impl Shortage {
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Cores => "too few cores",
+            Self::Memory => "too little memory",
+            Self::Fragmentation => "fragmentation",
+        }
+    }
+}
+
 /// The inventory. Every change is checked whole before anything is changed.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -160,6 +183,35 @@ impl Cluster {
     /// What is left on hosts that VMs may come to.
     pub fn open(&self) -> Totals {
         self.open
+    }
+    /// What there is too little of for VMs that found no host. What all open hosts lack together comes first. Else it is
+    /// the resource of which the smaller share is free, where the hosts with room for the other have too little of it:
+    /// cores that are free where all memory is taken help nobody. Every host is looked at.
+    pub fn shortage(&self, vms: &[Resources]) -> Shortage {
+        let asked = vms.iter().fold(Totals::default(), |sum, vm| sum + *vm);
+        let Totals { milli_cores, memory_kb } = self.open;
+        if asked.milli_cores > milli_cores {
+            return Shortage::Cores;
+        }
+        if asked.memory_kb > memory_kb {
+            return Shortage::Memory;
+        }
+
+        let share = |part: u64, whole: u64| u128::from(part) * u128::from(whole);
+        let scarcer =
+            share(milli_cores, self.capacity.memory_kb) <= share(memory_kb, self.capacity.milli_cores);
+        let cores = vms.iter().map(|vm| vm.cores).min().unwrap_or_default();
+        let memory = vms.iter().map(|vm| vm.memory).min().unwrap_or_default();
+        let open = self.hosts.iter().filter(|host| host.state == HostState::Open).map(|host| host.free);
+
+        if scarcer {
+            let usable = open.filter(|free| free.memory >= memory);
+            let usable: u64 = usable.map(|free| u64::from(free.cores.milli())).sum();
+            if asked.milli_cores > usable { Shortage::Cores } else { Shortage::Fragmentation }
+        } else {
+            let usable: u64 = open.filter(|free| free.cores >= cores).map(|free| free.memory.kb()).sum();
+            if asked.memory_kb > usable { Shortage::Memory } else { Shortage::Fragmentation }
+        }
     }
     /// A VM and its host.
     pub fn resident(&self, vm: VmKey) -> Option<&Resident> {

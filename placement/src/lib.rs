@@ -4,7 +4,7 @@
 //! * [`Fit`]: a constraint. [`Rule`]: a preference. Both own what they keep per host, and learn of
 //!   changes by [`Event`]s.
 //! * [`Ranking`]: tiers of rules, compared one after the other; the rules of one tier are weighed by
-//!   rank. What still ties goes to the lowest host id.
+//!   rank. What still ties goes by [`Ties`].
 //! * [`Admission`]: whether VMs are taken on at all, before anybody looks for a host.
 //! * [`Scheduler`]: all of it together: score, place, remove, migrate, and why.
 //!
@@ -28,10 +28,11 @@ mod request;
 mod rule;
 pub mod rules;
 mod scheduler;
+mod ties;
 mod units;
 
 pub use admission::{Admission, AdmissionRequest, Refused, Reserve};
-pub use cluster::{Cluster, Host, HostState, Resident};
+pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
 pub use error::PlacementError;
 pub use inventory::{Inventory, InventoryError};
 pub use policy::Policy;
@@ -39,4 +40,5 @@ pub use ranking::{Ranking, Tier};
 pub use request::{ChassisId, Demand, DeploymentId, HostId, TenantId, VmKey, VmRequest};
 pub use rule::{Ask, Event, Fit, Rule, Search};
 pub use scheduler::{Scheduler, Scored, Scores, Verdict};
+pub use ties::Ties;
 pub use units::{MemoryKb, MilliCores, Resources, Totals};

@@ -1,27 +1,35 @@
-//! The standard policy: what the simulator plays is what the daemon does.
+//! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
 use ballast_types::Instant;
 
 use crate::fits::{AntiAffinity, Capacity, Open};
 use crate::rules::{Alpha, BestFit, Power};
-use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier};
+use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
 
 /// Constraints, and the weights of the preferences. Hosts need room, and are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// The packing rule's weight; 0 leaves it out.
     pub best_fit: u32,
-    /// The power rule's weight; 0 leaves it out. Without any rule the lowest id wins: first fit.
+    /// The power rule's weight; 0 leaves it out. Without any rule the ties decide: first fit.
     pub power: u32,
     /// The power rule's weight of chassis against server.
     pub alpha: Alpha,
     /// Whether deployments can ask to be spread over hosts.
     pub anti_affinity: bool,
+    /// Who wins where the rules tie.
+    pub ties: Ties,
 }
 
 impl Policy {
-    /// Both rules weighed alike, α = 0.8, deployments spread where they ask for it.
-    pub const PAPER: Self = Self { best_fit: 1, power: 1, alpha: Alpha::PAPER, anti_affinity: true };
+    /// What ships: best fit and the power rule. How the weights were chosen: docs/experiments.md, "Weights of the two
+    /// rules".
+    pub const POWER: Self =
+        Self { best_fit: 4, power: 1, alpha: Alpha::PAPER, anti_affinity: true, ties: Ties::HASH };
+    /// Best fit alone.
+    pub const BEST_FIT: Self = Self { best_fit: 1, power: 0, ..Self::POWER };
+    /// The first host with room, in the order of ties.
+    pub const FIRST_FIT: Self = Self { best_fit: 0, ..Self::BEST_FIT };
 
     /// A scheduler of this inventory.
     pub fn scheduler(&self, cluster: Cluster, now: Instant) -> Scheduler {
@@ -37,12 +45,12 @@ impl Policy {
         }
         let mut rules: Vec<(u32, Box<dyn Rule>)> = Vec::new();
         if self.best_fit > 0 {
-            rules.push((self.best_fit, Box::new(BestFit::new(cluster))));
+            rules.push((self.best_fit, Box::new(BestFit::new(cluster, self.ties))));
         }
         if self.power > 0 {
             rules.push((self.power, Box::new(Power::new(cluster, self.alpha))));
         }
         let tiers = if rules.is_empty() { Vec::new() } else { vec![Tier::weighted(rules)] };
-        (fits, Ranking::new(tiers))
+        (fits, Ranking::new(tiers, self.ties))
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ballast_types::Instant;
 
 use crate::rule::{Ask, Event, Rule, Search};
-use crate::{Cluster, HostId};
+use crate::{Cluster, HostId, Ties};
 
 /// Rules that are weighed against each other.
 ///
@@ -33,14 +33,19 @@ impl Tier {
         self.rules.iter().map(|(weight, rule)| (*weight, &**rule))
     }
 
+    /// The rules that have something to say of this VM.
+    fn speaking(&self, ask: &Ask<'_>) -> impl Iterator<Item = (u32, &dyn Rule)> {
+        self.rules().filter(|(_, rule)| !rule.is_silent(ask))
+    }
+
     /// The sum of weight × rank of every host: lower is better.
     fn values(&self, ask: &Ask<'_>, hosts: &[HostId]) -> Vec<u64> {
         let mut sums = vec![0; hosts.len()];
         let mut scores = Vec::with_capacity(hosts.len());
-        for (weight, rule) in &self.rules {
+        for (weight, rule) in self.speaking(ask) {
             scores.clear();
             rule.scores(ask, hosts, &mut scores);
-            add_ranks(&scores, u64::from(*weight), &mut sums);
+            add_ranks(&scores, u64::from(weight), &mut sums);
         }
         sums
     }
@@ -75,16 +80,17 @@ fn add_sorted(sorted: impl Iterator<Item = (u64, usize)>, weight: u64, sums: &mu
 }
 
 /// Tiers, compared one after the other: a later one decides only among hosts that tie on all before it,
-/// and ranks these alone. What ties on all goes to the lowest id.
-#[derive(Debug, Default)]
+/// and ranks these alone. What ties on all goes by [`Ties`].
+#[derive(Debug)]
 pub struct Ranking {
     tiers: Vec<Tier>,
+    ties: Ties,
 }
 
 impl Ranking {
-    /// The first tier decides first. Without any, the lowest id wins: first fit.
-    pub fn new(tiers: Vec<Tier>) -> Self {
-        Self { tiers }
+    /// The first tier decides first. Without any the ties decide: first fit.
+    pub fn new(tiers: Vec<Tier>, ties: Ties) -> Self {
+        Self { tiers, ties }
     }
 
     /// The tiers in their order.
@@ -92,13 +98,11 @@ impl Ranking {
         &self.tiers
     }
 
-    /// The best host without scoring all, where there is one rule only and it can.
+    /// The best host without scoring all, where one rule alone speaks and can find it.
     pub(crate) fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
-        match &*self.tiers {
-            [Tier { rules }] => match &**rules {
-                [(_, rule)] => rule.search(ask, admits),
-                _ => Search::Unordered,
-            },
+        let mut speaking = self.tiers.iter().flat_map(|tier| tier.speaking(ask));
+        match (speaking.next(), speaking.next()) {
+            (Some((_, rule)), None) => rule.search(ask, admits),
             _ => Search::Unordered,
         }
     }
@@ -114,12 +118,12 @@ impl Ranking {
             let mut values = values.into_iter();
             hosts.retain(|_| values.next() == least);
         }
-        hosts.into_iter().min()
+        hosts.into_iter().min_by_key(|host| self.ties.key(*host))
     }
 
     /// Brings the best `top` of these hosts to the front, in order; the rest has none.
     pub(crate) fn order(&self, ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
-        order(&self.tiers, ask, hosts, top);
+        order(&self.tiers, self.ties, ask, hosts, top);
     }
 
     /// Where each of these hosts stands among them; those that no tier tells apart stand alike.
@@ -160,9 +164,9 @@ impl Ranking {
     }
 }
 
-fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
+fn order(tiers: &[Tier], ties: Ties, ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
     let Some((tier, later)) = tiers.split_first() else {
-        hosts.sort_unstable();
+        hosts.sort_unstable_by_key(|host| ties.key(*host));
         return;
     };
 
@@ -185,13 +189,13 @@ fn order(tiers: &[Tier], ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
     }
 
     let (best, rest) = keyed.split_at_mut(end);
-    best.sort_unstable();
+    best.sort_unstable_by_key(|(value, _)| *value);
     let mut done = 0;
 
     for group in best.chunk_by(|a, b| a.0 == b.0) {
-        let ties = &mut hosts[done..done + group.len()];
-        ties.iter_mut().zip(group).for_each(|(host, (_, tied))| *host = *tied);
-        order(later, ask, ties, top.saturating_sub(done));
+        let alike = &mut hosts[done..done + group.len()];
+        alike.iter_mut().zip(group).for_each(|(host, (_, tied))| *host = *tied);
+        order(later, ties, ask, alike, top.saturating_sub(done));
         done += group.len();
     }
 
@@ -271,7 +275,8 @@ mod tests {
 
             let mut expected: Vec<u32> = (0..40).collect();
             expected.sort_by_key(key);
-            let ranking = Ranking::new(tiers.iter().map(|score| Tier::one(Fixed(*score))).collect());
+            let tiers = tiers.iter().map(|score| Tier::one(Fixed(*score))).collect();
+            let ranking = Ranking::new(tiers, Ties::Id);
             for top in 0..=41 {
                 let mut hosts: Vec<HostId> = cluster.ids().collect();
                 ranking.order(&ask, &mut hosts, top);

@@ -48,6 +48,8 @@ pub struct VmRequest {
     pub tenant: Option<TenantId>,
     /// What it takes of a host.
     pub resources: Resources,
+    /// Whether its class or its P95 is told or predicted with confidence. If not, both are what is safe to assume.
+    pub known: bool,
     /// Who it works for, as predicted.
     pub class: VmClass,
     /// The 95th percentile of its CPU utilisation, as predicted.
@@ -68,11 +70,22 @@ impl VmRequest {
             deployment: None,
             tenant: None,
             resources,
+            known: false,
             class: VmClass::UserFacing,
             p95: Utilisation::FULL,
             demand: None,
             lifetime: None,
             spread: false,
+        }
+    }
+
+    /// With what is told of it, or predicted with confidence; what is safe stands for the rest.
+    pub fn known(self, class: Option<VmClass>, p95: Option<Utilisation>) -> Self {
+        Self {
+            known: class.is_some() || p95.is_some(),
+            class: class.unwrap_or(VmClass::UserFacing),
+            p95: p95.unwrap_or(Utilisation::FULL),
+            ..self
         }
     }
 

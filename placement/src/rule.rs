@@ -90,7 +90,7 @@ pub trait Fit: fmt::Debug + Send + Sync {
 pub enum Search {
     /// It keeps no order: score every host.
     Unordered,
-    /// The host of the highest score among the admitted ones, the lowest id on a tie.
+    /// The host of the highest score among the admitted ones, the first by its [`crate::Ties`] on a tie.
     Best(Option<HostId>),
 }
 
@@ -105,6 +105,10 @@ pub trait Rule: fmt::Debug + Send + Sync {
     /// Scores many.
     fn scores(&self, ask: &Ask<'_>, hosts: &[HostId], scores: &mut Vec<i64>) {
         scores.extend(hosts.iter().map(|host| self.score(ask, *host)));
+    }
+    /// Whether it likes all hosts alike for this VM: it is not asked then.
+    fn is_silent(&self, _ask: &Ask<'_>) -> bool {
+        false
     }
     /// The best host without scoring all of them, where the rule can.
     fn search(&self, _ask: &Ask<'_>, _admits: &mut dyn FnMut(HostId) -> bool) -> Search {

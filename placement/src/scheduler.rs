@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
     Admission, AdmissionRequest, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident,
-    VmKey, VmRequest,
+    Ties, VmKey, VmRequest,
 };
 
 /// Places VMs. Nothing is changed by a call that fails.
@@ -57,8 +57,8 @@ impl Scheduler {
     /// A scheduler of this inventory. Constraints are asked in their order: put the cheap ones first. Rules learn of
     /// the VMs that are there already as `Placed`, in the order of their ids.
     pub fn new(cluster: Cluster, fits: Vec<Box<dyn Fit>>, ranking: Ranking, now: Instant) -> Self {
-        let mut this =
-            Self { cluster, admissions: Vec::new(), fits: Vec::new(), ranking: Ranking::default() };
+        let none = Ranking::new(Vec::new(), Ties::Id);
+        let mut this = Self { cluster, admissions: Vec::new(), fits: Vec::new(), ranking: none };
         this.set_policy(now, fits, ranking);
         this
     }

@@ -1,9 +1,8 @@
 //! Who is taken on, and what a change of policy keeps.
 
-use ballast_placement::rules::Alpha;
 use ballast_placement::{
     Admission, AdmissionRequest, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, Policy,
-    Reserve, Scheduler, VmKey, VmRequest,
+    Reserve, Scheduler, Ties, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 
@@ -21,7 +20,7 @@ fn scheduler(policy: Policy) -> Scheduler {
 
 #[test]
 fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
-    let mut scheduler = scheduler(Policy::PAPER);
+    let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
     scheduler.add_admission(NOW, Box::new(Reserve::new(0.25).unwrap()));
     let new = |s: &Scheduler, vms: &[VmRequest]| {
         s.admit(NOW, &AdmissionRequest::Deployment(vms)).map_err(|refused| refused.to_string())
@@ -53,7 +52,7 @@ fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
 fn nothing_is_kept_at_0_and_everything_at_1() {
     let one = [vm(1, 1, 0.0)];
     for (share, admitted) in [(0.0, true), (1.0, false)] {
-        let mut scheduler = scheduler(Policy::PAPER);
+        let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
         scheduler.add_admission(NOW, Box::new(Reserve::new(share).unwrap()));
         assert_eq!(scheduler.admit(NOW, &AdmissionRequest::Deployment(&one)).is_ok(), admitted);
     }
@@ -92,7 +91,7 @@ impl Admission for One {
 
 #[test]
 fn admissions_learn_of_all_that_happens_and_the_first_that_refuses_is_named() {
-    let mut scheduler = scheduler(Policy::PAPER);
+    let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
     scheduler.place(NOW, &vm(1, 1, 1.0)).unwrap();
     // It learns of who is there.
     scheduler.add_admission(NOW, Box::new(One::default()));
@@ -109,7 +108,7 @@ fn admissions_learn_of_all_that_happens_and_the_first_that_refuses_is_named() {
 
 #[test]
 fn a_new_policy_goes_on_with_the_vms_that_are_there() {
-    let first_fit = Policy { best_fit: 0, power: 0, alpha: Alpha::PAPER, anti_affinity: true };
+    let first_fit = Policy { ties: Ties::Id, ..Policy::FIRST_FIT };
     let mut scheduler = scheduler(first_fit);
     scheduler.add_admission(NOW, Box::new(One::default()));
     let spread = |id| VmRequest { deployment: Some(DeploymentId(3)), spread: true, ..vm(id, 1, 1.0) };

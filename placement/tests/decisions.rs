@@ -2,8 +2,8 @@
 
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Ranking, Rule,
-    Scheduler, Tier, VmKey, VmRequest,
+    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Policy, Ranking,
+    Rule, Scheduler, Shortage, Tier, Ties, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 
@@ -17,7 +17,7 @@ fn cluster(hosts: u32) -> Cluster {
 
 fn vm(id: u64, cores: u16, class: VmClass, p95: f64) -> VmRequest {
     let p95 = Utilisation::from_ratio(p95).unwrap();
-    VmRequest { class, p95, ..VmRequest::new(VmKey(id), gb(cores, 4.0)) }
+    VmRequest { class, p95, known: true, ..VmRequest::new(VmKey(id), gb(cores, 4.0)) }
 }
 
 /// A rule that likes what it is told to like.
@@ -48,15 +48,15 @@ fn order(ranking: Ranking) -> Vec<u32> {
 #[test]
 fn tiers_decide_one_after_the_other_and_weights_within_one() {
     let tied = || Tier::one(Likes(&[1, 5, 5, 5]));
-    assert_eq!(order(Ranking::new(vec![tied(), Tier::one(Likes(&[9, 1, 3, 2]))])), [2, 3, 1, 0]);
+    assert_eq!(order(Ranking::new(vec![tied(), Tier::one(Likes(&[9, 1, 3, 2]))], Ties::Id)), [2, 3, 1, 0]);
     // What ties on all goes to the lowest id.
-    assert_eq!(order(Ranking::new(vec![tied()])), [1, 2, 3, 0]);
-    assert_eq!(order(Ranking::default()), [0, 1, 2, 3]);
+    assert_eq!(order(Ranking::new(vec![tied()], Ties::Id)), [1, 2, 3, 0]);
+    assert_eq!(order(Ranking::new(Vec::new(), Ties::Id)), [0, 1, 2, 3]);
     // Ranks 1 2 3 4 and 4 3 1 1: sums 5 5 4 5, and with thrice the weight on the first 7 9 10 13.
     let weighted = |first| {
         let rules: Vec<(u32, Box<dyn Rule>)> =
             vec![(first, Box::new(Likes(&[100, 7, 6, 5]))), (1, Box::new(Likes(&[0, 2, 9, 9])))];
-        order(Ranking::new(vec![Tier::weighted(rules)]))
+        order(Ranking::new(vec![Tier::weighted(rules)], Ties::Id))
     };
     assert_eq!(weighted(1), [2, 0, 1, 3]);
     assert_eq!(weighted(3), [0, 1, 2, 3]);
@@ -65,7 +65,7 @@ fn tiers_decide_one_after_the_other_and_weights_within_one() {
 #[test]
 fn best_fit_looks_at_the_larger_free_share_and_then_at_the_id() {
     let cluster = cluster(4);
-    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
+    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
     let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
     let put = |s: &mut Scheduler, id, cores, memory, host| {
         s.put(NOW, &VmRequest::new(VmKey(id), gb(cores, memory)), HostId(host)).unwrap();
@@ -133,7 +133,7 @@ fn the_power_rule_is_the_papers() {
 #[test]
 fn cordon_drain_and_anti_affinity_refuse_with_their_reasons() {
     let cluster = cluster(4);
-    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
+    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
     let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
     let spread = |id| VmRequest {
         deployment: Some(DeploymentId(7)),
@@ -162,7 +162,7 @@ fn cordon_drain_and_anti_affinity_refuse_with_their_reasons() {
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let cluster = cluster(2);
-    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
+    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
     let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
     let small = VmRequest::new(VmKey(1), gb(30, 8.0));
     scheduler.place(NOW, &small).unwrap();
@@ -229,7 +229,7 @@ impl Rule for Sleeper {
 
 #[test]
 fn rules_are_woken_when_they_ask_for_it() {
-    let ranking = Ranking::new(vec![Tier::one(Sleeper::default())]);
+    let ranking = Ranking::new(vec![Tier::one(Sleeper::default())], Ties::Id);
     let mut scheduler = Scheduler::new(cluster(1), fits(), ranking, NOW);
     assert_eq!(scheduler.poll_timeout(), None);
     scheduler.place(NOW, &vm(1, 1, VmClass::UserFacing, 1.0)).unwrap();
@@ -237,4 +237,49 @@ fn rules_are_woken_when_they_ask_for_it() {
     assert_eq!(due, Instant::from_millis(3_600_000));
     scheduler.handle_timeout(due);
     assert_eq!(scheduler.poll_timeout(), None);
+}
+
+#[test]
+fn of_a_vm_of_which_nothing_is_known_the_power_rule_says_nothing() {
+    let policies = [Policy::POWER, Policy::BEST_FIT].map(|policy| Policy { best_fit: 1, ..policy });
+    let [power, best_fit] = policies.map(|policy| {
+        let mut scheduler = policy.scheduler(cluster(12), NOW);
+        let vms = (0..90).map(|id| VmRequest::new(VmKey(id), gb(1 + (id * 7 % 5) as u16, 4.0)));
+        vms.map(|vm| scheduler.place(NOW, &vm).unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(power, best_fit);
+
+    // One that is known goes to the idle chassis; one that is not, though it counts alike, to the fullest host.
+    let mut scheduler = Policy { best_fit: 1, power: 2, ..Policy::POWER }.scheduler(cluster(4), NOW);
+    scheduler.put(NOW, &vm(1, 20, VmClass::UserFacing, 1.0), HostId(0)).unwrap();
+    let known = vm(2, 1, VmClass::UserFacing, 1.0);
+    assert!(scheduler.choose(NOW, &known).unwrap().0 > 1);
+    let unknown = VmRequest { known: false, ..known };
+    assert_eq!(scheduler.choose(NOW, &unknown), Ok(HostId(0)));
+    let why = &scheduler.score(NOW, &unknown, 1).unwrap().hosts[0].verdicts[1];
+    assert_eq!((why.score, &*why.reason), (0, "neither class nor P95 is known: all hosts alike"));
+}
+
+#[test]
+fn a_shortage_is_of_what_is_scarce_and_fragmentation_only_where_pieces_would_do() {
+    let short = |taken: &[(u16, f64)], asked: &[(u16, f64)]| {
+        let mut scheduler = Policy::BEST_FIT.scheduler(cluster(taken.len() as u32), NOW);
+        for (id, (cores, memory)) in taken.iter().enumerate() {
+            let vm = VmRequest::new(VmKey(id as u64), gb(*cores, *memory));
+            scheduler.put(NOW, &vm, HostId(id as u32)).unwrap();
+        }
+        let asked: Vec<_> = asked.iter().map(|(cores, memory)| gb(*cores, *memory)).collect();
+        scheduler.cluster().shortage(&asked)
+    };
+    // 2 + 2 cores are free.
+    let two = [(38, 10.0), (38, 10.0)];
+    assert_eq!(short(&two, &[(5, 1.0)]), Shortage::Cores);
+    assert_eq!(short(&two, &[(3, 1.0)]), Shortage::Fragmentation);
+    assert_eq!(short(&two, &[(2, 1.0), (3, 1.0)]), Shortage::Cores);
+    assert_eq!(short(&[(4, 150.0), (4, 150.0)], &[(1, 21.0)]), Shortage::Memory);
+
+    // 14 cores are free where all memory is taken: nobody can have them.
+    let stranded = [(26, 160.0), (40, 90.0), (40, 90.0)];
+    assert_eq!(short(&stranded, &[(1, 2.0)]), Shortage::Cores);
+    assert_eq!(short(&[(40, 20.0), (10, 160.0), (10, 160.0)], &[(1, 2.0)]), Shortage::Memory);
 }

@@ -17,7 +17,7 @@ fn vm(name: &str, cores: u64) -> NamedVm {
 }
 
 fn inventory(hosts: &[(&str, &str, u64)]) -> Inventory {
-    let mut inventory = Inventory::new(Policy::PAPER);
+    let mut inventory = Inventory::new(Policy::POWER);
     for (name, chassis, cores) in hosts {
         inventory.set_host(NOW, name, &host(chassis, *cores)).unwrap();
     }
@@ -102,7 +102,10 @@ fn an_error_names_who_where_and_what_is_allowed() {
         i.put(NOW, &vm("b", 3), "s1").unwrap_err(),
     );
 
-    told("VM \"d\": no host fits: capacity refuses 2", i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err());
+    told(
+        "VM \"d\": no host fits: too few cores; capacity refuses 2",
+        i.place(NOW, &[vm("c", 4), vm("d", 4)]).unwrap_err(),
+    );
 
     told(
         "\"a\\nb\" is not a valid name of a host: 1 to 320 bytes without control characters",
@@ -135,7 +138,7 @@ fn an_error_names_who_where_and_what_is_allowed() {
     told("host \"s1\" is not known", i.replace(NOW, &nowhere).unwrap_err());
     assert_eq!(inventory.snapshot(), before, "nothing was changed");
     assert_eq!(
-        Inventory::new(Policy::PAPER).place(NOW, &[vm("a", 1)]).unwrap_err().to_string(),
+        Inventory::new(Policy::POWER).place(NOW, &[vm("a", 1)]).unwrap_err().to_string(),
         "VM \"a\" asks for 1 cores, 1 GB: the largest host has 0 cores, 0 GB"
     );
 }
@@ -237,7 +240,7 @@ proptest! {
                 prop_assert_eq!(before, format!("{:?}", inventory.snapshot()), "{:?}", step);
             }
             let snapshot = inventory.snapshot();
-            let mut again = Inventory::new(Policy::PAPER);
+            let mut again = Inventory::new(Policy::POWER);
 
             // The order of a list means nothing.
             let turned = Snapshot {

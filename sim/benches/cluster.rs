@@ -7,7 +7,7 @@
 
 use std::time::Instant as Clock;
 
-use ballast_placement::rules::Alpha;
+use ballast_placement::Policy;
 use ballast_sim::cluster::{Arm, Setup, Site, Workload, run};
 use ballast_types::PowerModel;
 
@@ -27,13 +27,12 @@ fn main() {
     let vms: usize = load.deployments.iter().map(|deployment| deployment.vms.len()).sum();
     println!("{} deployments, {vms} VMs, {} residents", load.deployments.len(), load.residents.len());
 
-    let played = |what: &str, arm: Arm, weights| {
-        let setup = Setup { prediction: arm.prediction(), alpha: Alpha::PAPER, weights };
+    let played = |what: &str, arm: Arm, policy| {
+        let setup = Setup { prediction: arm.prediction(), policy };
         let month = timed(what, || run(&site, &setup, &load, Some(2400.0)));
         assert_eq!(month.requests as usize, load.deployments.len(), "every deployment is asked for");
     };
 
-    played("played with best fit alone", Arm::None, (1, 0));
-    played("played with all rules, 4:1", Arm::Model, (4, 1));
-    played("played with all rules, 1:1", Arm::Model, (1, 1));
+    played("played with best fit alone", Arm::None, Policy::BEST_FIT);
+    played("played with all rules", Arm::Model, Policy::POWER);
 }

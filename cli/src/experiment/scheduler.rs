@@ -4,6 +4,7 @@ use anyhow::bail;
 use ballast_lab::report::scheduler::More;
 use ballast_lab::report::{self, Detail, Report};
 use ballast_lab::scheduler::{self, Options};
+use ballast_placement::Ties;
 use ballast_sim::cluster::Arm;
 use clap::Args;
 
@@ -20,14 +21,17 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
         value_parser = share)]
     alphas: Vec<f64>,
-    /// The packing rule's weight [default: 4]
+    /// The packing rule's weight [default: as the daemon's]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(0..=1000))]
     packing_weight: Option<u32>,
-    /// The power rule's weight [default: 1]
+    /// The power rule's weight [default: as the daemon's]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     power_weight: Option<u32>,
+    /// Who wins where the rules tie: id, or hash and a seed [default: hash:0]
+    #[arg(long, value_name = "id|hash[:SEED]")]
+    ties: Option<Ties>,
     /// The share of cores that is asked for on average [default: 0.65]
     #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = load)]
     load: Option<f64>,
@@ -59,6 +63,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Re
         alphas: or(&choice.alphas, &usual.alphas),
         packing_weight: choice.packing_weight.unwrap_or(usual.packing_weight),
         power_weight: choice.power_weight.unwrap_or(usual.power_weight),
+        ties: choice.ties.unwrap_or(usual.ties),
         seeds: runs.seeds(usual.seeds.len())?,
         ..usual
     };
@@ -76,7 +81,8 @@ pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Re
             let with_rows = |cases: Vec<scheduler::Case>| measure(&cases).map(|rows| (cases, rows));
             let knowledge = with_rows(options.knowledge())?;
             let weights = with_rows(options.weights())?;
-            Some(More { knowledge, weights, fuller: with_rows(options.fuller())? })
+            let baseline = with_rows(options.baseline())?;
+            Some(More { baseline, knowledge, weights, fuller: with_rows(options.fuller())? })
         }
         false => None,
     };
@@ -88,13 +94,14 @@ pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Re
 fn command(options: &Options, runs: &Runs, detail: Detail) -> String {
     let mut command = format!(
         "ballast experiment scheduler --seed {} --seeds {} --arms {} --alphas {} --packing-weight {} \
-         --power-weight {} --load {} --days {} --chassis {}",
+         --power-weight {} --ties {} --load {} --days {} --chassis {}",
         runs.seed,
         options.seeds.len(),
         list(&options.arms, |arm| arm.name().to_owned()),
         list(&options.alphas, f64::to_string),
         options.packing_weight,
         options.power_weight,
+        options.ties,
         options.load,
         options.days,
         options.chassis,

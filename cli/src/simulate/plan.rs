@@ -1,7 +1,7 @@
 //! What is done to the cluster on the way: drains, another policy; and who is let in.
 
 use ballast_placement::rules::Alpha;
-use ballast_placement::{HostId, Reserve};
+use ballast_placement::{HostId, Reserve, Ties};
 use ballast_sim::cluster::{Action, Drained, Moving, Phase, Plan};
 use clap::Args;
 use serde::Serialize;
@@ -54,9 +54,9 @@ impl PlanArgs {
     }
 
     /// As the simulator takes it. At equal times a policy changes first, then hosts open, then others drain.
-    pub(super) fn plan(&self, alpha: Alpha) -> Plan {
+    pub(super) fn plan(&self, alpha: Alpha, ties: Ties) -> Plan {
         let policies = self.policy_after.iter();
-        let policies = policies.map(|(at, policy)| (*at, Action::Policy(policy.policy(alpha))));
+        let policies = policies.map(|(at, policy)| (*at, Action::Policy(policy.policy(alpha, ties))));
         let open = self.open.iter().map(|(at, hosts)| (*at, Action::Open(hosts.ids())));
         let drain = self.drain.iter().map(|(at, hosts)| (*at, Action::Drain(hosts.ids())));
         let moving = Moving { base_ms: self.migration_s, per_gb_ms: self.migration_s_per_gb };

@@ -1,30 +1,31 @@
 //! The policies by their names.
 
-use ballast_placement::Policy;
 use ballast_placement::rules::Alpha;
+use ballast_placement::{Policy, Shortage, Ties};
 use ballast_sim::cluster::Reason;
 use clap::ValueEnum;
 
 /// How a host is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PolicyArg {
-    /// The smallest max(free core share, free memory share) after placement, the lowest id on a tie
+    /// The smallest max(free core share, free memory share) after placement
     BestFit,
-    /// The lowest id that has room
+    /// The first host that has room, in the order of --ties
     FirstFit,
-    /// Best fit and the power rule (Algorithm 1) weighed alike; a trace's VMs count as user-facing at 100 %
+    /// What the daemon does: best fit and the power rule (Algorithm 1); a trace knows neither class nor P95 of its VMs,
+    /// so the power rule says nothing of them
     Power,
 }
 
 impl PolicyArg {
-    pub(super) const fn policy(self, alpha: Alpha) -> Policy {
-        let (best_fit, power) = match self {
-            Self::FirstFit => (0, 0),
-            Self::BestFit => (1, 0),
-            Self::Power => (1, 1),
+    pub(super) const fn policy(self, alpha: Alpha, ties: Ties) -> Policy {
+        let policy = match self {
+            Self::FirstFit => Policy::FIRST_FIT,
+            Self::BestFit => Policy::BEST_FIT,
+            Self::Power => Policy::POWER,
         };
         // A trace does not say whether a deployment is to be spread.
-        Policy { best_fit, power, alpha, anti_affinity: false }
+        Policy { alpha, ties, anti_affinity: false, ..policy }
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -43,9 +44,9 @@ pub(super) fn alpha(text: &str) -> Result<Alpha, String> {
 
 pub(super) const fn words(reason: Reason) -> &'static str {
     match reason {
-        Reason::Cores => "too few cores",
-        Reason::Memory => "too little memory",
-        Reason::Fragmentation => "fragmentation",
+        Reason::Cores => Shortage::Cores.words(),
+        Reason::Memory => Shortage::Memory.words(),
+        Reason::Fragmentation => Shortage::Fragmentation.words(),
         Reason::Admission => "admission",
     }
 }

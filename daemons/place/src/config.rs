@@ -111,17 +111,23 @@ impl ConfigFile for PlaceConfig {
 /// `[placement]`.
 fn read_policy(root: &mut Section<'_, '_>) -> Policy {
     let mut section = root.section("placement", "How a host is chosen.");
-    let paper = Policy::PAPER;
+    let usual = Policy::POWER;
     let weight = || whole("a whole number", 0..=1000_u32);
     let help = "The weight of packing; 0 leaves the rule out.";
-    let best_fit = section.key("best_fit_weight", help).or(paper.best_fit, weight());
+    let best_fit = section.key("best_fit_weight", help).or(usual.best_fit, weight());
     let help = "The weight of balanced power; 0 leaves the rule out.";
-    let power = section.key("power_weight", help).or(paper.power, weight());
+    let power = section.key("power_weight", help).or(usual.power, weight());
     let alpha = section
         .key("alpha", "In the power rule: of chassis (1) against server (0).")
-        .or(paper.alpha, number_as("a number", 0.0..=1.0, Alpha::new, |alpha| alpha.get()));
+        .or(usual.alpha, number_as("a number", 0.0..=1.0, Alpha::new, |alpha| alpha.get()));
+    let ties = section
+        .key(
+            "ties",
+            "Who wins where rules tie: \"id\", the lowest, or \"hash\", also with a seed as \"hash:7\".",
+        )
+        .or(usual.ties, Allowed::text("\"id\", \"hash\" or \"hash:SEED\"", |text| text.parse().ok()));
     section.finish();
-    Policy { best_fit, power, alpha, anti_affinity: true }
+    Policy { best_fit, power, alpha, ties, ..usual }
 }
 
 /// `[inventory]`.
@@ -167,7 +173,7 @@ mod tests {
     fn every_problem_is_told_with_its_line() {
         let text = "listen = \"10.0.0.1:7200\"\nnames = \"a\"\n[predict]\nmodel = 1\n\
                     require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n\
-                    [placement]\nalpha = 1.1\npower_weight = -1\n[inventory]\nfile = 7\n";
+                    [placement]\nalpha = 1.1\npower_weight = -1\nties = \"name\"\n[inventory]\nfile = 7\n";
         let problems = PlaceConfig::parse("place.toml", text).unwrap_err().to_string();
         for says in [
             "place.toml:1: name is missing",
@@ -180,11 +186,12 @@ mod tests {
             "place.toml:7: predict.threshold: no such key",
             "place.toml:9: placement.alpha = 1.1: a number, 0 to 1",
             "place.toml:10: placement.power_weight = -1: a whole number, 0 to 1000",
-            "place.toml:12: inventory.file = 7: a TOML or JSON file",
+            "place.toml:11: placement.ties = \"name\": \"id\", \"hash\" or \"hash:SEED\"",
+            "place.toml:13: inventory.file = 7: a TOML or JSON file",
         ] {
             assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");
         }
 
-        assert_eq!(problems.lines().count(), 10, "{problems}");
+        assert_eq!(problems.lines().count(), 11, "{problems}");
     }
 }

@@ -258,7 +258,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
         let (durable, thread) =
-            DurableInventory::over(store, Inventory::new(Policy::PAPER), None, None).unwrap();
+            DurableInventory::over(store, Inventory::new(Policy::POWER), None, None).unwrap();
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.0.journal: No space left"), "{why}");
@@ -272,7 +272,7 @@ mod tests {
         assert!(matches!(bad, InventoryError::Name { .. }));
         durable.stop();
         thread.join().unwrap();
-        let (again, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
+        let (again, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
         assert_eq!(names(&again.look()), ["s1", "s2"]);
         assert_eq!(names(&durable.look()), ["s1", "s2"]);
     }
@@ -280,7 +280,7 @@ mod tests {
     #[tokio::test]
     async fn changes_that_come_together_are_all_on_disk_when_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (durable, _) = DurableInventory::open(folder.path(), Policy::PAPER).unwrap();
+        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
         let all: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
         let mut tasks = tokio::task::JoinSet::new();
         for name in all.clone() {

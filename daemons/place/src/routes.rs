@@ -105,7 +105,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use axum::body::to_bytes;
-    use ballast_placement::Policy;
+    use ballast_placement::{Policy, Ties};
     use ballast_predict::model::Algorithm;
     use ballast_predict::{ModelFile, fleet, train};
     use ballast_runtime::alarms::AlarmBook;
@@ -139,7 +139,8 @@ pub(super) mod tests {
 
         let events = Events::default();
         predictor.look(&events, false);
-        let (durable, _) = DurableInventory::open(dir.path(), Policy::PAPER).unwrap();
+        let (durable, _) =
+            DurableInventory::open(dir.path(), Policy { ties: Ties::Id, ..Policy::POWER }).unwrap();
         let api = Api {
             name: PeerName::new("p1").unwrap(),
             require_model: true,

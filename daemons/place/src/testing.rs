@@ -46,7 +46,7 @@ pub fn recovered(folder: &Path) -> Result<Snapshot, String> {
 
 /// An inventory of what a snapshot says.
 pub fn inventory(snapshot: &Snapshot) -> Result<Inventory, String> {
-    let mut inventory = Inventory::new(Policy::PAPER);
+    let mut inventory = Inventory::new(Policy::POWER);
     inventory.replace(Instant::ZERO, snapshot).map_err(|error| error.to_string())?;
     Ok(inventory)
 }

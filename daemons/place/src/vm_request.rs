@@ -125,18 +125,21 @@ impl VmRequest {
 
         let careful = said.unwrap_or_else(Prediction::unknown);
         let p95 = Utilisation::from_ratio(f64::from(careful.p95_percent) / 100.0);
+        let class_by = by(self.class.is_some(), said.map(|said| said.class_confident));
+        let p95_by = by(self.p95.is_some(), said.map(|said| said.p95_confident));
 
         PredictedVm {
             vm: NamedVm {
                 name: self.name.clone().unwrap_or_default(),
                 spec: VmSpec {
+                    known: [class_by, p95_by] != [By::Default; 2],
                     class: self.class.unwrap_or(careful.class),
                     p95: self.p95.or(p95).unwrap_or(Utilisation::FULL),
                     ..self.spec.clone()
                 },
             },
-            class_by: by(self.class.is_some(), said.map(|said| said.class_confident)),
-            p95_by: by(self.p95.is_some(), said.map(|said| said.p95_confident)),
+            class_by,
+            p95_by,
             prediction: said,
         }
     }
@@ -144,7 +147,8 @@ impl VmRequest {
     /// Whether this is what was asked for when a VM was placed that is so now. What was predicted does not
     /// count: by now another model may say otherwise.
     pub(super) fn is(&self, placed: &VmSpec) -> bool {
-        let as_placed = VmSpec { class: placed.class, p95: placed.p95, ..self.spec.clone() };
+        let VmSpec { known, class, p95, .. } = *placed;
+        let as_placed = VmSpec { known, class, p95, ..self.spec.clone() };
         as_placed == *placed
             && self.class.is_none_or(|class| class == placed.class)
             && self.p95.is_none_or(|p95| p95 == placed.p95)

@@ -64,6 +64,7 @@ impl Inventory {
             deployment: vm.deployment.map(|id| self.deployments.name(id.0).to_owned()),
             tenant: vm.tenant.map(|id| self.tenants.name(id.0).to_owned()),
             resources: vm.resources,
+            known: vm.known,
             class: vm.class,
             p95: vm.p95,
             demand: vm.demand,
@@ -124,7 +125,7 @@ impl Inventory {
             PlacementError::Full { requested, host, free, .. } => {
                 InventoryError::Full { vm, requested, host: name(host), free }
             }
-            PlacementError::NoHost { .. } => InventoryError::NoHost { vm, refused: Vec::new() },
+            PlacementError::NoHost { .. } => InventoryError::NoHost { vm, refused: Vec::new(), short: None },
         }
     }
 }
@@ -135,6 +136,7 @@ fn request(spec: &VmSpec, id: VmKey, deployment: Option<u64>, tenant: Option<u64
         deployment: deployment.map(DeploymentId),
         tenant: tenant.map(TenantId),
         resources: spec.resources,
+        known: spec.known,
         class: spec.class,
         p95: spec.p95,
         demand: spec.demand,

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-use crate::Resources;
+use crate::{Resources, Shortage};
 
 /// Why an inventory was not changed.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -86,12 +86,14 @@ pub enum InventoryError {
         free: Resources,
     },
     /// No host is left by the constraints.
-    #[error("VM {vm:?}: no host fits{}", refusals(.refused))]
+    #[error("VM {vm:?}: no host fits{}", refusals(.refused, *.short))]
     NoHost {
         /// The VM that this is about.
         vm: String,
         /// How many hosts each constraint refused.
         refused: Vec<(&'static str, usize)>,
+        /// What there is too little of, where nothing but the room refused open hosts.
+        short: Option<Shortage>,
     },
     /// There are VMs on the host.
     #[error("host {host:?} has {vms} VMs: none may be there when it goes")]
@@ -103,11 +105,12 @@ pub enum InventoryError {
     },
 }
 
-fn refusals(refused: &[(&'static str, usize)]) -> String {
+fn refusals(refused: &[(&'static str, usize)], short: Option<Shortage>) -> String {
     let each: Vec<String> = refused
         .iter()
         .filter(|(_, hosts)| *hosts > 0)
         .map(|(fit, hosts)| format!("{fit} refuses {hosts}"))
         .collect();
-    if each.is_empty() { ": there are none".to_owned() } else { format!(": {}", each.join(", ")) }
+    let short = short.map(|short| format!("{}; ", short.words())).unwrap_or_default();
+    if each.is_empty() { ": there are none".to_owned() } else { format!(": {short}{}", each.join(", ")) }
 }

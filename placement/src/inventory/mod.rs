@@ -1,6 +1,6 @@
 //! Hosts and VMs by name, placed by the standard [`Policy`].
 //!
-//! A host's number is its place in the order of names, so ties go to the first name, whatever was told first. To add,
+//! A host's number is its place in the order of names, so ties go by the names, whatever was told first. To add,
 //! remove, resize or re-rack a host builds the scheduler anew, which takes a few milliseconds for each ten thousand
 //! VMs; that is seldom, and nothing is left of what was there. All else costs what the [`Scheduler`] does. VMs,
 //! deployments and tenants get numbers that are never given twice.
@@ -21,8 +21,8 @@ pub use types::{HostSpec, HostView, NamedHost, NamedVm, Placed, Snapshot, VmSpec
 
 use crate::rules::Power;
 use crate::{
-    ChassisId, Cluster, Event, Host, HostId, PlacementError, Policy, Resident, Rule as _, Scheduler, Scores,
-    VmKey, VmRequest,
+    ChassisId, Cluster, Event, Host, HostId, HostState, PlacementError, Policy, Resident, Rule as _,
+    Scheduler, Scores, VmKey, VmRequest,
 };
 
 /// The inventory. Nothing is changed by a call that fails.
@@ -279,8 +279,13 @@ impl Inventory {
             match self.add(vm, |scheduler, request| scheduler.place(now, request)) {
                 Ok(host) => hosts.push(self.host_name(host).to_owned()),
                 Err(mut error) => {
-                    if let InventoryError::NoHost { refused, .. } = &mut error {
+                    if let InventoryError::NoHost { refused, short, .. } = &mut error {
                         *refused = self.score(now, &vm.name, &vm.spec, 0)?.refused;
+                        let by_room =
+                            |(fit, hosts): &(&str, usize)| matches!(*fit, "capacity" | "open") || *hosts == 0;
+                        let is_open = |host| self.cluster().state(host) == HostState::Open;
+                        let room = refused.iter().all(by_room) && self.cluster().ids().any(is_open);
+                        *short = room.then(|| self.cluster().shortage(&[vm.spec.resources]));
                     }
                     for placed in vms[..hosts.len()].iter().rev() {
                         self.remove(now, &placed.name)?;

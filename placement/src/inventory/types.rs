@@ -28,6 +28,9 @@ pub struct VmSpec {
     pub tenant: Option<String>,
     /// What it takes of a host.
     pub resources: Resources,
+    /// Whether its class or its P95 is told or predicted with confidence; journals of before have it not.
+    #[serde(default)]
+    pub known: bool,
     /// Who it works for.
     pub class: VmClass,
     /// The 95th percentile of its CPU utilisation.
@@ -47,6 +50,7 @@ impl VmSpec {
             deployment: None,
             tenant: None,
             resources,
+            known: false,
             class: VmClass::UserFacing,
             p95: Utilisation::FULL,
             demand: None,

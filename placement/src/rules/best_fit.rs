@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_types::Instant;
 
 use crate::rule::{Ask, Event, Rule, Search};
-use crate::{Cluster, HostId, Resources};
+use crate::ties::TieKey;
+use crate::{Cluster, HostId, Resources, Ties};
 
 /// Best fit: the smallest max(free core share, free memory share) after placement.
 ///
-/// Hosts of one size are kept in order: rows by free cores, each by free memory and id. A search goes up the
+/// Hosts of one size are kept in order: rows by free cores, each by free memory and tie. A search goes up the
 /// rows from the first that has the cores, looks in each for the first that has the memory, and ends
 /// at the row whose cores alone leave more than the best host found: it sees few rows, and its cost grows
 /// with the logarithm of the number of hosts.
 #[derive(Clone, Debug)]
 pub struct BestFit {
+    ties: Ties,
     sizes: Vec<Size>,
     /// By host: its size, and where it stands in that.
     positions: Vec<HostPosition>,
@@ -24,8 +26,8 @@ pub struct BestFit {
 #[derive(Clone, Debug)]
 struct Size {
     capacity: Resources,
-    /// By free thousandths of a core, then by free kB and id.
-    rows: BTreeMap<u32, BTreeSet<(u64, u32)>>,
+    /// By free thousandths of a core, then by free kB and tie.
+    rows: BTreeMap<u32, BTreeSet<(u64, TieKey)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,14 +59,14 @@ fn wide(capacity: Resources) -> (u64, u64) {
 }
 
 impl Size {
-    fn insert(&mut self, host: HostId, free: Resources) {
-        self.rows.entry(free.cores.milli()).or_default().insert((free.memory.kb(), host.0));
+    fn insert(&mut self, host: TieKey, free: Resources) {
+        self.rows.entry(free.cores.milli()).or_default().insert((free.memory.kb(), host));
     }
 
-    fn remove(&mut self, host: HostId, free: Resources) {
+    fn remove(&mut self, host: TieKey, free: Resources) {
         let cores = free.cores.milli();
         if let Some(row) = self.rows.get_mut(&cores) {
-            row.remove(&(free.memory.kb(), host.0));
+            row.remove(&(free.memory.kb(), host));
             if row.is_empty() {
                 self.rows.remove(&cores);
             }
@@ -72,43 +74,43 @@ impl Size {
     }
 
     /// The best admitted host, and what the VM would leave of it.
-    fn search(&self, requested: Resources, admits: &mut dyn FnMut(HostId) -> bool) -> Option<(u64, HostId)> {
+    fn search(&self, requested: Resources, admits: &mut dyn FnMut(HostId) -> bool) -> Option<(u64, TieKey)> {
         let (cores_wide, memory_wide) = wide(self.capacity);
         let (cores, memory) = (requested.cores.milli(), requested.memory.kb());
-        let mut best: Option<(u64, u32)> = None;
+        let mut best: Option<(u64, TieKey)> = None;
 
         for (free_cores, row) in self.rows.range(cores..) {
             let by_cores = u64::from(free_cores - cores) * memory_wide;
             if best.is_some_and(|(cost, _)| cost < by_cores) {
                 break;
             }
-            let mut from = (memory, 0);
+            let mut from = (memory, TieKey::LOWEST);
 
-            while let Some((free_memory, id)) = row.range(from..).next() {
+            while let Some((free_memory, host)) = row.range(from..).next() {
                 let cost = by_cores.max((free_memory - memory) * cores_wide);
                 match best {
                     Some((best, _)) if best < cost => break,
-                    // Hosts of the same free memory come by id: the others are no better.
-                    Some((best, lowest)) if best == cost && lowest < *id => {
-                        from = (free_memory + 1, 0);
+                    // Hosts of the same free memory come by tie: the others are no better.
+                    Some((best, lowest)) if best == cost && lowest < *host => {
+                        from = (free_memory + 1, TieKey::LOWEST);
                     }
-                    _ if admits(HostId(*id)) => {
-                        best = Some((cost, *id));
-                        from = (free_memory + 1, 0);
+                    _ if admits(host.host()) => {
+                        best = Some((cost, *host));
+                        from = (free_memory + 1, TieKey::LOWEST);
                     }
-                    _ => from = (*free_memory, id + 1),
+                    _ => from = (*free_memory, host.next()),
                 }
             }
         }
 
-        best.map(|(cost, id)| (cost, HostId(id)))
+        best
     }
 }
 
 impl BestFit {
-    /// For a cluster as it is now.
-    pub fn new(cluster: &Cluster) -> Self {
-        let mut this = Self { sizes: Vec::new(), positions: Vec::with_capacity(cluster.len()) };
+    /// For a cluster as it is now, under a ranking with these ties.
+    pub fn new(cluster: &Cluster, ties: Ties) -> Self {
+        let mut this = Self { ties, sizes: Vec::new(), positions: Vec::with_capacity(cluster.len()) };
         for host in cluster.ids() {
             let capacity = cluster.host(host).capacity;
             let known = this.sizes.iter().position(|size| size.capacity == capacity);
@@ -117,7 +119,7 @@ impl BestFit {
                 this.sizes.len() - 1
             });
             let free = cluster.free(host);
-            this.sizes[size].insert(host, free);
+            this.sizes[size].insert(ties.key(host), free);
             this.positions.push(HostPosition { size: size as u32, free });
         }
         this
@@ -129,6 +131,7 @@ impl BestFit {
         let free = cluster.free(host);
         if position.free != free {
             let size = &mut self.sizes[position.size as usize];
+            let host = self.ties.key(host);
             size.remove(host, position.free);
             size.insert(host, free);
             position.free = free;
@@ -161,7 +164,7 @@ impl Rule for BestFit {
 
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
         let requested = ask.vm.resources;
-        let mut best: Option<(Cost, HostId)> = None;
+        let mut best: Option<(Cost, TieKey)> = None;
         for size in self.sizes.iter().filter(|size| size.capacity.hold(requested)) {
             let Some((numerator, host)) = size.search(requested, admits) else { continue };
             let (cores, memory) = wide(size.capacity);
@@ -170,7 +173,7 @@ impl Rule for BestFit {
                 best = Some((cost, host));
             }
         }
-        Search::Best(best.map(|(_, host)| host))
+        Search::Best(best.map(|(_, host)| host.host()))
     }
 
     fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {

@@ -15,6 +15,8 @@ pub struct Alpha(u16);
 impl Alpha {
     /// The paper's: 0.8.
     pub const PAPER: Self = Self(800);
+    /// The chassis score alone.
+    pub const CHASSIS: Self = Self(1000);
 
     /// From 0 to 1, to the next thousandth; `None` outside.
     pub fn new(alpha: f64) -> Option<Self> {
@@ -32,6 +34,9 @@ impl Alpha {
 /// * server: `η = ½ (1 + (g_NUF − g_UF) / cores)` for a user-facing VM, and with the sign turned for
 ///   another; `g` sums `P95·cores` over the server's VMs of a class;
 /// * score: `α κ + (1 − α) η`. The arriving VM is not counted.
+///
+/// Of a VM of which nothing is known the rule says nothing: all hosts tie, and packing is not given up for a guess. Where
+/// it is it counts as user-facing at 100 %.
 ///
 /// Sums are integers of 10⁻⁷ cores, so that a VM that ends leaves nothing behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,13 +142,23 @@ impl Rule for Power {
         "power"
     }
 
+    fn is_silent(&self, ask: &Ask<'_>) -> bool {
+        !ask.vm.known
+    }
+
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
+        if self.is_silent(ask) {
+            return 0;
+        }
         let (chassis, server) = self.parts(ask.vm.class, host);
         let alpha = i64::from(self.alpha.0);
         alpha * chassis + (1000 - alpha) * server
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
+        if self.is_silent(ask) {
+            return "neither class nor P95 is known: all hosts alike".to_owned();
+        }
         let (chassis, server) = self.parts(ask.vm.class, host);
         let ratio = |twice: i64| twice as f64 / (2 * ONE) as f64;
         let towards = match ask.vm.class {

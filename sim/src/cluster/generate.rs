@@ -43,8 +43,8 @@ pub struct ClusterVm {
     pub class: VmClass,
     /// The 95th percentile of its CPU utilisation.
     pub p95: Utilisation,
-    /// What chance has in store for those who predict it, each uniform in 0..1. It is the same for all of
-    /// them.
+    /// What chance has in store for those who predict it, each uniform in 0..1: the same for all of them, and for
+    /// all VMs of a deployment, since a model that is wrong about a workload is wrong about each of its VMs.
     pub luck: [f64; 4],
 }
 
@@ -114,6 +114,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<ClusterVm> {
     let user_facing = chance.uniform() < USER_FACING;
     let class = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
     let quarters = P95[usize::from(!user_facing)];
+    let luck = core::array::from_fn(|_| chance.uniform());
     let vm = |_| {
         let cores = made_cores(chance);
         let (_, low, high) = HOURS[pick(chance, &HOURS.map(|(share, ..)| share))];
@@ -127,7 +128,7 @@ fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<ClusterVm> {
             lifetime_ms: (hours * HOUR_MS) as u64,
             class,
             p95: Utilisation::from_ratio(p95).unwrap_or(Utilisation::FULL),
-            luck: core::array::from_fn(|_| chance.uniform()),
+            luck,
         }
     };
 
@@ -190,6 +191,8 @@ mod tests {
         close("32 cores", share(&|vm| vm.cores == 32), 0.01, 0.003);
         close("one hour", share(&|vm| vm.lifetime_ms == 3_600_000), 0.52, 0.01);
         close("a month", share(&|vm| vm.lifetime_ms > 720 * 3_600_000), 0.09, 0.01);
+        let mut deployments = loads.iter().flat_map(|l| &l.deployments);
+        assert!(deployments.all(|d| d.vms.iter().all(|vm| vm.luck == d.vms[0].luck)));
         let (mut facing, mut all) = (0.0, 0.0);
 
         for vm in &vms {

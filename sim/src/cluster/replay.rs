@@ -11,7 +11,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use ballast_placement::{
-    AdmissionRequest, DeploymentId, HostId, PlacementError, Scheduler, Totals, VmKey, VmRequest,
+    AdmissionRequest, DeploymentId, HostId, PlacementError, Resources, Scheduler, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 use serde::Serialize;
@@ -67,7 +67,7 @@ struct Run<'a, D> {
 
 /// Plays the trace. `decided` is told every VM's id and host, in the order of decisions.
 ///
-/// A trace knows neither class nor utilisation: every VM counts as user-facing at 100 %. Where the scheduler
+/// A trace knows neither class nor utilisation, so the power rule says nothing of its VMs. Where the scheduler
 /// has admissions, they decide on a whole batch when the first of its VMs is due; it is a scale-out where VMs
 /// of it are running. The error names the record of a VM that no host could ever hold, copies whose ids do
 /// not fit, and actions that cannot be done.
@@ -290,8 +290,8 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
         match self.scheduler.place(now, &self.strides.request(vm, copy)) {
             Ok(host) => self.placed(vm, copy, host),
             Err(PlacementError::NoHost { .. }) => {
-                let reason = Reason::of(self.scheduler, Totals::default() + vm.resources);
-                self.failed(&[vm], copy, reason);
+                let short = self.scheduler.cluster().shortage(&[vm.resources]);
+                self.failed(&[vm], copy, short.into());
             }
             Err(error) => return Err(wrong(self.file, vm, error)),
         }
@@ -353,8 +353,8 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
         match self.scheduler.place_all(now, &requests) {
             Ok(hosts) => batch.iter().zip(hosts).for_each(|(vm, h)| self.placed(vm, copy, h)),
             Err(PlacementError::NoHost { .. }) => {
-                let asked = batch.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
-                self.failed(batch, copy, Reason::of(self.scheduler, asked));
+                let asked: Vec<Resources> = batch.iter().map(|vm| vm.resources).collect();
+                self.failed(batch, copy, self.scheduler.cluster().shortage(&asked).into());
             }
             Err(error) => return Err(wrong(self.file, batch[0], error)),
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::rules::{Alpha, Power};
+use ballast_placement::rules::Power;
 use ballast_placement::{
-    ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule, Scheduler,
-    Totals, VmKey, VmRequest,
+    ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule, Scheduler, VmKey,
+    VmRequest,
 };
 use ballast_types::{Instant, PowerModel, standard_deviation};
 
@@ -33,10 +33,7 @@ pub struct Site {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     pub prediction: Prediction,
-    /// The weight of the chassis score.
-    pub alpha: Alpha,
-    /// Weights of the packing rule and of the power rule; 0 leaves one out.
-    pub weights: (u32, u32),
+    pub policy: Policy,
 }
 
 /// What was seen. Scores are by true class and P95; means are over hours.
@@ -79,9 +76,9 @@ pub fn run(site: &Site, setup: &Setup, load: &Workload, budget_w: Option<f64>) -
         run.until(deployment.at_ms);
         run.month.requests += 1;
         if !run.place(deployment.at_ms, &deployment.vms) {
-            let asked = deployment.vms.iter();
-            let asked = asked.fold(Totals::default(), |sum, vm| sum + vm.resources());
-            *run.month.failures.entry(Reason::of(&run.scheduler, asked)).or_default() += 1;
+            let asked: Vec<Resources> = deployment.vms.iter().map(ClusterVm::resources).collect();
+            let short = run.scheduler.cluster().shortage(&asked);
+            *run.month.failures.entry(short.into()).or_default() += 1;
         }
     }
     run.until(u64::from(site.days) * 24 * HOUR_MS);
@@ -112,10 +109,8 @@ impl<'a> Run<'a> {
         let count = site.chassis * site.servers;
         let host = |n| Host { chassis: ChassisId(n / site.servers), capacity };
         let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
-        let truth = Power::new(&cluster, setup.alpha);
-        let (best_fit, power) = setup.weights;
-        let policy = Policy { best_fit, power, alpha: setup.alpha, anti_affinity: false };
-        let scheduler = policy.scheduler(cluster, Instant::ZERO);
+        let truth = Power::new(&cluster, setup.policy.alpha);
+        let scheduler = setup.policy.scheduler(cluster, Instant::ZERO);
 
         Self {
             site,

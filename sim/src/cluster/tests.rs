@@ -1,7 +1,7 @@
 use ballast_placement::fits::{Capacity, Open};
 use ballast_placement::rules::BestFit;
 use ballast_placement::{
-    ChassisId, Cluster, Host, MemoryKb, MilliCores, Ranking, Resources, Scheduler, Tier,
+    ChassisId, Cluster, Host, MemoryKb, MilliCores, Ranking, Resources, Scheduler, Tier, Ties,
 };
 use ballast_types::Instant;
 
@@ -17,7 +17,7 @@ fn scheduler(hosts: u32) -> Scheduler {
     let capacity = Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
     let host = Host { chassis: ChassisId(0), capacity };
     let cluster = Cluster::new(&vec![host; hosts as usize]);
-    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster))]);
+    let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
     Scheduler::new(cluster, vec![Box::new(Capacity), Box::new(Open)], ranking, Instant::ZERO)
 }
 
@@ -171,11 +171,7 @@ fn a_month_counts_every_request_and_every_hour() {
     };
 
     let load = Workload::generate(5, 240, site.load, site.days);
-    let setup = Setup {
-        prediction: Arm::None.prediction(),
-        alpha: ballast_placement::rules::Alpha::PAPER,
-        weights: (1, 0),
-    };
+    let setup = Setup { prediction: Arm::None.prediction(), policy: ballast_placement::Policy::BEST_FIT };
 
     let free = run(&site, &setup, &load, None);
     assert_eq!(free.requests as usize, load.deployments.len());

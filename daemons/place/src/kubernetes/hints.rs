@@ -17,6 +17,8 @@ pub(crate) type Predict<'a> = &'a dyn Fn(&Request) -> Prediction;
 /// What to reckon with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hints {
+    /// Whether class or P95 are told or predicted with confidence.
+    pub(crate) known: bool,
     /// Who it works for.
     pub(crate) class: VmClass,
     /// The 95th percentile of its CPU use, of what it requests.
@@ -45,16 +47,19 @@ pub(crate) fn hints(
     let mut refused = vec![];
     let mut class = told(pod, prefix, CLASS, &mut refused);
     let mut p95 = told(pod, prefix, P95, &mut refused);
+    // What was refused is no knowledge.
+    let mut known = usize::from(class.is_some()) + usize::from(p95.is_some()) > refused.len();
     let lifetime = told(pod, prefix, LIFETIME, &mut refused).flatten();
 
     if class.is_none() || p95.is_none() {
         let said = predict(&request(pod, amount, prefix));
+        known |= class.is_none() && said.class_confident || p95.is_none() && said.p95_confident;
         class = class.or(Some(said.class));
         p95 = p95.or_else(|| Utilisation::from_ratio(f64::from(said.p95_percent) / 100.0));
     }
 
     let class = class.unwrap_or(VmClass::UserFacing);
-    (Hints { class, p95: p95.unwrap_or(Utilisation::FULL), lifetime }, refused)
+    (Hints { known, class, p95: p95.unwrap_or(Utilisation::FULL), lifetime }, refused)
 }
 
 /// A hint: the label's name without the prefix, how its value is read, what is allowed, the careful answer.
@@ -216,6 +221,14 @@ mod tests {
             let pod = labelled(labels);
             assert_eq!(of(&pod, predict), expected, "{:?}", pod.metadata.labels);
         }
+
+        // Known is what a label says that was not refused, or what the model is sure of.
+        let confident = |_: &Request| Prediction { p95_confident: true, ..Prediction::unknown() };
+        let known = |labels, predict| hints(&labelled(labels), Amount::default(), PREFIX, predict).0.known;
+        assert!(!known(json!({}), &unknown) && known(json!({}), &confident));
+        assert!(known(json!({"ballast.dev/class": "user-facing"}), &unknown));
+        let bad = || json!({"ballast.dev/p95": "101", "ballast.dev/lifetime": "soon"});
+        assert!(!known(bad(), &unknown) && !known(bad(), &confident));
 
         let (_, refused) =
             hints(&labelled(json!({"ballast.dev/p95": "-1"})), Amount::default(), PREFIX, &unknown);

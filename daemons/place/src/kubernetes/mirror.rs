@@ -183,6 +183,7 @@ impl Reading<'_> {
         let spec = VmSpec {
             deployment: Some(workload(pod)),
             tenant: Some(pod.metadata.namespace.clone()).filter(|name| !name.is_empty()),
+            known: hints.known,
             class: hints.class,
             p95: hints.p95,
             lifetime: hints.lifetime,

@@ -218,7 +218,7 @@ mod tests {
     fn cluster(nodes: usize) -> Kube {
         let config = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\n").unwrap();
         let predict = Box::new(|_: &_| Prediction::unknown());
-        let kube = Kube::new(&config.kubernetes.unwrap(), Policy::PAPER, predict, Events::default());
+        let kube = Kube::new(&config.kubernetes.unwrap(), Policy::POWER, predict, Events::default());
         let node = |n: usize| -> Node {
             serde_json::from_value(json!({"metadata": {"name": format!("node-{n:05}"), "uid": n.to_string(),
                 "resourceVersion": "1", "labels": {"ballast.dev/chassis": format!("c{}", n / 12)}},

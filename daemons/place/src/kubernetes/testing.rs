@@ -19,7 +19,7 @@ impl Default for Extender {
         let config = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\n");
         let config = config.ok().and_then(|config| config.kubernetes).expect("the defaults are good");
         let predict = Box::new(|_: &_| Prediction::unknown());
-        Self(Kube::new(&config, Policy::PAPER, predict, Events::default()))
+        Self(Kube::new(&config, Policy::POWER, predict, Events::default()))
     }
 }
 

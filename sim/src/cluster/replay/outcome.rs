@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::{Cluster, Scheduler, Totals};
+use ballast_placement::{Cluster, Shortage};
 use serde::Serialize;
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// All open hosts together have too few cores.
+    /// The open hosts that could take it have too few cores together.
     Cores,
-    /// All open hosts together have too little memory.
+    /// The open hosts that could take it have too little memory together.
     Memory,
     /// There is enough of both, but not where it is needed.
     Fragmentation,
@@ -19,16 +19,12 @@ pub enum Reason {
     Admission,
 }
 
-impl Reason {
-    /// Why no hosts were found for `asked`, now that nothing of it is placed.
-    pub fn of(scheduler: &Scheduler, asked: Totals) -> Self {
-        let open = scheduler.cluster().open();
-        if asked.milli_cores > open.milli_cores {
-            Self::Cores
-        } else if asked.memory_kb > open.memory_kb {
-            Self::Memory
-        } else {
-            Self::Fragmentation
+impl From<Shortage> for Reason {
+    fn from(short: Shortage) -> Self {
+        match short {
+            Shortage::Cores => Self::Cores,
+            Shortage::Memory => Self::Memory,
+            Shortage::Fragmentation => Self::Fragmentation,
         }
     }
 }

@@ -1,16 +1,15 @@
-use ballast_placement::rules::Alpha;
 use ballast_placement::{
     Ask, ChassisId, Cluster, Event, Host, HostState, MemoryKb, MilliCores, Policy, Ranking, Reserve,
-    Resources, Rule, Tier,
+    Resources, Rule, Tier, Ties, Totals,
 };
 use proptest::prelude::*;
 
 use super::*;
 
 const HEAD: &str = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored\n";
-const BEST_FIT: Policy = Policy { best_fit: 1, power: 0, alpha: Alpha::PAPER, anti_affinity: false };
+const BEST_FIT: Policy = Policy { ties: Ties::Id, ..Policy::BEST_FIT };
 const FIRST_FIT: Policy = Policy { best_fit: 0, ..BEST_FIT };
-const POWER: Policy = Policy { power: 1, ..BEST_FIT };
+const POWER: Policy = Policy { ties: Ties::Id, ..Policy::POWER };
 
 fn read(rows: &str) -> Arrivals {
     Arrivals::read(format!("{HEAD}{rows}").as_bytes(), "t.csv").unwrap()
@@ -179,7 +178,7 @@ impl Rule for Clock {
 fn rules_are_woken_when_they_ask_for_it() {
     let woken = std::sync::Arc::default();
     let clock = Clock { next: Instant::from_millis(150_000), woken: std::sync::Arc::clone(&woken) };
-    let ranking = Ranking::new(vec![Tier::one(clock)]);
+    let ranking = Ranking::new(vec![Tier::one(clock)], Ties::Id);
     let mut scheduler = Scheduler::new(cluster(1), Vec::new(), ranking, Instant::ZERO);
     play("0,0,10,1,0,300,0\n1,0,400,1,0,300,0\n", &mut scheduler, &Plan::default());
     assert_eq!(*woken.lock().unwrap(), [150_000, 250_000, 350_000]);

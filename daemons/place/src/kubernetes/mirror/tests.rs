@@ -338,7 +338,7 @@ proptest! {
         relist in 0_usize..60,
     ) {
         let mut mirror = listed();
-        let mut inventory = Inventory::new(Policy::PAPER);
+        let mut inventory = Inventory::new(Policy::POWER);
         obey(&mut inventory, &mirror.changes());
         let mut streams = [node_lines().into_iter(), pod_lines().into_iter()];
 
@@ -352,7 +352,7 @@ proptest! {
             }
             obey(&mut inventory, &mirror.changes());
             mirror.all();
-            let mut fresh = Inventory::new(Policy::PAPER);
+            let mut fresh = Inventory::new(Policy::POWER);
             obey(&mut fresh, &mirror.changes());
             prop_assert_eq!(inventory.snapshot(), fresh.snapshot());
         }
