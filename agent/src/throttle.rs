@@ -162,6 +162,13 @@ impl Throttle {
         (0..self.len()).filter(|core| self.restricted(*core)).map(|core| self.khz(core)).min()
     }
 
+    /// The mean cap on the low-priority cores, as a share of their highest frequency; `None` without such cores.
+    pub(crate) fn frequency_ratio(&self) -> Option<f64> {
+        let ratio = |core| f64::from(self.khz(core).get()) / f64::from(self.max_khz(core).get());
+        let cores = self.low().count();
+        (cores > 0).then(|| self.low().map(ratio).sum::<f64>() / cores as f64)
+    }
+
     /// The cores whose meaning changed since the last call.
     pub(crate) fn take_changed(&mut self, into: &mut Vec<u16>) {
         into.clear();

@@ -684,6 +684,10 @@ pub struct AgentStatus {
     pub report: Report,
     /// What the server may draw when nobody tells it anything.
     pub fallback_w: Option<Watts>,
+    /// The mean cap on the low-priority cores, as a share of their highest frequency; `null` without such cores,
+    /// where bandwidth is limited instead, and in a dry run.
+    #[serde(default)]
+    pub frequency_ratio: Option<f64>,
     /// How long the lease still runs; `null` without one.
     pub lease_ms: Option<u64>,
     /// Alerts refused since start.

@@ -28,6 +28,8 @@ const CALM: &str = "0.05";
 /// How long the emergency lasts. Kills come a while longer, so that they hit the lifting too.
 const EMERGENCY: Duration = Duration::from_secs(3);
 const KILLS: Duration = Duration::from_secs(5);
+/// How long meters, manager and agents may take to see that the load has fallen: until then they may cap anew.
+const SETTLED: Duration = Duration::from_secs(1);
 /// Between a death and the next start: as the units have it.
 const RESTART: Duration = Duration::from_millis(200);
 /// How long the draw must stay low before caps are lifted.
@@ -198,7 +200,7 @@ impl Trial {
             }
 
             verdict.trip_fraction_max = verdict.trip_fraction_max.max(self.look()? - cold);
-            let is_over = !is_busy && is_killed;
+            let is_over = elapsed >= EMERGENCY + SETTLED && is_killed;
             if is_over && self.stage.changed()?.is_empty() && self.stage.is_ready(&self.client).await {
                 // The start of an agent takes nothing back: what is lifted stays lifted.
                 verdict.restored = self.stage.changed()?.is_empty();

@@ -135,7 +135,7 @@ fn power<'a>() -> [Metric<Shown<'a>>; 7] {
     ]
 }
 
-fn control<'a>() -> [Metric<Shown<'a>>; 12] {
+fn control<'a>() -> [Metric<Shown<'a>>; 13] {
     use AgentState::{Blind, Boot, Recovering, Shedding, Throttled, Uncapped};
     [
         each("info", &["chassis", "policy", "server"], "1, with what the agent is configured to", |it| {
@@ -155,6 +155,11 @@ fn control<'a>() -> [Metric<Shown<'a>>; 12] {
         one("lowest_frequency_hertz", "The lowest cap on a core; absent while none is capped", |it| {
             hertz(it.status.report.min_khz)
         }),
+        one(
+            "frequency_ratio",
+            "Mean cap on the low-priority cores, as a share of their highest frequency; absent without such cores",
+            |it| it.status.frequency_ratio,
+        ),
         spread(
             "alert_to_lowest_frequency_seconds",
             "From an alert's arrival until the last low-priority core was at its lowest frequency for it",

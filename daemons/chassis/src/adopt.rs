@@ -20,7 +20,8 @@ impl<'a> Opened<'a> {
     pub(crate) fn adopt(mut self) -> anyhow::Result<Adopted<'a>> {
         let config = self.config;
         let (state_dir, ledger) = (&config.daemon.state_dir, &mut self.ledger);
-        let out_of_band = OutOfBand::open(&config.servers, &config.redfish, &self.root, state_dir, ledger)?;
+        let out_of_band = OutOfBand::open(&config.servers, &config.redfish, &self.root, state_dir)?;
+        out_of_band.complete(ledger);
         if config.dry_run {
             dry::leave_caps(ledger);
         }

@@ -544,7 +544,7 @@ mod tests {
             orders: orders(mpsc::channel().0),
             snapshot: Arc::default(),
             events: Events::default(),
-            counts: Counts::default(),
+            counts: Counts::new(&[]),
             ledger_written: Arc::default(),
             power: None,
             faults: DiskFaults::default(),

@@ -171,6 +171,11 @@ impl ChassisConfig {
         if let Some(server) = self.servers.iter().find(needs_tls).filter(|_| self.daemon.tls.is_none()) {
             bail!("server {}: [tls] needs a restart, and https only works with it", server.id);
         }
+        let by_bmc = self.servers.iter().any(|it| matches!(it.cap, Some(CapPath::Redfish(_))))
+            || self.supplies.iter().any(|it| matches!(it.source, SupplySource::Redfish(..)));
+        if by_bmc && self.redfish.credentials_file.is_none() {
+            bail!("redfish: [redfish] needs a restart, and no BMC can be asked until then");
+        }
         Ok(())
     }
 }

@@ -93,7 +93,10 @@ impl Effects<Chassis> for ChassisEffects {
                     Input::Answer { server, seq, answer: Answer::Report(_) } => {
                         self.counts.answered(now, server, *seq);
                     }
-                    Input::Params(params) => self.rewire(params),
+                    Input::Params(params) => {
+                        self.rewire(params);
+                        self.counts.rewire(&params.supply_rated);
+                    }
                     _ => {}
                 }
                 Some(input)

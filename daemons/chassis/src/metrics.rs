@@ -7,7 +7,7 @@ use ballast_runtime::lock;
 use ballast_runtime::metrics::{DrawCounts, Metric, MetricLine, Samples, each, flag, lines, one};
 use ballast_runtime::metrics::{spread, states, watts, word};
 use ballast_types::wire::{ChassisState, ChassisStatus, ServerStatus, Slot};
-use ballast_types::{Instant, Seq, ServerId, Supply};
+use ballast_types::{Instant, Seq, ServerId, Supply, Watts};
 use prometheus_client::metrics::histogram::Histogram;
 
 pub(crate) const PREFIX: &str = "ballast_chassis";
@@ -20,24 +20,39 @@ const ROUNDTRIPS_S: [f64; 12] =
 #[derive(Clone)]
 pub(crate) struct Counts {
     pub(crate) draw: DrawCounts,
-    /// The newest poll, in configured order.
-    supplies: Arc<Mutex<Vec<Supply>>>,
+    /// In configured order.
+    supplies: Arc<Mutex<Supplies>>,
     roundtrip: Histogram,
     /// The newest message to each server, and when it went to its sender.
     sent: Arc<Mutex<BTreeMap<ServerId, (Seq, Instant)>>>,
 }
 
-impl Default for Counts {
-    fn default() -> Self {
-        let roundtrip = Histogram::new(ROUNDTRIPS_S);
-        Self { draw: DrawCounts::default(), supplies: Arc::default(), roundtrip, sent: Arc::default() }
-    }
+/// The power supplies.
+#[derive(Default)]
+struct Supplies {
+    rated: Vec<Watts>,
+    /// The newest poll; empty until there is one.
+    newest: Vec<Supply>,
 }
 
 impl Counts {
+    /// None yet, of supplies that carry so much.
+    pub(crate) fn new(rated: &[Watts]) -> Self {
+        let roundtrip = Histogram::new(ROUNDTRIPS_S);
+        let counts =
+            Self { draw: DrawCounts::default(), supplies: Arc::default(), roundtrip, sent: Arc::default() };
+        counts.rewire(rated);
+        counts
+    }
+
+    /// Other supplies from now on, which carry so much.
+    pub(crate) fn rewire(&self, rated: &[Watts]) {
+        *lock(&self.supplies) = Supplies { rated: rated.to_vec(), newest: vec![] };
+    }
+
     /// A poll has come.
     pub(crate) fn supplies(&self, supplies: &[Supply]) {
-        *lock(&self.supplies) = supplies.to_vec();
+        lock(&self.supplies).newest = supplies.to_vec();
     }
 
     /// A message goes to its sender.
@@ -70,7 +85,7 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
     power().into_iter().chain(control()).chain(servers()).collect()
 }
 
-fn power<'a>() -> [Metric<Shown<'a>>; 12] {
+fn power<'a>() -> [Metric<Shown<'a>>; 13] {
     [
         one("power_watts", "The chassis's draw; absent without a usable reading", |it| {
             watts(it.status.power_w)
@@ -87,8 +102,14 @@ fn power<'a>() -> [Metric<Shown<'a>>; 12] {
         each("supply_watts", &["supply"], "What a power supply draws, or an outside source reports", |it| {
             let names = it.status.sensors.iter().map(|sensor| &sensor.sensor);
             let supplies = lock(&it.counts.supplies);
-            let inputs = names.zip(supplies.iter());
+            let inputs = names.zip(&supplies.newest);
             inputs.filter_map(|(name, supply)| Some((vec![name.clone()], watts(supply.input)?))).collect()
+        }),
+        each("supply_rated_watts", &["supply"], "What a power supply, or an outside source, carries at most", |it| {
+            let names = it.status.sensors.iter().map(|sensor| &sensor.sensor);
+            let supplies = lock(&it.counts.supplies);
+            let rated = names.zip(&supplies.rated);
+            rated.filter_map(|(name, rated)| Some((vec![name.clone()], watts(Some(*rated))?))).collect()
         }),
         spread("draw_ratio", "The draw by the limit, at every poll", |it| Some(&it.counts.draw.ratio)),
         one("energy_joules_total", "What the chassis has drawn while its draw was known", |it| {

@@ -114,7 +114,8 @@ struct Order {
 
 /// Every server's cap, and later its thread.
 pub(super) struct OutOfBand {
-    caps: Vec<ServerCap>,
+    /// Each with the lowest cap that its server takes.
+    caps: Vec<(ServerCap, Watts)>,
 }
 
 /// One server's.
@@ -136,15 +137,13 @@ pub(super) struct Orders {
 pub(super) type CapThreads = BTreeMap<ServerId, Weak<AtomicBool>>;
 
 impl OutOfBand {
-    /// Opens every server's hardware cap; talks to no BMC yet. Caps of a previous instance that the ledger
-    /// does not know of (it may have been lost) are added to it, with the lowest that can have been set.
-    /// Fails if credentials, an authority's file, or what a previous instance wrote down cannot be read.
+    /// Opens every server's hardware cap; talks to no BMC yet. Fails if credentials, an authority's file, or what
+    /// a previous instance wrote down cannot be read.
     pub(super) fn open(
         servers: &[ServerConfig],
         redfish: &RedfishConfig,
         root: &Root,
         state_dir: &Path,
-        ledger: &mut Ledger,
     ) -> anyhow::Result<Self> {
         let folder = state_dir.join("caps");
         let mut caps = vec![];
@@ -153,33 +152,38 @@ impl OutOfBand {
             let file = folder.join(format!("{}.json", server.id));
             let cap = open_cap(server, path, redfish, root, &file)
                 .with_context(|| format!("server {}", server.id))?;
-            let known = ledger.out_of_band.iter().any(|(id, _)| *id == server.id);
-
-            if cap.limiter.is_kept() && !known {
-                tracing::warn!(
-                    server = %server.id,
-                    "a hardware cap is on that the ledger does not name: this manager takes it over"
-                );
-                ledger.out_of_band.push((server.id.clone(), server.cap_floor));
-            }
-
-            caps.push(cap);
+            caps.push((cap, server.cap_floor));
         }
 
         Ok(Self { caps })
     }
 
+    /// Adds to the ledger the caps of a previous instance that the ledger does not know of (it may have been
+    /// lost), with the lowest that can have been set.
+    pub(super) fn complete(&self, ledger: &mut Ledger) {
+        for (ServerCap { server, limiter, .. }, floor) in &self.caps {
+            let known = ledger.out_of_band.iter().any(|(id, _)| id == server);
+            if limiter.is_kept() && !known {
+                tracing::warn!(
+                    %server,
+                    "a hardware cap is on that the ledger does not name: this manager takes it over"
+                );
+                ledger.out_of_band.push((server.clone(), *floor));
+            }
+        }
+    }
+
     /// Puts back what was there before a server was capped. Fails if that fails each time it is tried, or the
     /// config names no way to that server.
     pub(super) fn put_back(&mut self, server: &ServerId) -> anyhow::Result<()> {
-        let cap = self.caps.iter_mut().find(|cap| cap.server == *server);
-        let cap = cap.context("the config names neither slot nor BMC for it")?;
+        let cap = self.caps.iter_mut().find(|(cap, _)| cap.server == *server);
+        let (cap, _) = cap.context("the config names neither slot nor BMC for it")?;
         Ok(cap.limiter.put_back_for_good()?)
     }
 
     pub(super) fn start(self, messages: &Sender<Message>) -> anyhow::Result<Orders> {
         let mut orders = Orders { inboxes: BTreeMap::new(), threads: vec![], alarms: vec![] };
-        for cap in self.caps {
+        for (cap, _) in self.caps {
             orders.alarms.extend(cap.limiter.problem().map(|why| {
                 let message = format!("server {}: {why}", cap.server);
                 Alarm::about(AlarmId::HardwareCapForeign, &cap.server, message)

@@ -73,7 +73,8 @@ fn release(config: &ChassisConfig, lift: bool) -> anyhow::Result<()> {
     let path = config.daemon.state_dir.join("ledger.json");
     let mut ledger: Ledger = state::read(&path)?.unwrap_or_default();
     let place = &config.daemon;
-    let mut caps = OutOfBand::open(&config.servers, &config.redfish, &root, &place.state_dir, &mut ledger)?;
+    let mut caps = OutOfBand::open(&config.servers, &config.redfish, &root, &place.state_dir)?;
+    caps.complete(&mut ledger);
     let (mut failed, mut lifted) = (vec![], false);
     let mut lift_one = |(server, watts): &(ServerId, Watts)| {
         if !lift {

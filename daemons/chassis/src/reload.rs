@@ -7,7 +7,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{anyhow, bail};
-use ballast_chassis_core::Ledger;
 use ballast_hw::Root;
 use ballast_runtime::lock;
 use ballast_runtime::redfish::Bmcs;
@@ -131,8 +130,6 @@ impl ChassisReload {
         }
 
         // What an earlier manager has left on is found by the first look.
-        let mut found = Ledger::default();
-        let state_dir = &new.daemon.state_dir;
-        OutOfBand::open(&added, &new.redfish, &self.root, state_dir, &mut found)?.start(&self.messages)
+        OutOfBand::open(&added, &new.redfish, &self.root, &new.daemon.state_dir)?.start(&self.messages)
     }
 }

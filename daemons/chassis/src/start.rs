@@ -97,7 +97,7 @@ impl<'a> Adopted<'a> {
 
         let began_at = clock::now();
         let recorder = start_recorder(place, began_at, (params.clone(), ledger.clone()), &faults)?;
-        let (ledger_written, counts) = (Arc::new(AtomicBool::new(true)), Counts::default());
+        let (ledger_written, counts) = (Arc::new(AtomicBool::new(true)), Counts::new(&params.supply_rated));
         let alarms = AlarmBook::new(faults.clone(), opened.tls.clone());
         let effects = ChassisEffects {
             outboxes,

@@ -3,7 +3,7 @@
 //! One client for each BMC, however many of its sensors are used: BMCs have room for few sessions, and
 //! answer one question at a time.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -18,11 +18,12 @@ use crate::lock;
 /// How long an ending daemon waits for sessions to be ended.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// The BMCs that are read. When this is dropped their sessions are ended, and their sensors fail.
+/// The BMCs that are read. A session ends with the last sensor that uses it; when this is dropped all sessions
+/// are ended, and their sensors fail.
 #[derive(Debug)]
 pub struct Bmcs {
     config: RedfishConfig,
-    open: Vec<(BmcAddress, Arc<Bmc>)>,
+    open: Vec<(BmcAddress, Weak<Bmc>)>,
 }
 
 #[derive(Debug)]
@@ -69,20 +70,23 @@ impl Bmcs {
     }
 
     fn bmc(&mut self, address: &BmcAddress) -> anyhow::Result<Arc<Bmc>> {
-        if let Some((_, bmc)) = self.open.iter().find(|(open, _)| open == address) {
-            return Ok(Arc::clone(bmc));
+        self.open.retain(|(_, bmc)| bmc.strong_count() > 0);
+        let known = self.open.iter().find(|(open, _)| open == address);
+        if let Some(bmc) = known.and_then(|(_, bmc)| bmc.upgrade()) {
+            return Ok(bmc);
         }
         let client = Some(self.config.client(address)?);
         let bmc = Arc::new(Bmc(Mutex::new(State { client, supplies: None })));
-        self.open.push((address.clone(), Arc::clone(&bmc)));
+        self.open.push((address.clone(), Arc::downgrade(&bmc)));
         Ok(bmc)
     }
 }
 
 impl Drop for Bmcs {
     fn drop(&mut self) {
-        let end = |(_, bmc): (_, Arc<Bmc>)| thread::spawn(move || drop(bmc.lock().client.take()));
-        wait_for_end(&self.open.drain(..).map(end).collect::<Vec<_>>());
+        let open = self.open.drain(..).filter_map(|(_, bmc)| bmc.upgrade());
+        let end = |bmc: Arc<Bmc>| thread::spawn(move || drop(bmc.lock().client.take()));
+        wait_for_end(&open.map(end).collect::<Vec<_>>());
     }
 }
 

@@ -27,8 +27,8 @@ pub(super) struct DiscoveredVm {
 
 pub(super) struct Discovery {
     rules: Vec<DiscoverConfig>,
-    /// How large a VM is, by group: as it was when it was first seen. Later what its files say is ours.
-    sizes: BTreeMap<(String, u64), u16>,
+    /// What a VM's group said of its size, if anything, when it was first taken: later what its files say is ours.
+    sizes: BTreeMap<(String, u64), Option<u16>>,
     /// What kept groups from being VMs, at the last look.
     troubles: Vec<Alarm>,
 }
@@ -69,8 +69,8 @@ impl Discovery {
                 let limit = originals.quotas.get(&group.path).map(|it| it.cpu_max);
                 let key = (group.path.clone(), group.inode);
                 let known = sizes.get(&key).copied();
-                let size = rule.cores.or(known).or_else(|| group.size(limit.or(group.cpu_max)));
-                let Some(cores) = size else {
+                let own = known.unwrap_or_else(|| group.size(limit.or(group.cpu_max)));
+                let Some(cores) = rule.cores.or(own) else {
                     let message = format!(
                         "{}: no vCPUs, CPUQuota or AllowedCPUs tell its size: discover.cores of {}",
                         group.path, rule.pattern
@@ -79,7 +79,7 @@ impl Discovery {
                     continue;
                 };
 
-                self.sizes.insert(key, cores);
+                self.sizes.insert(key, own);
 
                 if !names.insert(group.name.clone()) {
                     let message = format!("{}: another VM is called {}", group.path, group.name);
