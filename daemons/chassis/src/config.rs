@@ -230,6 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn a_first_bmc_waits_for_a_restart_by_name() {
+        let parse = |text: &str| ChassisConfig::parse("chassis.toml", text).unwrap();
+        let old = parse(&config("250", ""));
+        let server = "[[server]]\nid = \"s02\"\nurl = \"unix:/run/s02.sock\"\nidle_w = 112\n";
+        let new = format!("{}{server}redfish = \"https://bmc2\"\n", config("250", ""));
+        let new = parse(&format!("{new}[redfish]\ncredentials_file = \"/etc/bmc\"\n"));
+
+        let why = new.following(&old, false).unwrap_err().to_string();
+        assert!(why.contains("[redfish] needs a restart"), "{why}");
+    }
+
+    #[test]
     fn the_papers_preset_gives_way_to_a_key_that_is_told() {
         use LiftRule::{Paper, Restorable};
         use SharePolicy::{CriticalFirst, Even};

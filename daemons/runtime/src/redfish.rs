@@ -152,3 +152,35 @@ fn read(reading: &SupplyReading) -> Result<Supply, SensorError> {
     };
     Ok(Supply { state: reading.state, input })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use ballast_bmc::redfish::Auth;
+
+    use super::*;
+
+    #[test]
+    fn a_session_ends_with_the_last_sensor_that_uses_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("credentials");
+        fs::write(&file, "username = \"u\"\npassword = \"p\"\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let (timeout, auth) = (Duration::from_secs(1), Auth::Basic);
+        let config = RedfishConfig { credentials_file: Some(file), ca_file: None, timeout, auth };
+        let address = |n: u8| BmcAddress { url: format!("https://192.0.2.{n}"), chassis: None, pin: None };
+        let mut bmcs = Bmcs::new(&config);
+
+        let one = bmcs.supply(&address(1), "PSU1").unwrap();
+        let other = bmcs.supply(&address(1), "PSU2").unwrap();
+        assert!(Arc::ptr_eq(&one.bmc, &other.bmc), "one session for both");
+        let session = Arc::downgrade(&one.bmc);
+        drop((one, other));
+        assert_eq!(session.strong_count(), 0);
+
+        drop(bmcs.supply(&address(2), "PSU1").unwrap());
+        assert_eq!(bmcs.open.len(), 1, "what has ended is not kept");
+    }
+}

@@ -1,5 +1,6 @@
 //! VMs that are found, moved by others, or started anew, on folders that look like cgroups.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, mpsc};
@@ -118,6 +119,22 @@ fn vms_come_and_go_with_their_cgroups() {
     server.end("new.slice/web.service");
     assert!(vms.rescan().unwrap().is_empty());
     assert!(alarms(&vms).is_empty(), "{}", alarms(&vms));
+}
+
+#[test]
+fn a_size_that_the_rules_do_not_give_any_more_is_the_groups_own() {
+    let server = Server::new();
+    let rules = |cores: &str| format!("[[discover]]\npattern = \"batch.slice/*.service\"\n{cores}");
+    let parse = |text: &str| {
+        let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{text}");
+        AgentConfig::parse("agent.toml", &text).unwrap().groups.discover
+    };
+    server.make(BATCH, 2, "6-7");
+    let (mut vms, set) = server.start(&rules("cores = 1\n"));
+    assert_eq!(set[0].cores.len(), 1);
+
+    let set = vms.reload(BTreeMap::new(), parse(&rules(""))).unwrap();
+    assert_eq!(set[0].cores.len(), 2);
 }
 
 #[test]
