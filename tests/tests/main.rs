@@ -17,6 +17,7 @@ mod place;
 mod placing;
 mod predictive;
 mod profile;
+mod promtool;
 mod records;
 mod redfish;
 mod reload;

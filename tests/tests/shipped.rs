@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ballast_agent::config::{AgentConfig, ConfigFile as _};
@@ -267,6 +268,33 @@ fn a_daemon_may_bound_itself_by_landlock_and_seccomp() {
         let calls = "landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp";
         assert!(unit.contains(&format!("\nSystemCallFilter={calls}\n")), "{daemon}");
     }
+}
+
+/// Every sentence of "what somebody can do who should not" names what holds it.
+#[test]
+fn the_tests_that_the_threat_model_names_are_there() {
+    let text = read("docs/operate/access.md");
+    let (_, rows) = text.split_once("| who has | tests |").expect("the table of tests");
+    let (rows, _) = rows.split_once("\n\n").expect("an end of the table");
+    let named: Vec<_> = rows.split('`').skip(1).step_by(2).collect();
+    assert!(named.len() >= 15, "{named:?}");
+
+    let sources = ["agent/tests", "chassis", "daemons", "sim", "tests/tests"];
+    let sources = sources.map(|folder| sources_of(Path::new(ROOT).join(folder))).concat();
+    for name in named {
+        assert!(sources.contains(&format!("fn {name}(")), "no test is called {name}");
+    }
+}
+
+/// Every line of Rust below a folder.
+fn sources_of(folder: PathBuf) -> String {
+    let entries = fs::read_dir(folder).expect("a folder of the project").map(|it| it.expect("an entry").path());
+    let text = |path: PathBuf| match path.is_dir() {
+        true => sources_of(path),
+        false if path.extension().is_some_and(|it| it == "rs") => fs::read_to_string(path).expect("a source"),
+        false => String::new(),
+    };
+    entries.map(text).collect()
 }
 
 #[test]
