@@ -1,5 +1,7 @@
 //! What the commands share. Nothing here knows a command.
 
+use clap::ArgGroup;
+
 pub(crate) mod answers;
 pub(crate) mod columns;
 pub(crate) mod control;
@@ -18,3 +20,8 @@ pub(crate) mod table;
 pub(crate) mod terminal;
 pub(crate) mod threads;
 pub(crate) mod weeks;
+
+/// Arguments of which exactly one is needed: what is refused names them all.
+pub(crate) fn one_of<const N: usize>(names: [&'static str; N]) -> ArgGroup {
+    ArgGroup::new("one of").args(names).required(true)
+}

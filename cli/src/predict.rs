@@ -12,6 +12,7 @@ use ballast_sim::trace::TableReader;
 use clap::{Args, ValueEnum};
 
 use crate::common::names::class_name;
+use crate::common::one_of;
 use crate::common::table;
 use crate::common::terminal::{is_broken_pipe, say, tell};
 
@@ -19,13 +20,14 @@ use crate::common::terminal::{is_broken_pipe, say, tell};
 const COLUMNS: [&str; 5] = ["vm_id", "subscription", "cores", "memory_gb", "vm_type"];
 
 #[derive(Args, Debug)]
+#[command(group = one_of(["input", "about"]))]
 pub(crate) struct PredictArgs {
     /// The model, from `ballast train`
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
     /// Arriving VMs: CSV with vm_id, subscription, cores, memory_gb, vm_type, or JSON lines with the same
     /// names; plain or zstd; `-` is stdin
-    #[arg(long, value_name = "FILE", required_unless_present = "about")]
+    #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Where the answers go; `-` is stdout
     #[arg(long, value_name = "FILE", default_value = "-")]
@@ -34,7 +36,7 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "NAME")]
     format: Option<Format>,
     /// Print what the model was learnt from and how good it is, as JSON, and end
-    #[arg(long, conflicts_with = "input")]
+    #[arg(long)]
     about: bool,
 }
 

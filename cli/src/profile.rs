@@ -25,11 +25,10 @@ pub(crate) struct ProfileArgs {
     #[command(flatten)]
     source: Source,
     /// With --specpower: the one result whose vendor, system and CPU hold this text
-    #[arg(long, value_name = "TEXT",
-        requires = "specpower", required_unless_present_any = ["config", "points", "cores"])]
+    #[arg(long, value_name = "TEXT", requires = "specpower", group = "published")]
     server: Option<String>,
     /// With --specpower: the medians of all servers with so many cores
-    #[arg(long, value_name = "N", requires = "specpower", conflicts_with = "server")]
+    #[arg(long, value_name = "N", requires = "specpower", group = "published")]
     cores: Option<u32>,
     #[command(flatten)]
     grid: measure::Grid,
@@ -55,7 +54,7 @@ struct Source {
     points: Option<PathBuf>,
     /// Make a first guess from published results of SPECpower_ssj2008 (CSV): idle and full load are a
     /// server's own, half frequency is in proportion to the paper's server
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "published")]
     specpower: Option<PathBuf>,
 }
 

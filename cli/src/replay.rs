@@ -12,15 +12,17 @@ use clap::Args;
 use crate::common::columns::ColumnArgs;
 use crate::common::control::ControlArgs;
 use crate::common::numbers::{not_negative, positive};
+use crate::common::one_of;
 use crate::common::server::ServerArgs;
 
 #[derive(Args, Debug)]
+#[command(group = one_of(["recording", "telemetry"]))]
 pub(crate) struct ReplayArgs {
     /// A daemon's recording: a file, or a folder with all of its files
-    #[arg(long, value_name = "FILE|DIR", required_unless_present = "telemetry")]
+    #[arg(long, value_name = "FILE|DIR")]
     recording: Option<PathBuf>,
     /// Telemetry of servers or VMs (CSV, also .zst, or Parquet): CPU use, or watts of whole servers
-    #[arg(long, value_name = "FILE", conflicts_with = "recording", requires = "budget_w")]
+    #[arg(long, value_name = "FILE", requires = "budget_w")]
     telemetry: Option<PathBuf>,
     /// Print the report as one JSON object, alone on stdout
     #[arg(long)]

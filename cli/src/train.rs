@@ -19,6 +19,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use serde_json::{Value, json};
 
+use crate::common::one_of;
 use crate::common::table;
 use crate::common::terminal::{say, tell};
 use crate::common::threads::all_cores;
@@ -30,16 +31,17 @@ const EXIT_WORSE: u8 = 3;
 const USER_FACING_RECALL: f64 = 0.99;
 
 #[derive(Args, Debug)]
+#[command(group = one_of(["input", "generate"]))]
 pub(crate) struct TrainArgs {
     /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class,
     /// avg_cpu, p95_cpu; plain or zstd; `-` is stdin
-    #[arg(long, value_name = "FILE", required_unless_present = "generate")]
+    #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Classes from what `ballast label` wrote, by vm_id
     #[arg(long, value_name = "FILE", requires = "input")]
     labels: Option<PathBuf>,
     /// Learn from a synthetic fleet of so many VMs instead, for trials
-    #[arg(long, value_name = "VMS", conflicts_with = "input",
+    #[arg(long, value_name = "VMS",
         value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     generate: Option<u32>,
     /// Write the synthetic VMs too, in the form that --input takes

@@ -219,3 +219,19 @@ fn every_command_and_option_is_described_as_the_program_takes_it() {
     let text = fs::read_to_string(folder.path().join("cli.md")).unwrap();
     check_generated("reference/cli.md", &[("commands", text)]);
 }
+
+/// What a command needs one of, it names whole.
+#[test]
+fn a_command_that_needs_one_of_several_names_them_all() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, said) in [
+        ("plan", "<--telemetry <FILE>...|--histogram <FILE>...>"),
+        ("replay", "<--recording <FILE|DIR>|--telemetry <FILE>>"),
+        ("train --output x", "<--input <FILE>|--generate <VMS>>"),
+        ("predict --model x", "<--input <FILE>|--about>"),
+        ("profile", "profile <--config <FILE>|--input <FILE>|--specpower <FILE>>"),
+        ("profile --specpower x", "<--server <TEXT>|--cores <N>>"),
+    ] {
+        crate::common::refused(folder.path(), args, said);
+    }
+}

@@ -99,7 +99,7 @@ impl Topology {
             return Err(HwError::value(&dir, Operation::Read, "no CPU", allowed));
         }
 
-        let present = cpus(&dir.join("present"))?.unwrap_or_default();
+        let present = present(root)?.unwrap_or_default();
         let offline = present.iter().filter(|cpu| !online.contains(*cpu)).collect();
 
         Ok(Self { domains: domains.into_values().collect(), offline, clocks })
@@ -122,6 +122,11 @@ impl Topology {
         let first = self.clocks.first(cpu);
         self.domains.iter().find(|domain| u32::from(domain.id.0) == first)
     }
+}
+
+/// Every CPU that the machine has, those that are offline among them; `None` if the kernel does not show them.
+pub fn present(root: &Root) -> Result<Option<CpuList>, HwError> {
+    cpus(&root.path(CPU).join("present"))
 }
 
 /// The CPUs that are online; `None` if the kernel does not show them.

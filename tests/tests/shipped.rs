@@ -288,7 +288,8 @@ fn the_tests_that_the_threat_model_names_are_there() {
 
 /// Every line of Rust below a folder.
 fn sources_of(folder: PathBuf) -> String {
-    let entries = fs::read_dir(folder).expect("a folder of the project").map(|it| it.expect("an entry").path());
+    let entries =
+        fs::read_dir(folder).expect("a folder of the project").map(|it| it.expect("an entry").path());
     let text = |path: PathBuf| match path.is_dir() {
         true => sources_of(path),
         false if path.extension().is_some_and(|it| it == "rs") => fs::read_to_string(path).expect("a source"),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use ballast_runtime::config::EXIT_CONFIG;
 use ballast_testbed::lab::{Lab, steady};
 use ballast_testbed::rig::server_root;
 use ballast_types::ServerId;
@@ -12,6 +13,7 @@ ballast_testbed::wall_time![
     a_thousand_vms_are_followed_and_the_budget_holds,
     without_a_bus_vms_count_as_user_facing_and_the_agent_answers,
     without_libvirt_vms_count_as_user_facing_and_the_agent_answers,
+    a_vm_that_the_machine_can_never_hold_is_refused_before_anything_runs,
 ];
 
 /// The VMs that an agent has an alarm with this id about.
@@ -74,4 +76,23 @@ fn unbound(by: &str, environment: (&str, &str)) {
     lab.wait("the manager hears it", |lab| lab.get("chassis", "/readyz").0 == 200);
     lab.end_all();
     assert_eq!(lab.limits(), before);
+}
+
+fn a_vm_that_the_machine_can_never_hold_is_refused_before_anything_runs() {
+    let lab = Lab::new(steady(1, 300, (0.2, 0.2)), "");
+    let config = lab.config("s01");
+    let text = fs::read_to_string(&config).expect("a config");
+    let huge = "[[vm]]\nid = \"huge\"\nclass = \"user-facing\"\ncores = 400\n";
+    fs::write(&config, format!("{text}\n{huge}")).expect("a config");
+
+    for more in [&[][..], &["--check-config"]] {
+        let args = ["agent", "--config", config.to_str().expect("UTF-8")];
+        let output = Lab::ballast(&[&args[..], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(i32::from(EXIT_CONFIG)), "{said}");
+        assert!(
+            said.contains("s01.toml: VM huge: cores = 400: at most 40, the CPUs of this machine"),
+            "{said}"
+        );
+    }
 }

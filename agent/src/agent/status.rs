@@ -48,9 +48,10 @@ impl Agent {
             recovery: self.recovery_status(now),
             report: self.report(now),
             fallback_w: self.orders.memory().fallback_w,
-            frequency_ratio: self.throttle.frequency_ratio().filter(|_| {
-                self.params.dry_run.is_none() && !self.params.floating()
-            }),
+            frequency_ratio: self
+                .throttle
+                .frequency_ratio()
+                .filter(|_| self.params.dry_run.is_none() && !self.params.floating()),
             lease_ms: self.orders.lease_end().map(|end| end.since(now).as_millis() as u64),
             refused_alerts: self.refused,
             power_faults: self.meter.faults(),

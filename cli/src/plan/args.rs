@@ -15,17 +15,19 @@ use super::levels::LevelArgs;
 use super::request::{PlanRequest, ppm};
 use super::verify::VerifyArgs;
 use crate::common::numbers::{positive, share};
+use crate::common::one_of;
 
 #[derive(Args, Debug)]
+#[command(group = one_of(["telemetry", "histogram"]))]
 pub(crate) struct PlanArgs {
     /// Draws of chassis (CSV, also .zst, or Parquet): time, chassis, watts and, where there are several, the
     /// hardware generation; or time and one column a chassis. In any order; each chassis counts once in each
     /// period. Or what chassis managers recorded (record_dir): folders, or files *.jsonl.zst
-    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "histogram")]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) telemetry: Vec<PathBuf>,
     /// Counted draws instead: generation, watts, count (CSV, also .zst, or .parquet); or manifests (.toml) of
     /// such files, which say what each of them counts
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "telemetry")]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(super) histogram: Vec<PathBuf>,
     /// What is accepted: full-server, no-impact, minimal-impact; the last two also with -internal (only the
     /// provider's own VMs are capped first) and -non-premium

@@ -84,6 +84,10 @@ impl Daemon for AgentDaemon {
         needs::of(config)
     }
 
+    fn misfit(config: &AgentConfig) -> Option<String> {
+        vms::misfit(config)
+    }
+
     fn run(loaded: &Loaded<AgentConfig>) -> anyhow::Result<()> {
         Opened::open(&loaded.config)?.adopt()?.start()?.serve(loaded.clone())?.restore()
     }

@@ -105,12 +105,17 @@ fn power<'a>() -> [Metric<Shown<'a>>; 13] {
             let inputs = names.zip(&supplies.newest);
             inputs.filter_map(|(name, supply)| Some((vec![name.clone()], watts(supply.input)?))).collect()
         }),
-        each("supply_rated_watts", &["supply"], "What a power supply, or an outside source, carries at most", |it| {
-            let names = it.status.sensors.iter().map(|sensor| &sensor.sensor);
-            let supplies = lock(&it.counts.supplies);
-            let rated = names.zip(&supplies.rated);
-            rated.filter_map(|(name, rated)| Some((vec![name.clone()], watts(Some(*rated))?))).collect()
-        }),
+        each(
+            "supply_rated_watts",
+            &["supply"],
+            "What a power supply, or an outside source, carries at most",
+            |it| {
+                let names = it.status.sensors.iter().map(|sensor| &sensor.sensor);
+                let supplies = lock(&it.counts.supplies);
+                let rated = names.zip(&supplies.rated);
+                rated.filter_map(|(name, rated)| Some((vec![name.clone()], watts(Some(*rated))?))).collect()
+            },
+        ),
         spread("draw_ratio", "The draw by the limit, at every poll", |it| Some(&it.counts.draw.ratio)),
         one("energy_joules_total", "What the chassis has drawn while its draw was known", |it| {
             Some(it.counts.draw.energy_j())

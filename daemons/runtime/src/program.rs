@@ -32,6 +32,11 @@ pub trait Daemon: Debug {
     /// What its work needs of this machine: it is held to that before it runs.
     fn needs(config: &Self::Config) -> Needs;
 
+    /// What the configuration asks for that this machine can never do, whatever comes back later.
+    fn misfit(_: &Self::Config) -> Option<String> {
+        None
+    }
+
     /// Runs until SIGTERM or SIGINT.
     fn run(loaded: &Loaded<Self::Config>) -> anyhow::Result<()>;
 }
@@ -103,6 +108,11 @@ impl RunArgs {
                 return ExitCode::from(EXIT_CONFIG);
             }
         };
+
+        if let Some(why) = D::misfit(&loaded.config) {
+            eprintln!("{}: {why}", self.config.display());
+            return ExitCode::from(EXIT_CONFIG);
+        }
 
         if self.check_config {
             for warning in loaded.config.warnings() {

@@ -30,7 +30,7 @@ use discovery::Discovery;
 use meters::Meters;
 pub(super) use notes::Notes;
 use specs::Specs;
-pub(super) use specs::VmsError;
+pub(super) use specs::{VmsError, misfit};
 pub(super) use usage::Measured;
 
 /// Every VM of this server.

@@ -5,16 +5,26 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
-use ballast_hw::{CpuList, Domain};
+use ballast_agent_core::{Actuator, ControlledVm, PhysicalCore, core_groups};
+use ballast_hw::{CpuList, Domain, Root, present};
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
 use super::discovery::DiscoveredVm;
 use super::floating;
-use crate::config::has_nothing_to_limit;
+use crate::config::{AgentConfig, has_nothing_to_limit};
 use ballast_runtime::state;
+
+/// Which VM of the config has more cores than the machine has CPUs, those that are offline among them: that VM
+/// never fits, while others may once CPUs come back.
+pub(crate) fn misfit(config: &AgentConfig) -> Option<String> {
+    let has = present(&Root::at(&config.daemon.root)).ok()??.len();
+    let is_floating = config.throttle.actuator == Actuator::CpuMax;
+    let too_large = |(_, spec): &(&VmId, &VmSpec)| !is_floating && usize::from(spec.cores) > has;
+    let (id, spec) = config.vms.iter().find(too_large)?;
+    Some(format!("VM {id}: cores = {}: at most {has}, the CPUs of this machine", spec.cores))
+}
 
 /// Why a change of the VM set was refused.
 #[derive(Debug, Error)]
