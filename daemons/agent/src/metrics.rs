@@ -157,7 +157,7 @@ fn control<'a>() -> [Metric<Shown<'a>>; 13] {
         }),
         one(
             "frequency_ratio",
-            "Mean cap on the low-priority cores, as a share of their highest frequency; absent without such cores",
+            "Mean cap on the low-priority cores by their highest frequency; absent without such cores",
             |it| it.status.frequency_ratio,
         ),
         spread(

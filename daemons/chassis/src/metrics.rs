@@ -20,14 +20,13 @@ const ROUNDTRIPS_S: [f64; 12] =
 #[derive(Clone)]
 pub(crate) struct Counts {
     pub(crate) draw: DrawCounts,
-    /// In configured order.
     supplies: Arc<Mutex<Supplies>>,
     roundtrip: Histogram,
     /// The newest message to each server, and when it went to its sender.
     sent: Arc<Mutex<BTreeMap<ServerId, (Seq, Instant)>>>,
 }
 
-/// The power supplies.
+/// The power supplies, in configured order.
 #[derive(Default)]
 struct Supplies {
     rated: Vec<Watts>,
