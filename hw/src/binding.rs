@@ -25,10 +25,15 @@ use crate::cgroup::check_mode;
 use crate::error::HwError;
 use crate::libvirt::Libvirt;
 use crate::systemd::{BUS, ShutdownDeadline, Systemd};
+use crate::topology::present;
 pub use binder::{Binder, CpusetOriginal, Via};
 use domains::Domains;
 use files::Files;
 use units::{Silence, Units};
+
+/// libvirt-dbus 1.4 reads the CPUs of an I/O thread beyond the end of a short map; up to so many CPUs that is memory
+/// which the C library has zeroed.
+const DBUS_CPUS: usize = 192;
 
 /// Who binds VMs to CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,7 +150,8 @@ impl Binders {
         if let Some(libvirt) = self.libvirts.get(uri) {
             return Ok(libvirt.clone());
         }
-        let (bus, virsh) = (self.root.path(BUS), self.virsh.clone());
+        let has_many_cpus = present(&self.root).ok().flatten().is_some_and(|cpus| cpus.len() > DBUS_CPUS);
+        let (bus, virsh) = ((!has_many_cpus).then(|| self.root.path(BUS)), self.virsh.clone());
         let end = self.shutdown_deadline();
         let libvirt = Libvirt::start(bus, virsh, uri.to_owned(), end, self.on_answer.clone())?;
         Ok(self.libvirts.entry(uri.to_owned()).or_insert(libvirt).clone())

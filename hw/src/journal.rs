@@ -105,10 +105,11 @@ impl Journal {
         BootId::new(&head.boot_id?).ok()
     }
 
-    /// What the journal in `state_dir` names, of whatever boot; `None` if there is none that can be understood.
+    /// What the journal in `state_dir` names, of whatever boot; `None` if there is none of this version.
     pub fn originals_of(state_dir: &Path) -> Option<Originals> {
         let bytes = fs::read(state_dir.join(Self::FILE)).ok()?;
-        serde_json::from_slice::<Record>(&bytes).ok().map(|record| record.originals)
+        let record = serde_json::from_slice::<Record>(&bytes).ok()?;
+        (record.version == VERSION).then_some(record.originals)
     }
 
     /// For one who will change nothing (a dry run): holds the lock alone. What a previous instance wrote down

@@ -71,6 +71,14 @@ impl Pins {
         Self { vcpus: same(&self.vcpus), iothreads: same(&self.iothreads), emulator: cpus.clone() }
     }
 
+    /// With the vCPUs that were there `before` and are unplugged now: libvirt may remember where they were.
+    fn with_absent(mut self, before: &Self) -> Self {
+        for (n, cpus) in &before.vcpus {
+            self.vcpus.entry(*n).or_insert_with(|| cpus.clone());
+        }
+        self
+    }
+
     /// The threads of this domain where they were `before`. One that has come since was never anywhere else:
     /// it goes where QEMU's own threads were.
     fn back(&self, before: &Self) -> Self {
@@ -185,7 +193,7 @@ struct Done {
 impl Libvirt {
     /// Starts the thread; `on_answer` is told whenever there are answers.
     pub(crate) fn start(
-        bus: PathBuf,
+        bus: Option<PathBuf>,
         program: PathBuf,
         uri: String,
         shutdown_deadline: ShutdownDeadline,
@@ -196,7 +204,7 @@ impl Libvirt {
 
     pub(crate) fn within(
         deadline: Duration,
-        bus: PathBuf,
+        bus: Option<PathBuf>,
         program: PathBuf,
         uri: String,
         shutdown_deadline: ShutdownDeadline,
@@ -269,8 +277,8 @@ impl Shared {
 
 /// The thread's own.
 struct Worker {
-    /// The socket of the system bus.
-    bus: PathBuf,
+    /// The socket of the system bus; `None` where virsh alone is asked.
+    bus: Option<PathBuf>,
     uri: String,
     virsh: Box<dyn Service + Send>,
     shared: Arc<Shared>,
@@ -322,19 +330,19 @@ impl Worker {
     fn work(&mut self, jobs: &BTreeMap<u32, Job>) -> Vec<Result<Answer, HwError>> {
         let until = Instant::now() + self.deadline;
         let shutdown_deadline = self.shutdown_deadline.clone();
-        let over = move || {
-            let left = until.saturating_duration_since(Instant::now());
-            shutdown_deadline.left(left).is_zero()
-        };
+        let left = move || shutdown_deadline.left(until.saturating_duration_since(Instant::now()));
+        let over = || left().is_zero();
 
         // libvirt-dbus may have come or gone since.
-        let bus = Bus::find(&self.bus, &self.uri, self.deadline / 5, &over);
+        let bus = self.bus.as_ref().and_then(|bus| Bus::find(bus, &self.uri, self.deadline / 5, &over));
         let libvirt: &dyn Service = bus.as_ref().map_or(&*self.virsh, |bus| bus);
 
         // Asked anew: vCPUs and I/O threads come and go while a domain runs.
         let mut order: Vec<_> = jobs.keys().copied().collect();
         order.sort_by_key(|domain| self.late.contains(domain));
-        let mut shown = libvirt.read(&order, &over);
+        // Domains that hang leave time to pin the others.
+        let reading = Instant::now() + left() / 2;
+        let mut shown = libvirt.read(&order, &|| over() || Instant::now() >= reading);
         Self::note_late(&mut self.late, &order, &shown);
 
         let goal = |(domain, job): (&u32, &Job)| {
@@ -342,7 +350,7 @@ impl Worker {
             match job {
                 Job::Read => None,
                 Job::Bind(cpus) => Some((*domain, now.all_on(cpus))),
-                Job::Restore(before) => Some((*domain, now.back(before))),
+                Job::Restore(before) => Some((*domain, now.back(before).with_absent(before))),
             }
         };
         let goals: BTreeMap<_, _> = jobs.iter().filter_map(goal).collect();
@@ -364,7 +372,7 @@ impl Worker {
             };
             let said = pinned.clone().map_err(|why| why.of(&path, Operation::Write))?;
             match again.remove(domain).transpose().map_err(|why| why.of(&path, Operation::Verify))? {
-                Some(now) if now != *goal => {
+                Some(now) if now != now.back(goal) => {
                     let allowed = format!("{goal:?}, as pinned; libvirt said {said:?}");
                     Err(HwError::value(&path, Operation::Verify, format_args!("{now:?}"), allowed))
                 }
@@ -426,7 +434,7 @@ mod tests {
         let (wake, woken) = mpsc::channel();
         let (shared, shutdown_deadline) = (Arc::<Shared>::default(), ShutdownDeadline::default());
         let worker = Worker {
-            bus: "/nonexistent".into(),
+            bus: None,
             uri: "qemu:///system".into(),
             virsh: Box::new(Panics(AtomicBool::new(false))),
             shared: Arc::clone(&shared),
@@ -443,5 +451,21 @@ mod tests {
         assert!(error.to_string().contains("it has panicked: at domain [3]"), "{error}");
         assert_eq!(*TOLD.lock().unwrap(), ["libvirt: it has panicked: at domain [3]"]);
         assert_eq!(libvirt.ask(3, &Job::Read, true).unwrap().pins.emulator, "1");
+    }
+
+    fn pins(vcpus: &[(u32, &str)]) -> Pins {
+        let vcpus = vcpus.iter().map(|(n, cpus)| (*n, (*cpus).to_owned())).collect();
+        Pins { vcpus, emulator: "0-15".into(), iothreads: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_vcpu_that_is_unplugged_goes_back_with_the_others_and_is_not_waited_for() {
+        let before = pins(&[(0, "0-3"), (1, "4-7")]);
+        let now = pins(&[(0, "8"), (2, "8")]);
+        let goal = now.back(&before).with_absent(&before);
+        assert_eq!(goal, pins(&[(0, "0-3"), (1, "4-7"), (2, "0-15")]));
+
+        let after = pins(&[(0, "0-3"), (2, "0-15")]);
+        assert_eq!(after, after.back(&goal));
     }
 }

@@ -125,8 +125,13 @@ impl Topology {
 }
 
 /// Every CPU that the machine has, those that are offline among them; `None` if the kernel does not show them.
-pub fn present(root: &Root) -> Result<Option<CpuList>, HwError> {
+pub(crate) fn present(root: &Root) -> Result<Option<CpuList>, HwError> {
     cpus(&root.path(CPU).join("present"))
+}
+
+/// Every CPU that the machine can ever have while it runs; `None` if the kernel does not show them.
+pub fn possible(root: &Root) -> Result<Option<CpuList>, HwError> {
+    cpus(&root.path(CPU).join("possible"))
 }
 
 /// The CPUs that are online; `None` if the kernel does not show them.

@@ -16,6 +16,9 @@ pub struct Host {
     pub capacity: Resources,
 }
 
+/// A cluster with less than one in so many of its cores or its memory free is full.
+const FULL: u64 = 100;
+
 /// Whether VMs may come to a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -184,33 +187,44 @@ impl Cluster {
     pub fn open(&self) -> Totals {
         self.open
     }
-    /// What there is too little of for VMs that found no host. What all open hosts lack together comes first. Else it is
-    /// the resource of which the smaller share is free, where the hosts with room for the other have too little of it:
-    /// cores that are free where all memory is taken help nobody. Every host is looked at.
+    /// What there is too little of for VMs that found no host; every host is looked at. In this order:
+    ///
+    /// 1. what all open hosts together have less of than is asked for, or less than one in [`FULL`] of: such a cluster
+    ///    is full, however the rest lies;
+    /// 2. nothing, but pieces too small ([`Shortage::Fragmentation`]), where no host has the cores, or none the memory;
+    /// 3. the resource of which the smaller share is free, where the hosts with room for the other have too little of
+    ///    it: cores that are free where all memory is taken help nobody. Else it is pieces again.
     pub fn shortage(&self, vms: &[Resources]) -> Shortage {
         let asked = vms.iter().fold(Totals::default(), |sum, vm| sum + *vm);
-        let Totals { milli_cores, memory_kb } = self.open;
-        if asked.milli_cores > milli_cores {
+        let hosts = || self.hosts.iter().filter(|host| host.state == HostState::Open);
+        let whole = hosts().fold(Totals::default(), |sum, host| sum + host.host.capacity);
+        let free = self.open;
+        let is_short = |asked: u64, free: u64, whole: u64| asked > free || free.saturating_mul(FULL) < whole;
+        if is_short(asked.milli_cores, free.milli_cores, whole.milli_cores) {
             return Shortage::Cores;
         }
-        if asked.memory_kb > memory_kb {
+        if is_short(asked.memory_kb, free.memory_kb, whole.memory_kb) {
             return Shortage::Memory;
         }
 
-        let share = |part: u64, whole: u64| u128::from(part) * u128::from(whole);
-        let scarcer =
-            share(milli_cores, self.capacity.memory_kb) <= share(memory_kb, self.capacity.milli_cores);
         let cores = vms.iter().map(|vm| vm.cores).min().unwrap_or_default();
         let memory = vms.iter().map(|vm| vm.memory).min().unwrap_or_default();
-        let open = self.hosts.iter().filter(|host| host.state == HostState::Open).map(|host| host.free);
+        let (has_cores, has_memory) =
+            (|free: &Resources| free.cores >= cores, |free: &Resources| free.memory >= memory);
+        let open = || hosts().map(|host| host.free);
+        if !open().any(|free| has_cores(&free)) || !open().any(|free| has_memory(&free)) {
+            return Shortage::Fragmentation;
+        }
 
-        if scarcer {
-            let usable = open.filter(|free| free.memory >= memory);
-            let usable: u64 = usable.map(|free| u64::from(free.cores.milli())).sum();
-            if asked.milli_cores > usable { Shortage::Cores } else { Shortage::Fragmentation }
-        } else {
-            let usable: u64 = open.filter(|free| free.cores >= cores).map(|free| free.memory.kb()).sum();
-            if asked.memory_kb > usable { Shortage::Memory } else { Shortage::Fragmentation }
+        let share = |part: u64, whole: u64| u128::from(part) * u128::from(whole);
+        let cores_usable = open().filter(has_memory).map(|free| u64::from(free.cores.milli())).sum::<u64>();
+        let memory_usable = open().filter(has_cores).map(|free| free.memory.kb()).sum::<u64>();
+        let cores_are_scarcer =
+            share(free.milli_cores, whole.memory_kb) <= share(free.memory_kb, whole.milli_cores);
+        match cores_are_scarcer {
+            true if asked.milli_cores > cores_usable => Shortage::Cores,
+            false if asked.memory_kb > memory_usable => Shortage::Memory,
+            _ => Shortage::Fragmentation,
         }
     }
     /// A VM and its host.

@@ -278,6 +278,14 @@ fn a_shortage_is_of_what_is_scarce_and_fragmentation_only_where_pieces_would_do(
     assert_eq!(short(&two, &[(2, 1.0), (3, 1.0)]), Shortage::Cores);
     assert_eq!(short(&[(4, 150.0), (4, 150.0)], &[(1, 21.0)]), Shortage::Memory);
 
+    // Every host has the memory, and none has the cores; and the other way round.
+    assert_eq!(short(&[(37, 130.0); 20], &[(4, 1.0)]), Shortage::Fragmentation);
+    assert_eq!(short(&[(30, 80.0); 3], &[(2, 100.0)]), Shortage::Fragmentation);
+
+    // Three cores of 8,000 are a full cluster, although two of them would do.
+    let full: Vec<_> = (0..200).map(|host| if host < 3 { (39, 10.0) } else { (40, 10.0) }).collect();
+    assert_eq!(short(&full, &[(2, 1.0)]), Shortage::Cores);
+
     // 14 cores are free where all memory is taken: nobody can have them.
     let stranded = [(26, 160.0), (40, 90.0), (40, 90.0)];
     assert_eq!(short(&stranded, &[(1, 2.0)]), Shortage::Cores);

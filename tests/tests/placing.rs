@@ -235,6 +235,12 @@ fn curls(text: &str) -> Vec<String> {
     shown.into_iter().filter(is_ours).collect()
 }
 
+/// The first text that a key has, in JSON that may be cut.
+fn first<'a>(json: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = json.split_once(&format!("\"{key}\":"))?;
+    rest.trim_start().strip_prefix('"')?.split('"').next()
+}
+
 #[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
 fn the_examples_in_the_documentation_are_answered() {
     if Command::new("curl").arg("--version").output().is_err() {
@@ -243,17 +249,27 @@ fn the_examples_in_the_documentation_are_answered() {
     }
 
     for file in ["README.md", "docs/place-and-plan/place.md"] {
-        let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR")));
+        let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"))).expect(file);
+        let mut answers = vec![];
         let lab = PlaceLab::start("");
         let address = lab.url("").replace("http://", "");
 
-        for command in curls(&text.expect(file)) {
+        for command in curls(&text) {
             let here = command.replace("127.0.0.1:7200", &address);
             let here = here.replace("/tmp/place.sock", lab.path(SOCKET).to_str().unwrap());
             let here = here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
             let done = Command::new("sh").args(["-c", &here]).output().expect("a shell");
             let said = String::from_utf8_lossy(&done.stdout);
             assert!(done.status.success(), "{file}: {command}\n{said}");
+            answers.push(said.into_owned());
+        }
+
+        // What the document shows is what was said.
+        let shown = text.split("```json").skip(1).filter_map(|block| block.split("```").next());
+        for shown in shown.filter(|it| first(it, "host").is_some() && first(it, "vm_id").is_some()) {
+            let is_so =
+                |said: &String| ["vm_id", "host"].iter().all(|key| first(said, key) == first(shown, key));
+            assert!(answers.iter().any(is_so), "{file}: {shown}\n{answers:#?}");
         }
 
         if file == "docs/place-and-plan/place.md" {

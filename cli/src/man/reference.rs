@@ -30,7 +30,8 @@ fn write_command(page: &mut String, name: &str, command: &Command) {
             none if none.is_empty() => "–".to_owned(),
             some => some,
         };
-        let _ = writeln!(page, "| `{}` | {default} | {} |", usage(option), meaning(option));
+        let _ =
+            writeln!(page, "| `{}` | {default} | {} |", usage(option).replace('|', "\\|"), meaning(option));
     }
     if !options.is_empty() {
         page.push('\n');

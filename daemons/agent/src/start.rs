@@ -33,7 +33,7 @@ use crate::policy::PolicyLog;
 use crate::quota::{self, Quotas};
 use crate::sampler::Sensors;
 use crate::usage::{self, Usage};
-use crate::vms::{VmSources, Vms, discovery};
+use crate::vms::{CHANGES, VmSources, Vms, discovery};
 use crate::{fast, limit, sampler};
 
 /// An agent that works, and cannot be reached yet. The fields that come first are dropped first.
@@ -212,7 +212,7 @@ fn vm_sources(config: &AgentConfig) -> VmSources {
     VmSources {
         vms: config.vms.clone(),
         groups: config.groups.clone(),
-        changes_path: state_dir.join("vms.json"),
+        changes_path: state_dir.join(CHANGES),
         auto_path: (config.records.auto_class == AutoMode::Act).then(|| state_dir.join("auto-class.json")),
     }
 }

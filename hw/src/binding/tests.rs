@@ -217,17 +217,18 @@ fn every_thread_of_a_domain_is_pinned_and_goes_back_to_where_it_was() {
     assert_eq!(originals[0], originals[1]);
 }
 
-/// It takes connections, or has nobody who serves libvirt, or not this URI.
+/// It takes connections, or has nobody who serves libvirt, or one who reaches no libvirt, or not this URI.
 #[test]
 fn where_no_libvirt_dbus_answers_virsh_is_asked() {
-    let uris = [LIBVIRT_URI, LIBVIRT_URI, "qemu:///session"];
-    let buses: [fn(&Tree); 3] = [
+    let uris = [LIBVIRT_URI, LIBVIRT_URI, LIBVIRT_URI, "qemu:///session"];
+    let buses: [fn(&Tree); 4] = [
         |tree| {
             fs::create_dir_all(tree.root().path("run/dbus")).unwrap();
             let silent = std::os::unix::net::UnixListener::bind(tree.root().path(BUS)).unwrap();
             std::mem::forget(silent);
         },
         |tree| std::mem::forget(Mock::start(tree.root())),
+        |tree| libvirt_dbus::serve_without_libvirt(tree.root()),
         |tree| libvirt_dbus::serve(tree.root()),
     ];
     for (uri, bus) in uris.into_iter().zip(buses) {
@@ -243,7 +244,7 @@ fn where_no_libvirt_dbus_answers_virsh_is_asked() {
 /// libvirt on this machine, with so much time for all that is asked at once.
 fn within(tree: &Tree, deadline: Duration, end: &ShutdownDeadline) -> Libvirt {
     let (bus, program) = (tree.root().path(BUS), tree.root().path("usr/bin/virsh"));
-    Libvirt::within(deadline, bus, program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
+    Libvirt::within(deadline, Some(bus), program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
 }
 
 #[test]
@@ -347,6 +348,25 @@ fn one_domain_that_hangs_does_not_keep_the_others_waiting() {
         assert!(libvirt.ask(3, &Job::Read, true).unwrap_err().is_transient());
         assert!(libvirt.ask(9, &Job::Read, true).unwrap_err().is_missing(), "it has ended");
     }
+}
+
+#[test]
+fn many_domains_that_hang_leave_time_to_pin_the_one_behind_them() {
+    let tree = machine();
+    domain(&tree);
+    libvirt_dbus::serve(tree.root());
+    let (hang, behind) = (5..=11, 12);
+    scope(&tree, &scope_of(behind));
+    for id in hang.clone() {
+        scope(&tree, &scope_of(id));
+        tree.write(&format!("virsh.hangs.{id}"), "");
+    }
+
+    let libvirt = within(&tree, Duration::from_secs(2), &ShutdownDeadline::default());
+    for id in hang {
+        assert!(libvirt.ask(id, &Job::Read, false).is_err());
+    }
+    libvirt.ask(behind, &Job::Bind(list("8")), true).expect("the others' time is over first");
 }
 
 /// It takes connections and says nothing.

@@ -27,6 +27,8 @@ const CONNECT: &str = "org.libvirt.Connect";
 const DOMAIN: &str = "org.libvirt.Domain";
 /// `VIR_DOMAIN_AFFECT_LIVE`: as it runs, not as it is defined.
 const LIVE: u32 = 1;
+/// No kernel knows more.
+const CPUS_MAX: usize = 8192;
 /// How often one who waits looks whether it is over.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -42,7 +44,8 @@ pub(super) struct Bus {
 }
 
 impl Bus {
-    /// libvirt-dbus, which the bus starts for this; `None` where it is not there, or knows no such URI.
+    /// libvirt-dbus, which the bus starts for this; `None` where it is not there, reaches no libvirt (it runs as a
+    /// user of its own), or knows no such URI.
     pub(super) fn find(
         socket: &Path,
         uri: &str,
@@ -61,6 +64,9 @@ impl Bus {
             let (bus, object) = (Some("org.freedesktop.DBus"), "/org/freedesktop/DBus");
             let started = (SERVICE, 0u32);
             connection.call_method(bus, object, bus, "StartServiceByName", &started).await?;
+            // It connects to libvirt with the first question.
+            let (service, properties) = (Some(SERVICE), Some("org.freedesktop.DBus.Properties"));
+            connection.call_method(service, connect, properties, "Get", &(CONNECT, "LibVersion")).await?;
             Ok(Self { connection, connect, patience })
         };
         wait(opened, &within(patience, over)).ok()
@@ -72,12 +78,17 @@ impl Bus {
         let emulator: CpuMap = self.call(&domain, DOMAIN, "GetEmulatorPinInfo", &LIVE, over)?;
         let iothreads: Vec<(u32, CpuMap)> = self.call(&domain, DOMAIN, "GetIOThreadInfo", &LIVE, over)?;
 
+        let unsound = || Failure::new(ErrorKind::InvalidData, &"no such answer", "CPUs for every thread");
+        let maps = vcpus.iter().chain([&emulator]).chain(iothreads.iter().map(|(_, map)| map));
+        if maps.map(Vec::len).any(|cpus| cpus > CPUS_MAX) {
+            return Err(unsound());
+        }
+
         let pins = Pins {
             vcpus: (0..).zip(vcpus.iter().map(list)).collect(),
             emulator: list(&emulator),
             iothreads: iothreads.iter().map(|(n, map)| (*n, list(map))).collect(),
         };
-        let unsound = || Failure::new(ErrorKind::InvalidData, &"no such answer", "CPUs for every thread");
         pins.sound().ok_or_else(unsound)
     }
 
@@ -128,8 +139,13 @@ impl Service for Bus {
     }
 
     fn read(&self, domains: &[u32], over: &dyn Fn() -> bool) -> Answers {
-        let read = |id: &u32| (*id, self.pins(*id, &within(self.patience, over)));
-        domains.iter().map(read).collect()
+        let read = |id: &u32, patience| (*id, self.pins(*id, &within(patience, over)));
+        // Those that answer at once come first; the others get their time after them.
+        let mut answers: Answers = domains.iter().map(|id| read(id, self.patience / 10)).collect();
+        let is_late = |id: &&u32| matches!(&answers[*id], Err(why) if why.kind == ErrorKind::TimedOut);
+        let late: Vec<_> = domains.iter().filter(is_late).collect();
+        answers.extend(late.into_iter().map(|id| read(id, self.patience)));
+        answers
     }
 
     fn pin(&self, goals: &BTreeMap<u32, Pins>, over: &dyn Fn() -> bool) -> Result<String, Failure> {

@@ -16,6 +16,15 @@ use crate::systemd::BUS;
 
 /// Runs until the test's process ends.
 pub(crate) fn serve(root: &Root) {
+    serve_with(root, true);
+}
+
+/// It is on the bus, and reaches no libvirt.
+pub(crate) fn serve_without_libvirt(root: &Root) {
+    serve_with(root, false);
+}
+
+fn serve_with(root: &Root, has_libvirt: bool) {
     fs::create_dir_all(root.path("run/dbus")).unwrap();
     let listener = UnixListener::bind(root.path(BUS)).unwrap();
     let root = root.clone();
@@ -23,9 +32,10 @@ pub(crate) fn serve(root: &Root) {
         let mut connections = vec![];
         for stream in listener.incoming() {
             let builder = Builder::unix_stream(stream.unwrap()).server(Guid::generate()).p2p();
-            let built = builder
-                .serve_at("/org/freedesktop/DBus", Bus)
-                .serve_at("/org/libvirt/QEMU", Connect { root: root.clone() });
+            let mut built = builder.serve_at("/org/freedesktop/DBus", Bus);
+            if has_libvirt {
+                built = built.serve_at("/org/libvirt/QEMU", Connect { root: root.clone() });
+            }
             connections.extend(zbus::block_on(built.build()));
         }
     });
@@ -50,6 +60,10 @@ struct Connect {
 
 #[interface(name = "org.libvirt.Connect")]
 impl Connect {
+    #[zbus(property)]
+    fn lib_version(&self) -> u64 {
+        9_000_000
+    }
     #[zbus(name = "DomainLookupByID")]
     async fn lookup(
         &self,

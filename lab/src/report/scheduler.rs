@@ -221,7 +221,8 @@ fn words(options: &Options, budget_w: f64) -> String {
          {ties} in every arm. `spread` needs no prediction: it balances the cores that are allocated over \
          chassis. `unknown` is the power rule where nothing is known of any VM: it says nothing, and places \
          as `none` does. `model` gets class and P95 right and wrong as often as the paper's Table III says, \
-         for all VMs of a deployment alike, `oracle` is always right, `criticality-only` knows the model's \
+         with one luck for all VMs of a \
+         deployment, `oracle` is always right, `criticality-only` knows the model's \
          class and no P95. A quarter of P95 counts as its upper end.\n\n\
          **Chosen, since the paper does not say:** values within the bins of Table I, the arrival rate, and \
          the weights of the two rules (see below).\n\n\

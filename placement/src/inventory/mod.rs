@@ -1,6 +1,6 @@
 //! Hosts and VMs by name, placed by the standard [`Policy`].
 //!
-//! A host's number is its place in the order of names, so ties go by the names, whatever was told first. To add,
+//! A host's number is its place in the order of names, whatever was told first: ties are the same after a restart. To add,
 //! remove, resize or re-rack a host builds the scheduler anew, which takes a few milliseconds for each ten thousand
 //! VMs; that is seldom, and nothing is left of what was there. All else costs what the [`Scheduler`] does. VMs,
 //! deployments and tenants get numbers that are never given twice.

@@ -69,7 +69,9 @@ impl Discovery {
                 let limit = originals.quotas.get(&group.path).map(|it| it.cpu_max);
                 let key = (group.path.clone(), group.inode);
                 let known = sizes.get(&key).copied();
-                let own = known.unwrap_or_else(|| group.size(limit.or(group.cpu_max)));
+                let is_its_own = known.is_none() || !originals.cpusets.contains_key(&group.path);
+                let size = || group.size(limit.or(group.cpu_max)).filter(|_| is_its_own);
+                let own = known.flatten().or_else(size);
                 let Some(cores) = rule.cores.or(own) else {
                     let message = format!(
                         "{}: no vCPUs, CPUQuota or AllowedCPUs tell its size: discover.cores of {}",

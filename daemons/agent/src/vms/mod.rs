@@ -30,7 +30,7 @@ use discovery::Discovery;
 use meters::Meters;
 pub(super) use notes::Notes;
 use specs::Specs;
-pub(super) use specs::{VmsError, misfit};
+pub(super) use specs::{CHANGES, VmsError, misfit};
 pub(super) use usage::Measured;
 
 /// Every VM of this server.
@@ -190,7 +190,8 @@ impl Vms {
 
     /// A VM that is gone, or in another cgroup now, gives its old cores back.
     fn give_all_back(&mut self, paths: Vec<String>) {
-        let paths: BTreeSet<_> = mem::take(&mut self.to_give_back).into_iter().chain(paths).collect();
+        let waiting = mem::take(&mut self.to_give_back);
+        let paths: BTreeSet<_> = waiting.iter().cloned().chain(paths).collect();
         for path in paths {
             // It may be a VM's again; one that floats is bound nowhere.
             if self.floating.is_none() && self.specs.uses(&path) {
@@ -198,7 +199,13 @@ impl Vms {
             }
             match self.give_back(&path) {
                 Ok(()) => {}
-                Err(error) if error.is_pending() => drop(self.to_give_back.insert(path)),
+                // Who does not answer now is asked at the next look.
+                Err(error) if error.is_transient() => {
+                    if !error.is_pending() && !waiting.contains(&path) {
+                        tracing::warn!(%error, "the VM's old cores are given back later");
+                    }
+                    self.to_give_back.insert(path);
+                }
                 Err(error) => tracing::warn!(%error, "the VM's old cores could not be given back"),
             }
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use ballast_agent_core::{Actuator, ControlledVm, PhysicalCore, core_groups};
-use ballast_hw::{CpuList, Domain, Root, present};
+use ballast_hw::{CpuList, Domain, Root, possible};
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
@@ -16,13 +16,20 @@ use super::floating;
 use crate::config::{AgentConfig, has_nothing_to_limit};
 use ballast_runtime::state;
 
-/// Which VM of the config has more cores than the machine has CPUs, those that are offline among them: that VM
+/// What the API has changed, in the state folder.
+pub(crate) const CHANGES: &str = "vms.json";
+
+/// Which VM, of the config and what the API has changed, has more cores than this machine can ever have CPUs: that VM
 /// never fits, while others may once CPUs come back.
 pub(crate) fn misfit(config: &AgentConfig) -> Option<String> {
-    let has = present(&Root::at(&config.daemon.root)).ok()??.len();
-    let is_floating = config.throttle.actuator == Actuator::CpuMax;
-    let too_large = |(_, spec): &(&VmId, &VmSpec)| !is_floating && usize::from(spec.cores) > has;
-    let (id, spec) = config.vms.iter().find(too_large)?;
+    if config.throttle.actuator == Actuator::CpuMax {
+        return None;
+    }
+    let has = possible(&Root::at(&config.daemon.root)).ok()??.len();
+    let changes = state::read(&config.daemon.state_dir.join(CHANGES)).ok()?.unwrap_or_default();
+    let too_large = |(_, spec): &(&VmId, &VmSpec)| has > 0 && usize::from(spec.cores) > has;
+    let vms = merged(config.vms.clone(), &changes);
+    let (id, spec) = vms.iter().find(too_large)?;
     Some(format!("VM {id}: cores = {}: at most {has}, the CPUs of this machine", spec.cores))
 }
 
