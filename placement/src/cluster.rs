@@ -189,7 +189,7 @@ impl Cluster {
     }
     /// What there is too little of for VMs that found no host; every host is looked at. In this order:
     ///
-    /// 1. what all open hosts together have less of than is asked for, or less than one in [`FULL`] of: such a cluster
+    /// 1. what all open hosts together have less of than is asked for, or less than 1 %: such a cluster
     ///    is full, however the rest lies;
     /// 2. nothing, but pieces too small ([`Shortage::Fragmentation`]), where no host has the cores, or none the memory;
     /// 3. the resource of which the smaller share is free, where the hosts with room for the other have too little of
