@@ -354,6 +354,7 @@ impl Fleet {
                 origin: None,
                 advised_class: None,
                 advised_why: None,
+                predicted: None,
                 killed: killed(&member.vm.id),
                 impact: member.impact.status(now, span, floating),
             }

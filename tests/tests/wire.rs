@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ballast_types::wire::{
-    AgentState, Alert, BudgetRequest, ChassisState, ClassWatts, Event, Level, OtherManager, Refusal,
-    RefusalReason, Report, Slot, VERSION, VmSpec,
+    AgentState, Alert, BudgetRequest, ChassisState, ClassWatts, Event, Level, OtherManager, Predictions,
+    Refusal, RefusalReason, Report, Slot, VERSION, VmSpec,
 };
 use ballast_types::{Epoch, Instance, Seq, VmClass, Watts};
 use serde::Serialize;
@@ -68,6 +68,10 @@ fn requests_and_events() {
         r#""cgroup":"machine.slice/v.scope","on_extreme":"none"}"#
     ));
     pinned::<ballast_types::OnExtreme>("\"kill\"");
+    pinned::<Predictions>(concat!(
+        r#"{"seq":7,"valid_for_ms":300000,"vms":{"v1":{"class":"non-user-facing","p95_percent":50,"#,
+        r#""throttle_order":2}}}"#
+    ));
     pinned::<Event>(r#"{"at_ns":5,"event":"alert_sent","server":"s01","epoch":3,"seq":17,"level":"cap"}"#);
     pinned::<Event>(r#"{"at_ns":5,"event":"floor_reached","epoch":3,"seq":17,"cores":18}"#);
 }

@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 mod alarm;
 mod kubernetes;
 mod place;
+mod prediction;
 
 pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
-    ChassisBalance, HoldOut, InventoryStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
+pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 
 use crate::{
     BootId, ChassisId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
@@ -613,7 +615,7 @@ pub struct VmStatus {
     #[serde(default)]
     pub on_extreme: OnExtreme,
     /// Where it comes from: `config`, `api`, or `found by` a pattern; `auto` where its own use has made it
-    /// non-user-facing.
+    /// non-user-facing, `predicted` where its class is what placement predicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// What its own use says that it is; absent where somebody has told its class, or nobody looks.
@@ -622,6 +624,9 @@ pub struct VmStatus {
     /// Why its use says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advised_why: Option<String>,
+    /// What placement predicts of it; absent where nothing is predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<VmPrediction>,
     /// Whether it was killed, and its cgroup has not been seen empty yet.
     #[serde(default)]
     pub killed: bool,
@@ -713,6 +718,9 @@ pub struct AgentStatus {
     /// Its records of what VMs use; `null` if none are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsStatus>,
+    /// What placement has told it of VMs; absent while nothing of that holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictions: Option<HeldPredictions>,
     /// What an operator should look at.
     pub alarms: Vec<Alarm>,
 }

@@ -63,6 +63,7 @@ impl Agent {
             tls: None,
             cores: None,
             records: None,
+            predictions: None,
             alarms,
         }
     }

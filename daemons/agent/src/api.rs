@@ -9,12 +9,12 @@ use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_agent_core::Input;
-use ballast_types::wire::{AgentState, AgentStatus, AlarmId, Alert, VmSpec};
+use ballast_types::wire::{AgentState, AgentStatus, AlarmId, Alert, Predictions, VmSpec};
 use ballast_types::{Epoch, VmId};
 use tokio::sync::oneshot;
 
 use super::message::Message;
-use super::vms::{Notes, Vms, VmsError};
+use super::vms::{Notes, TellError, Vms, VmsError};
 use crate::metrics::{Counts, PREFIX, Shown};
 use ballast_runtime::alarms;
 use ballast_runtime::audit::Before;
@@ -111,6 +111,11 @@ fn endpoints() -> Vec<Endpoint<Api>> {
             .only(Right::Operate)
             .answers("204 once the VM is taken out")
             .fails("404 for an unknown VM; 500 when it cannot be written down"),
+        Endpoint::put("/v1/predictions", put_predictions)
+            .only(Right::Predict)
+            .takes("[Predictions](#predictions): all that is predicted of this server's VMs")
+            .answers("204 once it is in force")
+            .fails("400 for a value that is not allowed; 409 for a message older than the one in force"),
     ]
 }
 
@@ -176,6 +181,29 @@ async fn change_vms(api: Api, id: &str, spec: Option<VmSpec>) -> Result<Response
     let (before, sent) = changed.await.map_err(stopping)?.map_err(refuse)?;
     sent.map_err(stopping)?;
     Ok((before.map(|before| Extension(Before(before))), StatusCode::NO_CONTENT).into_response())
+}
+
+/// Answers once the cores are moved, and the controller knows. What the disk does not take is an alarm, and
+/// counts until the agent ends.
+async fn put_predictions(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
+    let told: Predictions = http::json(&body)?;
+    told.check().map_err(|why| Refused(StatusCode::BAD_REQUEST, why))?;
+    let taken = tokio::task::spawn_blocking(move || {
+        let mut vms = lock(&api.vms);
+        let (set, written) = vms.tell(told)?;
+        api.faults.note("predictions", written.err().map(|error| error.to_string()));
+        Ok(set.map_or(Ok(()), |set| api.messages.send(Message::Input(Input::Vms(set)))))
+    });
+
+    let refuse = |error: TellError| {
+        let code = match error {
+            TellError::Old { .. } => StatusCode::CONFLICT,
+            TellError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Refused(code, error.to_string())
+    };
+    taken.await.map_err(stopping)?.map_err(refuse)?.map_err(stopping)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 #[cfg(test)]
@@ -309,7 +337,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (routes, _) = agent(&folder);
         let long = " ".repeat(100_000);
-        let vm = "/v1/vms/v1";
+        let (vm, told) = ("/v1/vms/v1", "/v1/predictions");
+        let one = |id: &str, percent: u8| {
+            format!(
+                "\"{id}\":{{\"class\":\"non-user-facing\",\"p95_percent\":{percent},\"throttle_order\":255}}"
+            )
+        };
+        let body =
+            |seq: u8, vms: String| format!("{{\"seq\":{seq},\"valid_for_ms\":60000,\"vms\":{{{vms}}}}}");
+        let predicted = |id: &str, percent: u8| body(1, one(id, percent));
+        // Of the longest names.
+        let many = |n: u16| {
+            let all: Vec<_> = (0..n).map(|n| one(&format!("v{n:063}"), 100)).collect();
+            body(2, all.join(","))
+        };
 
         for (method, path, body, status, says) in [
             ("POST", "/v1/alert", "", 400, "body is not valid"),
@@ -328,6 +369,14 @@ mod tests {
             ("PUT", vm, r#"{"class":"user-facing","cores":1,"on_extreme":"kill"}"#, 400, "only for"),
             ("PUT", vm, r#"{"class":"non-user-facing","cores":1,"on_extreme":"kill"}"#, 400, "cgroup"),
             ("PATCH", vm, "", 405, "no such method"),
+            ("PUT", told, "{}", 400, "missing field"),
+            ("PUT", told, r#"{"seq":1,"valid_for_ms":999,"vms":{}}"#, 400, "valid_for_ms = 999: 1000 to"),
+            ("PUT", told, &predicted(".v", 1), 400, "is not an id"),
+            ("PUT", told, &predicted("v", 101), 400, "vms.v.p95_percent = 101: 0 to 100"),
+            ("PUT", told, &predicted("v", 100), 204, ""),
+            ("PUT", told, &predicted("v", 50), 409, "seq = 1: above 1"),
+            ("PUT", told, &many(401), 400, "vms: 401 of them: at most 400"),
+            ("PUT", told, &many(400), 204, ""),
             ("PUT", "/v1/vms/.v", r#"{"class":"user-facing","cores":1}"#, 400, "is not an id"),
             ("DELETE", vm, "", 404, "there is no VM v1"),
         ] {

@@ -160,6 +160,8 @@ alarms! {
     JournalCut "journal_cut" Info "The end of the journal was never whole, and is left out.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
+    AgentUninformed "agent_uninformed" Warning
+        "A host's agent does not hear what is predicted of its VMs: they count as user-facing.";
     KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: every score is neutral.";
     KubernetesUnreadable "kubernetes_unreadable" Info "Objects of the cluster cannot be read.";
 }

@@ -19,6 +19,9 @@ pub struct PlaceStatus {
     /// The hosts and VMs that it knows.
     #[serde(default)]
     pub inventory: InventoryStatus,
+    /// How the agents of the hosts are told what is predicted; absent from daemons that tell none.
+    #[serde(default)]
+    pub agents: AgentsStatus,
     /// The scheduler extender; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesStatus>,
@@ -132,6 +135,23 @@ pub struct ChassisBalance {
     pub allocated_cores: f64,
     /// 1 less the P95 load of its cores: the higher, the more power is left.
     pub score: f64,
+}
+
+/// How agents are told of the VMs that were placed on their servers, in [`PlaceStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentsStatus {
+    /// Hosts whose agent has the newest.
+    pub current: u64,
+    /// Hosts whose agent does not have it yet.
+    pub behind: u64,
+    /// Hosts without an `agent`: nobody is told what is predicted of their VMs.
+    pub silent_hosts: u64,
+    /// VMs that no agent can be told of: their names are none for an agent, or a host has more than 400.
+    pub untellable_vms: u64,
+    /// Messages since start that an agent has taken.
+    pub told: u64,
+    /// Messages since start that no agent has taken.
+    pub failed: u64,
 }
 
 /// A VM and its host, by their names.

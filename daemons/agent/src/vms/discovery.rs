@@ -14,8 +14,8 @@ use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use super::Vms;
 use crate::config::DiscoverConfig;
 use crate::message::Message;
-use ballast_runtime::lock;
 use ballast_runtime::threads::supervise;
+use ballast_runtime::{clock, lock};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DiscoveredVm {
@@ -122,7 +122,7 @@ impl Vms {
         self.journal.as_ref()?;
         let found = self.discovery.look(&self.root, &self.originals);
         let left = self.specs.find(found);
-        let is_new = left.is_some();
+        let is_new = left.is_some() | self.specs.predicted.expire(clock::now());
         self.give_all_back(left.unwrap_or_default());
         let is_settled = self.troubles.is_empty() && !self.waits_for_answers;
         if !is_new && is_settled && !self.astray() {

@@ -5,6 +5,7 @@ pub(super) mod discovery;
 mod floating;
 mod meters;
 mod notes;
+mod predicted;
 mod specs;
 #[cfg(test)]
 mod tests;
@@ -25,10 +26,13 @@ use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 use super::killable::{Killable, Target};
 use super::quota::Quotas;
 use crate::config::{DiscoverConfig, GroupsConfig};
+use ballast_runtime::clock;
 use binding::Bound;
 use discovery::Discovery;
 use meters::Meters;
 pub(super) use notes::Notes;
+pub(super) use predicted::TellError;
+use predicted::{FILE, Predicted};
 use specs::Specs;
 pub(super) use specs::{CHANGES, VmsError, misfit};
 pub(super) use usage::Measured;
@@ -91,7 +95,10 @@ impl Vms {
         floating: Option<Arc<Quotas>>,
     ) -> anyhow::Result<(Self, Vec<ControlledVm>)> {
         let VmSources { vms, groups, changes_path, auto_path } = sources;
+        let boot_id = ballast_hw::boot_id(root).ok();
+        let predicted = Predicted::read(changes_path.with_file_name(FILE), boot_id.clone(), clock::now());
         let mut specs = Specs::read(vms, changes_path, auto_path, domains, floating.is_some())?;
+        specs.predicted = predicted;
         let mut discovery = Discovery::new(groups.discover);
         specs.find(discovery.look(root, &originals));
         journal.begin(&originals)?;
@@ -101,7 +108,7 @@ impl Vms {
             discovery,
             meters: Meters::default(),
             measured: vec![],
-            boot_id: ballast_hw::boot_id(root).ok(),
+            boot_id,
             binders,
             bound: BTreeMap::new(),
             inodes: BTreeMap::new(),
@@ -282,6 +289,7 @@ impl Vms {
         let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
         let alarms = alarms.chain(self.discovery.troubles().cloned()).collect();
         self.notes.replace(self.specs(), self.specs.origins(), alarms);
+        self.note_predictions();
     }
 
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
-use ballast_types::wire::{AgentStatus, Alarm, RecordsStatus, VmSpec};
+use ballast_types::wire::{AgentStatus, Alarm, HeldPredictions, RecordsStatus, VmPrediction, VmSpec};
 use ballast_types::{VmClass, VmId};
 
 #[derive(Default)]
@@ -12,6 +12,8 @@ struct VmNotes {
     specs: BTreeMap<VmId, VmSpec>,
     origins: BTreeMap<VmId, String>,
     alarms: Vec<Alarm>,
+    predicted: BTreeMap<VmId, VmPrediction>,
+    predictions: Option<HeldPredictions>,
     usage: Usage,
 }
 
@@ -43,6 +45,12 @@ impl Notes {
         (said.specs, said.origins, said.alarms) = (specs, origins, alarms);
     }
 
+    /// What is predicted of VMs.
+    pub(super) fn predict(&self, vms: BTreeMap<VmId, VmPrediction>, held: Option<HeldPredictions>) {
+        let mut said = lock(&self.0);
+        (said.predicted, said.predictions) = (vms, held);
+    }
+
     /// Every VM as it was asked for, or found, when the last change was through.
     pub(crate) fn specs(&self) -> BTreeMap<VmId, VmSpec> {
         lock(&self.0).specs.clone()
@@ -61,9 +69,11 @@ impl Notes {
         let said = lock(&self.0);
         for vm in &mut status.vms {
             vm.origin = said.origins.get(&vm.vm).cloned();
+            vm.predicted = said.predicted.get(&vm.vm).copied();
             (vm.advised_class, vm.advised_why) = said.usage.advice.get(&vm.vm).cloned().unzip();
         }
         status.records = Some(said.usage.records);
+        status.predictions = said.predictions;
         status.alarms.extend(said.alarms.iter().chain(&said.usage.alarms).cloned());
     }
 }

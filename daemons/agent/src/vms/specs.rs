@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use anyhow::bail;
 use ballast_agent_core::{Actuator, ControlledVm, PhysicalCore, core_groups};
 use ballast_hw::{CpuList, Domain, Root, possible};
-use ballast_types::wire::{Alarm, AlarmId, VmSpec};
+use ballast_types::wire::{Alarm, AlarmId, VmPrediction, VmSpec};
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
 use super::discovery::DiscoveredVm;
 use super::floating;
+use super::predicted::Predicted;
 use crate::config::{AgentConfig, has_nothing_to_limit};
 use ballast_runtime::state;
 
@@ -59,6 +60,7 @@ pub(super) struct Specs {
     auto: BTreeMap<VmId, VmStart>,
     /// Where that is written down; `None` if their use does not count.
     auto_path: Option<PathBuf>,
+    pub(super) predicted: Predicted,
     /// Those of `explicit`, and of `found` as many as fit.
     all: BTreeMap<VmId, VmSpec>,
     /// Why others that were found are not among them.
@@ -97,6 +99,7 @@ impl Specs {
             discovered: vec![],
             auto,
             auto_path,
+            predicted: Predicted::default(),
             left_out: BTreeMap::new(),
             places: domains.iter().map(place).collect(),
             online: BTreeMap::new(),
@@ -187,6 +190,7 @@ impl Specs {
     pub(super) fn origins(&self) -> BTreeMap<VmId, String> {
         let origin = |id: &VmId| match self.discovered.iter().find(|it| it.id == *id) {
             _ if self.is_auto(id) => "auto".to_owned(),
+            _ if self.expected(id).is_some() => "predicted".to_owned(),
             _ if matches!(self.changes.get(id), Some(Some(_))) => "api".to_owned(),
             Some(found) if !self.explicit.contains_key(id) => format!("found by {}", found.by),
             _ => "config".to_owned(),
@@ -231,6 +235,12 @@ impl Specs {
     pub(super) fn groups(&self) -> Vec<ControlledVm> {
         let mut all = self.all.clone();
         for (id, spec) in &mut all {
+            if let Some(expected) = self.expected(id) {
+                spec.class = Some(expected.class);
+                if spec.throttle_order == 0 {
+                    spec.throttle_order = expected.throttle_order;
+                }
+            }
             if self.is_auto(id) {
                 spec.class = Some(VmClass::NonUserFacing);
             }
@@ -249,6 +259,13 @@ impl Specs {
     /// Whether a VM's own use makes it batch: only while nobody has told its class.
     fn is_auto(&self, vm: &VmId) -> bool {
         self.auto.contains_key(vm) && self.all.get(vm).is_some_and(|spec| spec.class.is_none())
+    }
+
+    /// What is predicted of a VM, where that counts: nobody has told its class, and there is what could be limited.
+    fn expected(&self, vm: &VmId) -> Option<&VmPrediction> {
+        let spec = self.all.get(vm)?;
+        let counts = spec.class.is_none() && (spec.cgroup.is_some() || !self.floating);
+        self.predicted.vms().get(vm).filter(|_| counts)
     }
 
     /// Those that are batch by their own use, and in which instance.

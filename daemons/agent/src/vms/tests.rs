@@ -9,6 +9,7 @@ use std::time::Duration;
 use ballast_agent_core::Input;
 use ballast_hw::binding::LIBVIRT_URI;
 use ballast_hw::{Binders, By, Opened};
+use ballast_types::wire::{Predictions, VmPrediction};
 use ballast_types::{BootId, CoreId};
 
 use super::*;
@@ -423,4 +424,76 @@ fn libvirt_that_hangs_holds_up_neither_the_start_nor_the_list_of_vms() {
     let slowest = slowest.max().unwrap();
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     assert!(began.elapsed() < Duration::from_secs(4), "virsh is ended after 5 s: {:?}", began.elapsed());
+}
+
+fn predictions(seq: u64, vms: &[(&str, VmClass)]) -> Predictions {
+    let one = |(vm, class): &(&str, VmClass)| {
+        (id(vm), VmPrediction { class: *class, p95_percent: 40, throttle_order: 3 })
+    };
+    Predictions { seq, valid_for_ms: 60_000, vms: vms.iter().map(one).collect() }
+}
+
+#[test]
+fn what_is_predicted_counts_where_nobody_has_told_a_class() {
+    let server = Server::new();
+    let rules = "[[discover]]\npattern = \"new.slice/*\"\n[[discover]]\npattern = \"uf.slice/*\"\n\
+                 class = \"user-facing\"\n[[discover]]\npattern = \"batch.slice/*\"\nclass = \
+                 \"non-user-facing\"\nthrottle_order = 9\n";
+    let (mut vms, set) = server.start(rules);
+    let all = [("a", NonUserFacing), ("b", UserFacing), ("u", NonUserFacing)];
+    // Before they are there: remembered.
+    let (changed, written) = vms.tell(predictions(1, &all)).unwrap();
+    assert!(set.is_empty() && changed.is_none() && written.is_ok());
+    server.make("new.slice/a.service", 2, "6-7");
+    server.make("batch.slice/b.service", 1, "5");
+    server.make("uf.slice/u.service", 1, "0");
+    let class = |set: &[ControlledVm], vm: &str| {
+        set.iter().find(|it| it.id == id(vm)).map(|it| (it.class, it.throttle_order)).unwrap()
+    };
+    let set = vms.rescan().expect("they are there");
+    assert_eq!(class(&set, "a"), (NonUserFacing, 3), "nobody but placement has told what it is");
+    assert_eq!(class(&set, "b"), (NonUserFacing, 9), "the configuration's class wins");
+    assert_eq!(class(&set, "u"), (UserFacing, 0), "the configuration's class wins");
+    assert_eq!(vms.specs.origins()[&id("a")], "predicted");
+    assert_eq!(vms.specs.origins()[&id("u")], "found by uf.slice/*");
+    let held = vms.specs.predicted.vms().len();
+    assert_eq!(held, 3);
+
+    // An operator's class wins too, and the prediction counts again once it is taken back.
+    let told = VmSpec { cgroup: None, ..spec(UserFacing, 2, None) };
+    assert_eq!(class(&vms.change(id("a"), Some(told)).unwrap(), "a"), (UserFacing, 0));
+    assert_eq!(vms.specs.origins()[&id("a")], "api");
+    assert_eq!(class(&vms.change(id("a"), None).unwrap(), "a"), (NonUserFacing, 3));
+    // Without a class an operator says only how large it is.
+    let untold = VmSpec { class: None, ..spec(UserFacing, 2, None) };
+    assert_eq!(class(&vms.change(id("a"), Some(untold)).unwrap(), "a"), (NonUserFacing, 3));
+
+    // The same again moves nothing; what is not named any more is user-facing at once.
+    assert!(vms.tell(predictions(2, &all)).unwrap().0.is_none());
+    assert!(matches!(vms.tell(predictions(2, &[])), Err(TellError::Old { newest: 2, .. })));
+    let (set, _) = vms.tell(predictions(3, &all[1..])).unwrap();
+    assert_eq!(class(&set.expect("another set"), "a"), (UserFacing, 0));
+}
+
+#[test]
+fn predictions_outlive_the_agent_and_none_kills() {
+    let server = Server::new();
+    let rules = "[[discover]]\npattern = \"new.slice/*\"\n";
+    server.make("new.slice/a.service", 2, "6-7");
+    let (mut vms, set) = server.start(rules);
+    assert_eq!(shown(&set), [("a", UserFacing, 2)]);
+    let (set, _) = vms.tell(predictions(1, &[("a", NonUserFacing)])).unwrap();
+    assert_eq!(shown(&set.unwrap()), [("a", NonUserFacing, 2)]);
+    assert_eq!(vms.killable.inode(&id("a")), None);
+    vms.restore(true).unwrap();
+    assert!(matches!(vms.tell(predictions(2, &[])), Err(TellError::Stopping)));
+    drop(vms);
+
+    let (mut vms, set) = server.start(rules);
+    assert_eq!(shown(&set), [("a", NonUserFacing, 2)], "at the first instant");
+    assert!(matches!(vms.tell(predictions(1, &[])), Err(TellError::Old { .. })), "of before the restart");
+    // Nobody renews it.
+    assert!(vms.specs.predicted.expire(clock::now() + Duration::from_secs(61)));
+    server.make("new.slice/c.service", 1, "0");
+    assert!(vms.rescan().unwrap().iter().all(|vm| vm.class == UserFacing));
 }

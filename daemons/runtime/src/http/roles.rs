@@ -53,6 +53,8 @@ pub enum Right {
     Place,
     /// To post power readings: a power source.
     ReportPower,
+    /// To tell what is predicted of VMs: a placement daemon.
+    Predict,
 }
 
 impl Right {
@@ -62,6 +64,7 @@ impl Right {
             Self::Alert => "the manager of its chassis, or the socket",
             Self::Operate | Self::Place => "operator, or the socket",
             Self::ReportPower => "power source, or the socket",
+            Self::Predict => "placement daemon, or the socket",
         }
     }
 }
@@ -131,6 +134,7 @@ impl AccessPolicy {
             (Kind::Certified(_), Right::ReportPower) => {
                 matches!(caller.role(), Some(Role::Power(_)))
             }
+            (Kind::Certified(_), Right::Predict) => matches!(caller.role(), Some(Role::Place(_))),
         };
 
         if has {
@@ -141,6 +145,7 @@ impl AccessPolicy {
             (Right::Alert, None) => "a chassis's agent".into(),
             (Right::Operate | Right::Place, _) => "ballast://operator/NAME".into(),
             (Right::ReportPower, _) => "ballast://power/SOURCE".into(),
+            (Right::Predict, _) => "ballast://place/NAME".into(),
         };
 
         let is = match (&caller.0, caller.role()) {

@@ -112,7 +112,8 @@ impl TestServer {
             .route("/v1/ask", post(done))
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
-            .route("/v1/power", only(Right::ReportPower, post(done)));
+            .route("/v1/power", only(Right::ReportPower, post(done)))
+            .route("/v1/predictions", only(Right::Predict, post(done)));
         let folder = tempfile::tempdir().unwrap();
         let (any, socket) = (SocketAddr::from(([127, 0, 0, 1], 0)), folder.path().join("run/b.sock"));
         let by_tls = tls.map(|_| Listen::Tls(any));
@@ -152,18 +153,19 @@ impl TestServer {
 async fn every_role_may_do_its_own_thing_and_read() {
     let (site, server) = agent_at_a_site().await;
 
-    //                                        alert budget power status
+    //                            alert budget power predictions status
     for (uri, expected) in [
-        ("ballast://chassis/c1", [200, 403, 403, 200]),
-        ("ballast://chassis/c2", [403, 403, 403, 200]),
-        ("ballast://agent/s01", [403, 403, 403, 200]),
-        ("ballast://agent/c1", [403, 403, 403, 200]),
-        ("ballast://operator/c1", [403, 200, 403, 200]),
-        ("ballast://power/c1", [403, 403, 200, 200]),
+        ("ballast://chassis/c1", [200, 403, 403, 403, 200]),
+        ("ballast://chassis/c2", [403, 403, 403, 403, 200]),
+        ("ballast://agent/s01", [403, 403, 403, 403, 200]),
+        ("ballast://agent/c1", [403, 403, 403, 403, 200]),
+        ("ballast://operator/c1", [403, 200, 403, 403, 200]),
+        ("ballast://power/c1", [403, 403, 200, 403, 200]),
+        ("ballast://place/c1", [403, 403, 403, 200, 200]),
     ] {
         let client = site.client(uri);
         let mut got = vec![];
-        for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
+        for path in ["/v1/alert", "/v1/budget", "/v1/power", "/v1/predictions"] {
             got.push(server.post(&client, path).await);
         }
         let read = client.get(server.url("/v1/status")).send().await.unwrap();
@@ -171,7 +173,7 @@ async fn every_role_may_do_its_own_thing_and_read() {
         assert_eq!(got, expected, "{uri}");
     }
 
-    assert_eq!(server.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 15);
+    assert_eq!(server.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 24);
 }
 
 #[tokio::test]
@@ -181,7 +183,7 @@ async fn a_certificate_with_two_roles_or_none_has_no_right_but_to_read() {
         let pair = site.issue(roles);
         let mut stream = shake_hands(&server, &site, Some(&pair)).await.unwrap();
         assert_eq!(ask(&mut stream, "GET /v1/status").await, 200, "{roles:?}");
-        for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
+        for path in ["/v1/alert", "/v1/budget", "/v1/power", "/v1/predictions"] {
             assert_eq!(ask(&mut stream, &format!("POST {path}")).await, 403, "{roles:?} {path}");
         }
     }
@@ -227,7 +229,7 @@ async fn this_machine_reads_by_loopback_and_orders_by_the_socket() {
             let local = json_client(target.reached_by(tls::http_client(None)));
             let read = local.get(target.url("/v1/status")).send().await.unwrap();
             assert_eq!(read.status().as_u16(), 200);
-            for path in ["/v1/alert", "/v1/budget", "/v1/power"] {
+            for path in ["/v1/alert", "/v1/budget", "/v1/power", "/v1/predictions"] {
                 let answer = local.post(target.url(path)).send().await.unwrap();
                 assert_eq!(answer.status().as_u16(), expected, "{path}");
             }
