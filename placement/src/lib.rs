@@ -37,7 +37,7 @@ pub use error::PlacementError;
 pub use inventory::{Inventory, InventoryError};
 pub use policy::Policy;
 pub use ranking::{Ranking, Tier};
-pub use request::{ChassisId, Demand, DeploymentId, HostId, TenantId, VmKey, VmRequest};
+pub use request::{ChassisId, Demand, DeploymentId, Expected, HostId, TenantId, VmKey, VmRequest};
 pub use rule::{Ask, Event, Fit, Rule, Search};
 pub use scheduler::{Scheduler, Scored, Scores, Verdict};
 pub use ties::Ties;

@@ -62,6 +62,28 @@ pub struct VmRequest {
     pub spread: bool,
 }
 
+/// What is to be reckoned with for a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expected {
+    /// Whether class or P95 are told, or predicted with confidence.
+    pub known: bool,
+    /// Who it works for.
+    pub class: VmClass,
+    /// The 95th percentile of its CPU utilisation.
+    pub p95: Utilisation,
+}
+
+impl Expected {
+    /// By what is told or predicted with confidence; what is safe stands for the rest.
+    pub fn of(class: Option<VmClass>, p95: Option<Utilisation>) -> Self {
+        Self {
+            known: class.is_some() || p95.is_some(),
+            class: class.unwrap_or(VmClass::UserFacing),
+            p95: p95.unwrap_or(Utilisation::FULL),
+        }
+    }
+}
+
 impl VmRequest {
     /// A VM of which nothing is predicted: user-facing, at full utilisation, of unknown lifetime.
     pub const fn new(id: VmKey, resources: Resources) -> Self {
@@ -81,12 +103,8 @@ impl VmRequest {
 
     /// With what is told of it, or predicted with confidence; what is safe stands for the rest.
     pub fn known(self, class: Option<VmClass>, p95: Option<Utilisation>) -> Self {
-        Self {
-            known: class.is_some() || p95.is_some(),
-            class: class.unwrap_or(VmClass::UserFacing),
-            p95: p95.unwrap_or(Utilisation::FULL),
-            ..self
-        }
+        let Expected { known, class, p95 } = Expected::of(class, p95);
+        Self { known, class, p95, ..self }
     }
 
     /// The cores that it is expected to use at its 95th percentile, in 10⁻⁷ cores.

@@ -23,5 +23,6 @@ mod redfish;
 mod reload;
 mod sensors;
 mod shedding;
+mod tagging;
 mod tls;
 mod vms;

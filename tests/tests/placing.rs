@@ -17,6 +17,7 @@ ballast_testbed::wall_time![
     hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept,
     the_examples_in_the_documentation_are_answered,
     an_order_is_written_down_with_what_was_before,
+    a_vm_of_which_nothing_is_known_is_packed_and_the_power_rule_is_silent,
 ];
 
 fn vm(name: &str) -> Value {
@@ -289,4 +290,47 @@ fn an_order_is_written_down_with_what_was_before() {
     let [Value::Null, open, cordoned] = &before[..] else { panic!("{text}") };
     let says = |before: &Value, what: &str| before.as_str().is_some_and(|it| it.contains(what));
     assert!(says(open, "\"state\":\"open\"") && says(cordoned, "\"state\":\"cordoned\""), "{text}");
+}
+
+fn a_vm_of_which_nothing_is_known_is_packed_and_the_power_rule_is_silent() {
+    let lab = lab(24, 40);
+    // One chassis is busy: for a VM of which anything is known the hosts differ.
+    for n in 0..8 {
+        let busy = json!({"host": format!("s{n:03}"), "cores": 1, "memory_gb": 2, "class": "user-facing",
+            "p95_percent": 100});
+        assert_eq!(lab.call("PUT", &format!("/v1/vms/busy-{n}"), &busy).0, 200);
+    }
+    let scores = |vm: &Value| {
+        let (status, answer) = lab.call("POST", "/v1/score", vm);
+        assert_eq!(status, 200, "{answer}");
+        let power = |host: &Value| {
+            let verdicts = host["verdicts"].as_array().expect("verdicts");
+            let power = verdicts.iter().find(|verdict| verdict["rule"] == "power").expect("the rule");
+            (power["score"].as_i64().expect("a number"), power["reason"].to_string())
+        };
+        let hosts: Vec<_> = answer["hosts"].as_array().expect("hosts").iter().map(power).collect();
+        (answer["class_by"].clone(), answer["p95_by"].clone(), hosts)
+    };
+
+    let mut vm = json!({"vm_id": "untold", "cores": 1, "memory_gb": 2, "top": 24});
+    let (class_by, p95_by, hosts) = scores(&vm);
+    assert_eq!((class_by, p95_by, hosts.len()), (json!("default"), json!("default"), 24));
+    for (score, reason) in hosts {
+        assert!(score == 0 && reason.contains("neither class nor P95 is known"), "{score} {reason}");
+    }
+    let (status, placed) = lab.call("POST", "/v1/place", &vm);
+    assert_eq!(
+        (status, &placed["class"], &placed["p95_percent"]),
+        (200, &json!("user-facing"), &json!(100.0))
+    );
+    let host = placed["host"].as_str().expect("a host").to_owned();
+    assert!(host.as_str() < "s008", "it is packed beside the others: {host}");
+
+    for (key, value) in [("class", json!("user-facing")), ("p95_percent", json!(100))] {
+        vm["vm_id"] = json!(key);
+        vm[key] = value;
+        let (.., hosts) = scores(&vm);
+        assert!(hosts.iter().any(|(score, _)| *score != hosts[0].0), "{key}: {hosts:?}");
+        vm.as_object_mut().expect("an object").remove(key);
+    }
 }

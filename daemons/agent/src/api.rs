@@ -192,7 +192,7 @@ async fn put_predictions(State(api): State<Api>, body: Bytes) -> Result<Response
         let mut vms = lock(&api.vms);
         let (set, written) = vms.tell(told)?;
         api.faults.note("predictions", written.err().map(|error| error.to_string()));
-        Ok(set.map_or(Ok(()), |set| api.messages.send(Message::Input(Input::Vms(set)))))
+        Ok(set.is_none_or(|set| api.messages.send(Message::Input(Input::Vms(set))).is_ok()))
     });
 
     let refuse = |error: TellError| {
@@ -202,8 +202,8 @@ async fn put_predictions(State(api): State<Api>, body: Bytes) -> Result<Response
         };
         Refused(code, error.to_string())
     };
-    taken.await.map_err(stopping)?.map_err(refuse)?.map_err(stopping)?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    let is_heard = taken.await.map_err(stopping)?.map_err(refuse)?;
+    if is_heard { Ok(StatusCode::NO_CONTENT.into_response()) } else { Err(stopping(())) }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use ballast_placement::{Inventory, InventoryError};
 use ballast_types::PeerName;
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
 
+use super::agents::Agents;
 use super::counters::{Counters, count};
 use super::fault::Fault;
 use super::host_list;
@@ -45,6 +46,8 @@ pub(super) struct Api {
     pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
     /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
+    /// The hosts' agents, and what they are told.
+    pub(super) agents: Arc<Agents>,
     pub(super) events: Events,
     pub(super) alarms: AlarmBook,
     /// The scheduler extender, if there is one.
@@ -70,6 +73,7 @@ impl Api {
 
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
         alarms.extend(self.inventory.alarms());
+        alarms.extend(self.agents.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
         self.alarms.complete(&mut alarms);
@@ -81,6 +85,7 @@ impl Api {
         };
 
         PlaceStatus {
+            agents: self.agents.status(inventory.hosts),
             inventory,
             role: "place".into(),
             name: self.name.clone(),
@@ -142,7 +147,10 @@ impl Api {
             Ok::<_, InventoryError>((record.is_some(), record))
         });
         match changed.await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(_)) => {
+                self.agents.follow(&told);
+                Ok(())
+            }
             Ok(Err(error)) => Err(error.to_string()),
             Err(Refused(_, why)) => Err(why),
         }
@@ -203,7 +211,11 @@ impl Observable for Api {
         let (tls, alarms) = (status.tls.as_ref(), status.alarms.as_slice());
         let common = Common { refusals: &self.access.bounds.refusals, events: &self.events, tls, alarms };
         let mut scrape = Scrape::new(PREFIX, &common);
-        scrape.add(PREFIX, &crate::metrics::metrics(), &Shown { status, counters: &self.counters });
+        scrape.add(
+            PREFIX,
+            &crate::metrics::metrics(),
+            &Shown { status, counters: &self.counters, agents: &self.agents },
+        );
         if let Some((status, kube)) = status.kubernetes.as_ref().zip(self.kube.as_ref()) {
             scrape.add(PREFIX, &crate::metrics::kubernetes(), &Followed { status, counters: &kube.counters });
         }

@@ -89,7 +89,7 @@ impl ConfigFile for PlaceConfig {
             .or("/var/lib/ballast-place".into(), path("a folder"));
         let predict = PredictConfig::read(root);
         let policy = read_policy(root);
-        let inventory = read_inventory(root);
+        let inventory = read_inventory(root, tls.is_some());
         let kubernetes = KubernetesConfig::read(root);
         let log_level = log::read_level(root);
 
@@ -131,13 +131,13 @@ fn read_policy(root: &mut Section<'_, '_>) -> Policy {
 }
 
 /// `[inventory]`.
-fn read_inventory(root: &mut Section<'_, '_>) -> Option<HostFile> {
+fn read_inventory(root: &mut Section<'_, '_>, tls: bool) -> Option<HostFile> {
     let help = "Which hosts there are; without it hosts are told by `PUT /v1/hosts/{name}`.";
     let mut section = root.section("inventory", help);
     let help = "The hosts, read at start and on SIGHUP.";
     let file = section.key("file", help).optional(path("a TOML or JSON file of hosts"));
     section.finish();
-    file.map(HostFile::at)
+    file.map(|file| HostFile::at(file, tls))
 }
 
 impl PredictConfig {

@@ -22,7 +22,7 @@ pub(super) fn follow(
 ) -> Result<Option<Record>, InventoryError> {
     let before = inventory.snapshot();
     let mut after: BTreeMap<String, HostSpec> = BTreeMap::new();
-    for HostEntry { host, state } in listed {
+    for HostEntry { host, state, .. } in listed {
         let before = inventory.host(&host.name).map(|host| host.state);
         let state = state.or(before).unwrap_or_default();
         after.insert(host.name.clone(), HostSpec { state, ..host.spec.clone() });

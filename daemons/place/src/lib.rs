@@ -11,12 +11,14 @@
 //!                                       inventory ──▶ journal on disk
 //! ```
 //!
-//! One thread answers; one reads the model's file and swaps what it has read; one writes the journal. An
-//! answer never waits for the model, and one that changes something waits for the journal.
+//! One thread answers; one reads the model's file and swaps what it has read; one writes the journal; one tells the
+//! hosts' agents. An answer never waits for the model or an agent, and one that changes something waits for the
+//! journal.
 //!
 //! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
 
 mod adopt;
+mod agents;
 mod api;
 mod ask;
 pub mod config;

@@ -3,8 +3,9 @@
 mod kubernetes;
 
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
-use ballast_types::wire::PlaceStatus;
+use ballast_types::wire::{AgentsStatus, PlaceStatus};
 
+use crate::agents::Agents;
 use crate::counters::{Counters, Sure, count};
 use crate::fault::REASONS;
 
@@ -16,6 +17,7 @@ pub(crate) const PREFIX: &str = "ballast_place";
 pub(crate) struct Shown<'a> {
     pub(crate) status: &'a PlaceStatus,
     pub(crate) counters: &'a Counters,
+    pub(crate) agents: &'a Agents,
 }
 
 /// What the reference says of its metrics: without, and with `[kubernetes]`.
@@ -26,7 +28,7 @@ pub fn metrics_references() -> [Vec<MetricLine>; 2] {
 
 /// Every metric, but for those of the scheduler extender.
 pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
-    model().into_iter().chain(answers()).chain(hosts()).chain(scores()).collect()
+    model().into_iter().chain(answers()).chain(hosts()).chain(scores()).chain(agents()).collect()
 }
 
 fn model<'a>() -> [Metric<Shown<'a>>; 6] {
@@ -142,6 +144,27 @@ fn scores<'a>() -> [Metric<Shown<'a>>; 6] {
                 refusals.map(|(reason, counted)| (vec![reason.to_owned()], count(counted) as f64)).collect()
             },
         ),
+    ]
+}
+
+fn agents<'a>() -> [Metric<Shown<'a>>; 4] {
+    [
+        each("agents", &["state"], "Hosts by whether their agent has what is predicted of its VMs", |it| {
+            let AgentsStatus { current, behind, silent_hosts, .. } = it.status.agents;
+            let hosts = [("current", current), ("behind", behind), ("silent", silent_hosts)];
+            hosts.map(|(state, hosts)| (vec![state.to_owned()], hosts as f64)).to_vec()
+        }),
+        each("agent_messages_total", &["outcome"], "Messages to agents by what became of them", |it| {
+            let AgentsStatus { told, failed, .. } = it.status.agents;
+            let messages = [("told", told), ("failed", failed)];
+            messages.map(|(outcome, count)| (vec![outcome.to_owned()], count as f64)).to_vec()
+        }),
+        one("untellable_vms", "VMs that no agent can be told of", |it| {
+            Some(it.status.agents.untellable_vms as f64)
+        }),
+        spread("agent_latency_seconds", "From a change that was answered until the agent has it", |it| {
+            Some(&it.agents.latency)
+        }),
     ]
 }
 

@@ -220,6 +220,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 
     if !repeated {
         api.counters.placed(vms.len());
+        api.agents.changed(vms.iter().map(|vm| vm.host.as_str()));
         let placed = |vm: &VmAnswer| PlacedVm { vm: vm.vm_id.clone(), host: vm.host.clone() };
         api.tell(EventKind::VmsPlaced { vms: vms.iter().map(placed).collect() });
     }
@@ -323,13 +324,15 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
         }
 
         let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
+        let hosts = [Some(host.clone()), before.as_ref().map(|before| before.host.clone())];
         let placed = Placed { vm, host };
         let record = (before.as_ref() != Some(&placed)).then(|| Record::Vms(vec![placed]));
 
-        Ok((answer, record))
+        Ok(((answer, hosts), record))
     });
 
-    let answer = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
+    let (answer, hosts) = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
+    api.agents.changed(hosts.iter().flatten().map(String::as_str));
 
     Ok(Json(answer).into_response())
 }
@@ -341,6 +344,7 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
     });
     let PlacedVm { vm, host } = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
     api.counters.removed();
+    api.agents.changed([host.as_str()]);
     api.tell(EventKind::VmRemoved { vm, host });
     Ok(StatusCode::NO_CONTENT.into_response())
 }

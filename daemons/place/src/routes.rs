@@ -150,6 +150,7 @@ pub(super) mod tests {
             predictor,
             read_at: Arc::new(Mutex::new(ballast_runtime::now())),
             counters: Arc::default(),
+            agents: Arc::default(),
             events,
             kube: None,
             alarms: AlarmBook::default(),

@@ -16,6 +16,7 @@ use ballast_runtime::{clock, lock};
 use tokio::runtime::Runtime;
 
 use crate::adopt::Adopted;
+use crate::agents::Agents;
 use crate::api::Api;
 use crate::kubernetes::Kube;
 use crate::predictor::Predictor;
@@ -60,6 +61,9 @@ impl Adopted<'_> {
         });
         let kube = kube.transpose()?;
 
+        let agents = Arc::new(Agents::default());
+        agents.start(Arc::clone(&inventory), opened.tls.clone())?;
+
         let faults = DiskFaults::new(events.clone());
         let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts)
@@ -76,6 +80,7 @@ impl Adopted<'_> {
             hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
             hosts_problem: Arc::default(),
             counters: Arc::default(),
+            agents,
             alarms: AlarmBook::new(faults, opened.tls.clone()),
             events,
             kube,

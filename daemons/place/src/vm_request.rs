@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_placement::inventory::{NamedVm, VmSpec};
-use ballast_placement::{MemoryKb, MilliCores, Resources};
+use ballast_placement::{Expected, MemoryKb, MilliCores, Resources};
 use ballast_predict::{Features, Prediction, Request};
 use ballast_types::{Utilisation, VmClass};
 use serde::Serialize;
@@ -123,20 +123,15 @@ impl VmRequest {
             (false, _) => By::Default,
         };
 
-        let careful = said.unwrap_or_else(Prediction::unknown);
-        let p95 = Utilisation::from_ratio(f64::from(careful.p95_percent) / 100.0);
         let class_by = by(self.class.is_some(), said.map(|said| said.class_confident));
         let p95_by = by(self.p95.is_some(), said.map(|said| said.p95_confident));
+        let (class, p95) = said.as_ref().map_or((None, None), predictor::sure);
+        let Expected { known, class, p95 } = Expected::of(self.class.or(class), self.p95.or(p95));
 
         PredictedVm {
             vm: NamedVm {
                 name: self.name.clone().unwrap_or_default(),
-                spec: VmSpec {
-                    known: [class_by, p95_by] != [By::Default; 2],
-                    class: self.class.unwrap_or(careful.class),
-                    p95: self.p95.or(p95).unwrap_or(Utilisation::FULL),
-                    ..self.spec.clone()
-                },
+                spec: VmSpec { known, class, p95, ..self.spec.clone() },
             },
             class_by,
             p95_by,

@@ -12,6 +12,8 @@ mod error;
 mod names;
 mod types;
 
+use std::collections::BTreeSet;
+
 use ballast_types::Instant;
 
 use convert::{check_demand, check_host, check_spec};
@@ -98,12 +100,12 @@ impl Inventory {
         let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.vm_view(name, it));
         self.vms.after(name).filter_map(view)
     }
-    /// The VMs of a host, in the order of names. It looks at all VMs.
-    pub fn vms_of(&self, host: &str) -> impl Iterator<Item = VmView<'_>> {
-        let host = self.find(host);
+    /// The VMs of these hosts, in the order of names. It looks at all VMs.
+    pub fn vms_of<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = VmView<'_>> {
+        let hosts: BTreeSet<HostId> = hosts.into_iter().filter_map(|host| self.find(host)).collect();
         let here = move |(name, key)| {
             let resident = self.cluster().resident(VmKey(key))?;
-            (Some(resident.host) == host).then(|| self.vm_view(name, resident))
+            hosts.contains(&resident.host).then(|| self.vm_view(name, resident))
         };
         self.vms.after(None).filter_map(here)
     }
@@ -202,7 +204,7 @@ impl Inventory {
         if vms > 0 && !with_vms {
             return Err(InventoryError::NotEmpty { host: name.to_owned(), vms });
         }
-        let here: Vec<String> = self.vms_of(name).map(|vm| vm.name.to_owned()).collect();
+        let here: Vec<String> = self.vms_of([name]).map(|vm| vm.name.to_owned()).collect();
         let gone = here.iter().map(|vm| self.remove(now, vm)).collect::<Result<_, _>>()?;
         let mut hosts = self.named_hosts();
         hosts.remove(host.0 as usize);

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ballast_predict::model::Algorithm;
-use ballast_predict::{fleet, train};
+use ballast_predict::{VmHistory, fleet, train};
 use ballast_runtime::{Target, tls};
+use ballast_types::SplitMix64;
 use ballast_types::wire::PlaceStatus;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -26,10 +27,31 @@ pub const SOCKET: &str = "place.sock";
 
 /// A model file of a small synthetic fleet. Another seed gives another model.
 pub fn model(seed: u64) -> Vec<u8> {
-    let options = fleet::Options { seed, vms: 6_000, ..fleet::Options::default() };
-    let vms = fleet::make(&options).vms;
+    trained(seed, &fleet(seed))
+}
+
+/// A model file of such a fleet, where what a VM turned out to be has nothing to do with what could be known of it.
+pub fn senseless_model(seed: u64) -> Vec<u8> {
+    let mut vms = fleet(seed);
+    let mut random = SplitMix64::new(seed);
+    // Among those of which it is known, so that no label is lost.
+    let labelled: Vec<usize> = (0..vms.len()).filter(|n| vms[*n].class.is_some()).collect();
+    for n in (1..labelled.len()).rev() {
+        let (one, other) = (labelled[n], labelled[(random.draw() % (n as u64 + 1)) as usize]);
+        let (class, p95) = (vms[one].class, vms[one].p95_cpu);
+        (vms[one].class, vms[one].p95_cpu) = (vms[other].class, vms[other].p95_cpu);
+        (vms[other].class, vms[other].p95_cpu) = (class, p95);
+    }
+    trained(seed, &vms)
+}
+
+fn fleet(seed: u64) -> Vec<VmHistory> {
+    fleet::make(&fleet::Options { seed, vms: 6_000, ..fleet::Options::default() }).vms
+}
+
+fn trained(seed: u64, vms: &[VmHistory]) -> Vec<u8> {
     let options = train::Options { algorithm: Algorithm::RandomForest, seed, threads: NonZeroUsize::MIN };
-    train::train(&vms, &options).expect("a model").encode().expect("a file")
+    train::train(vms, &options).expect("a model").encode().expect("a file")
 }
 
 /// A placement daemon with its folder.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ballast_placement::inventory::{HostSpec, NamedHost};
 use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
+use ballast_types::ServerId;
 use serde::Deserialize;
 
 /// More hosts are a slip in a range.
@@ -15,6 +16,8 @@ const NAME_MAX: usize = 320;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
     pub path: PathBuf,
+    /// Whether this daemon has certificates, without which it reaches no agent of another host.
+    tls: bool,
     /// What it said when it was last read.
     pub hosts: Vec<HostEntry>,
 }
@@ -26,6 +29,8 @@ pub struct HostEntry {
     pub host: NamedHost,
     /// Whether VMs may come, where that is told.
     pub state: Option<HostState>,
+    /// Where its agent serves; without, nobody tells it what is predicted of its VMs.
+    pub agent: Option<String>,
 }
 
 /// One entry of the file.
@@ -37,6 +42,7 @@ struct Entry {
     cores: f64,
     memory_gb: f64,
     state: Option<HostState>,
+    agent: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,9 +52,9 @@ struct Whole {
 }
 
 impl HostFile {
-    /// The file at `path`; nothing is read yet.
-    pub fn at(path: PathBuf) -> Self {
-        Self { path, hosts: Vec::new() }
+    /// The file at `path`, for a daemon with certificates (`tls`) or without; nothing is read yet.
+    pub fn at(path: PathBuf, tls: bool) -> Self {
+        Self { path, tls, hosts: Vec::new() }
     }
 
     /// Reads the file anew.
@@ -59,7 +65,17 @@ impl HostFile {
         let named = |why: String| format!("{}: {why}", self.path.display());
         let text = std::fs::read_to_string(&self.path).map_err(|error| named(error.to_string()))?;
         let is_json = self.path.extension().is_some_and(|extension| extension == "json");
-        self.hosts = parse(&text, is_json).map_err(named)?;
+        let hosts = parse(&text, is_json).map_err(named)?;
+        let by_tls = |entry: &&HostEntry| entry.agent.as_ref().is_some_and(|url| url.starts_with("https:"));
+        if let Some(HostEntry { host, agent: Some(agent), .. }) =
+            hosts.iter().find(by_tls).filter(|_| !self.tls)
+        {
+            return Err(named(format!(
+                "host {:?}: agent = {agent:?}: only with [tls]: cert, key and ca",
+                host.name
+            )));
+        }
+        self.hosts = hosts;
         Ok(())
     }
 }
@@ -95,8 +111,16 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
         for (place, name) in names.into_iter().enumerate() {
             let chassis = chassis[place / (count / of)].clone();
             let spec = HostSpec { chassis, capacity, state: entry.state.unwrap_or_default() };
-            hosts.push(HostEntry { host: NamedHost { name, spec }, state: entry.state });
+            let agent = entry.agent.as_deref().map(|url| agent_of(&name, url)).transpose().map_err(wrong)?;
+            hosts.push(HostEntry { host: NamedHost { name, spec }, state: entry.state, agent });
         }
+    }
+
+    let mut agents = BTreeSet::new();
+    let agent = |told: &&HostEntry| told.agent.as_ref().is_some_and(|url| !agents.insert(url.clone()));
+    if let Some(HostEntry { host, agent: Some(agent), .. }) = hosts.iter().find(agent) {
+        let own = "every host has an agent of its own: of a range, with {host} in its place";
+        return Err(format!("host {:?}: agent = {agent:?}: {own}", host.name));
     }
 
     let mut seen = BTreeSet::new();
@@ -119,6 +143,22 @@ pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<Resources, String> {
     let memory = MemoryKb::from_gb(memory_gb);
     let memory = memory.ok_or_else(|| format!("memory_gb = {memory_gb}: 0 to 100000"))?;
     Ok(Resources { cores, memory })
+}
+
+/// Where the agent of `host` serves: `{host}` stands for its name. Over TLS it shows the certificate of a server of
+/// that name.
+fn agent_of(host: &str, url: &str) -> Result<String, String> {
+    let at = url.replace("{host}", host);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    let is_https =
+        |at: &str| at.strip_prefix("https://").is_some_and(|at| !at.is_empty() && at.chars().all(is_plain));
+    if !(at.starts_with("unix:/") || is_https(&at)) {
+        let allowed = "https://address:port, with {host} for the host's name; or unix:/path of the agent's \
+                       socket on this machine: agents take no orders by plain HTTP";
+        return Err(format!("agent = {url:?}: {allowed}"));
+    }
+    ServerId::new(host).map_err(|why| format!("name = {host:?}: with an agent it is the server's: {why}"))?;
+    Ok(at)
 }
 
 /// `s[001-720]` is 720 names, of as many digits as the first; anything else is one.
@@ -185,6 +225,38 @@ mod tests {
             "memory_gb": 160.5},
             {"name": "odd", "chassis": "c2", "cores": 0.5, "memory_gb": 0, "state": "cordoned"}]}"#;
         assert_eq!(parse(json, true).unwrap(), hosts);
+    }
+
+    #[test]
+    fn every_host_of_a_range_has_an_agent_of_its_own() {
+        let with = |agent: &str| {
+            let file = FILE.replacen("chassis", &format!("agent = {agent:?}\nchassis"), 1);
+            Ok::<_, String>(parse(&file, false)?.into_iter().map(|host| host.agent).collect::<Vec<_>>())
+        };
+        let agents = with("https://{host}.example:7101").unwrap();
+        assert_eq!(agents[0].as_deref(), Some("https://s08.rack1.example:7101"));
+        assert_eq!((agents[3].is_some(), &agents[4]), (true, &None), "who has none is told nothing");
+        for (agent, says) in [
+            ("https://10.0.0.1:7101", "host \"s09.rack1\": agent = \"https://10.0.0.1:7101\": every host"),
+            ("http://{host}:7101", "hosts[0].agent = \"http://{host}:7101\": https://address:port"),
+            ("https://{host}/x", "hosts[0].agent = "),
+            ("https://", "hosts[0].agent = "),
+        ] {
+            let why = with(agent).unwrap_err();
+            assert!(why.starts_with(says), "{says}: {why}");
+        }
+        let spaced = FILE.replacen("\"odd\"", "\"od d\"\nagent = \"unix:/run/a.sock\"", 1);
+        assert!(parse(&spaced, false).unwrap_err().contains("with an agent it is the server's"));
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hosts.toml");
+        let load = |agent: &str, tls| {
+            std::fs::write(&path, FILE.replacen("\"odd\"", &format!("\"odd\"\nagent = {agent:?}"), 1))
+                .unwrap();
+            HostFile::at(path.clone(), tls).load()
+        };
+        assert!(load("https://{host}:1", false).unwrap_err().ends_with("only with [tls]: cert, key and ca"));
+        assert_eq!((load("https://{host}:1", true), load("unix:/run/a.sock", false)), (Ok(()), Ok(())));
     }
 
     #[test]

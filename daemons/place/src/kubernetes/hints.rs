@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use ballast_placement::Expected;
 use ballast_predict::{Features, Prediction, Request};
 use ballast_types::{Utilisation, VmClass};
 
 use super::demand::Amount;
 use super::object::Pod;
+use crate::predictor::sure;
 
 /// No pod that anybody plans for lives longer: ten years.
 const LIFETIME_MAX_S: u64 = 10 * 365 * 86_400;
@@ -17,12 +19,7 @@ pub(crate) type Predict<'a> = &'a dyn Fn(&Request) -> Prediction;
 /// What to reckon with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hints {
-    /// Whether class or P95 are told or predicted with confidence.
-    pub(crate) known: bool,
-    /// Who it works for.
-    pub(crate) class: VmClass,
-    /// The 95th percentile of its CPU use, of what it requests.
-    pub(crate) p95: Utilisation,
+    pub(crate) expected: Expected,
     /// How long it will live, where told.
     pub(crate) lifetime: Option<Duration>,
 }
@@ -45,45 +42,40 @@ pub(crate) fn hints(
     predict: Predict<'_>,
 ) -> (Hints, Vec<RefusedHint>) {
     let mut refused = vec![];
-    let mut class = told(pod, prefix, CLASS, &mut refused);
-    let mut p95 = told(pod, prefix, P95, &mut refused);
-    // What was refused is no knowledge.
-    let mut known = usize::from(class.is_some()) + usize::from(p95.is_some()) > refused.len();
+    let class = told(pod, prefix, CLASS, &mut refused);
+    let p95 = told(pod, prefix, P95, &mut refused);
     let lifetime = told(pod, prefix, LIFETIME, &mut refused).flatten();
 
-    if class.is_none() || p95.is_none() {
-        let said = predict(&request(pod, amount, prefix));
-        known |= class.is_none() && said.class_confident || p95.is_none() && said.p95_confident;
-        class = class.or(Some(said.class));
-        p95 = p95.or_else(|| Utilisation::from_ratio(f64::from(said.p95_percent) / 100.0));
-    }
-
-    let class = class.unwrap_or(VmClass::UserFacing);
-    (Hints { known, class, p95: p95.unwrap_or(Utilisation::FULL), lifetime }, refused)
+    let asks = class.is_none() || p95.is_none();
+    let said = asks.then(|| predict(&request(pod, amount, prefix)));
+    let (sure_class, sure_p95) = said.as_ref().map_or((None, None), sure);
+    // What was refused is no knowledge, and is not asked of the model either.
+    let expected = Expected::of(class.unwrap_or(sure_class), p95.unwrap_or(sure_p95));
+    (Hints { expected, lifetime }, refused)
 }
 
-/// A hint: the label's name without the prefix, how its value is read, what is allowed, the careful answer.
-type Hint<T> = (&'static str, fn(&str) -> Option<T>, &'static str, T);
+/// A hint: the label's name without the prefix, how its value is read, what is allowed.
+type Hint<T> = (&'static str, fn(&str) -> Option<T>, &'static str);
 
-const CLASS: Hint<VmClass> = ("class", class, "user-facing or non-user-facing", VmClass::UserFacing);
-const P95: Hint<Utilisation> = ("p95", p95, "0 to 100, percent of the CPU requested", Utilisation::FULL);
-const LIFETIME: Hint<Option<Duration>> =
-    ("lifetime", lifetime, "a whole number and s, m, h or d, up to ten years", None);
+const CLASS: Hint<VmClass> = ("class", class, "user-facing or non-user-facing");
+const P95: Hint<Utilisation> = ("p95", p95, "0 to 100, percent of the CPU requested");
+const LIFETIME: Hint<Duration> = ("lifetime", lifetime, "a whole number and s, m, h or d, up to ten years");
 
-/// What the pod's label says; the careful answer where that means nothing.
+/// What the pod's label says, if there is one; nothing where that means nothing.
 fn told<T>(
     pod: &Pod,
     prefix: &str,
-    (name, read, allowed, careful): Hint<T>,
+    (name, read, allowed): Hint<T>,
     refused: &mut Vec<RefusedHint>,
-) -> Option<T> {
+) -> Option<Option<T>> {
     let label = format!("{prefix}{name}");
     let value = pod.metadata.labels.get(&label)?;
-    Some(read(value).unwrap_or_else(|| {
+    let meant = read(value);
+    if meant.is_none() {
         let value = value.chars().take(63).collect();
         refused.push(RefusedHint { label, value, allowed });
-        careful
-    }))
+    }
+    Some(meant)
 }
 
 fn class(value: &str) -> Option<VmClass> {
@@ -102,7 +94,7 @@ fn p95(value: &str) -> Option<Utilisation> {
 }
 
 /// `90s`, `15m`, `3h`, `2d`.
-fn lifetime(value: &str) -> Option<Option<Duration>> {
+fn lifetime(value: &str) -> Option<Duration> {
     let unit = value.chars().next_back()?;
     let number = value.strip_suffix(unit)?;
     let digits = number.bytes().all(|byte| byte.is_ascii_digit());
@@ -115,7 +107,7 @@ fn lifetime(value: &str) -> Option<Option<Duration>> {
         _ => return None,
     };
     let seconds = number.checked_mul(unit_s).filter(|s| (1..=LIFETIME_MAX_S).contains(s))?;
-    Some(Some(Duration::from_secs(seconds)))
+    Some(Duration::from_secs(seconds))
 }
 
 /// What is asked of predictions. The model knows VMs of whole cores: less than one counts as one.
@@ -191,13 +183,19 @@ mod tests {
     fn of(pod: &Pod, predict: Predict<'_>) -> (VmClass, u16, Option<u64>, usize) {
         let (hints, refused) = hints(pod, Amount::default(), PREFIX, predict);
         let lifetime = hints.lifetime.map(|it| it.as_secs());
-        (hints.class, hints.p95.ten_thousandths(), lifetime, refused.len())
+        (hints.expected.class, hints.expected.p95.ten_thousandths(), lifetime, refused.len())
     }
 
     #[test]
     fn labels_come_first_then_predictions_then_care() {
         use VmClass::{NonUserFacing as Batch, UserFacing as User};
-        let sure = |_: &Request| Prediction { class: Batch, p95_percent: 50, ..Prediction::unknown() };
+        let sure = |_: &Request| Prediction {
+            class: Batch,
+            class_confident: true,
+            p95_percent: 50,
+            p95_confident: true,
+            ..Prediction::unknown()
+        };
         for (labels, predict, expected) in [
             (json!({}), &unknown as Predict<'_>, (User, 10_000, None, 0)),
             (json!({}), &sure, (Batch, 5_000, None, 0)),
@@ -224,7 +222,8 @@ mod tests {
 
         // Known is what a label says that was not refused, or what the model is sure of.
         let confident = |_: &Request| Prediction { p95_confident: true, ..Prediction::unknown() };
-        let known = |labels, predict| hints(&labelled(labels), Amount::default(), PREFIX, predict).0.known;
+        let known =
+            |labels, predict| hints(&labelled(labels), Amount::default(), PREFIX, predict).0.expected.known;
         assert!(!known(json!({}), &unknown) && known(json!({}), &confident));
         assert!(known(json!({"ballast.dev/class": "user-facing"}), &unknown));
         let bad = || json!({"ballast.dev/p95": "101", "ballast.dev/lifetime": "soon"});
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn lifetimes_and_percentages() {
         for (text, seconds) in [("90s", 90), ("15m", 900), ("3h", 10_800), ("3650d", LIFETIME_MAX_S)] {
-            assert_eq!(lifetime(text), Some(Some(Duration::from_secs(seconds))), "{text}");
+            assert_eq!(lifetime(text), Some(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "s", "0s", "5", "5w", "-5s", "1.5h", "3651d", "99999999999999999999d", "1h30m", "5é"]
         {
@@ -298,8 +297,8 @@ mod tests {
             let (hints, refused) = hints(&pod, Amount::default(), PREFIX, &unknown);
             for hint in refused {
                 match &*hint.label {
-                    "ballast.dev/class" => prop_assert_eq!(hints.class, VmClass::UserFacing),
-                    "ballast.dev/p95" => prop_assert_eq!(hints.p95, Utilisation::FULL),
+                    "ballast.dev/class" => prop_assert_eq!(hints.expected.class, VmClass::UserFacing),
+                    "ballast.dev/p95" => prop_assert_eq!(hints.expected.p95, Utilisation::FULL),
                     _ => prop_assert_eq!(hints.lifetime, None),
                 }
             }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
-use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
+use ballast_placement::{Expected, HostState, MemoryKb, MilliCores, Resources};
 
 use super::demand::{Amount, allocatable, requests};
 use super::hints::{Predict, RefusedHint, hints, workload};
@@ -180,12 +180,13 @@ impl Reading<'_> {
             return Err(format!("{milli_cpu}m CPU and {bytes} bytes: more than any node has"));
         };
 
+        let Expected { known, class, p95 } = hints.expected;
         let spec = VmSpec {
             deployment: Some(workload(pod)),
             tenant: Some(pod.metadata.namespace.clone()).filter(|name| !name.is_empty()),
-            known: hints.known,
-            class: hints.class,
-            p95: hints.p95,
+            known,
+            class,
+            p95,
             lifetime: hints.lifetime,
             ..VmSpec::new(Resources { cores, memory })
         };

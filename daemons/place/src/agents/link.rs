@@ -1,0 +1,55 @@
+//! The way to one agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_runtime::Target;
+use ballast_runtime::tls::{self, Peer, Tls};
+use ballast_types::wire::Predictions;
+use ballast_types::{Role, ServerId};
+use reqwest::Client;
+
+/// An agent that has not answered by then is tried again.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// No reason that an agent gives is longer.
+const WHY_BYTES_MAX: u64 = 4 << 10;
+
+/// Where an agent is, who it must be, and the kept connection.
+pub(super) struct Link {
+    agent_at: Target,
+    client: Client,
+    /// Under which certificates the client was made.
+    generation: Option<u64>,
+}
+
+impl Link {
+    /// To the agent of `host` at `url`. Over https it must show that server's certificate.
+    pub(super) fn new(host: &str, url: &str, tls: Option<&Arc<Tls>>) -> Result<Self, String> {
+        let agent = Role::Agent(ServerId::new(host).map_err(|error| error.to_string())?);
+        let agent_at = Target::new(url);
+        let client = tls::http_client(tls.map(|tls| (&**tls, Peer::Only(agent))));
+        let client = agent_at.reached_by(client).timeout(DEADLINE).tcp_nodelay(true).build();
+        let client = client.map_err(|error| tls::cause(&error))?;
+        Ok(Self { agent_at, client, generation: tls.map(|tls| tls.generation()) })
+    }
+
+    /// Whether its client was made with the certificates of now.
+    pub(super) fn is_current(&self, tls: Option<&Arc<Tls>>) -> bool {
+        self.generation == tls.map(|tls| tls.generation())
+    }
+
+    /// One message, as often as it is awaited.
+    pub(super) fn put(&self, body: &Predictions) -> impl Future<Output = Result<(), String>> + use<> {
+        let request = self.client.put(self.agent_at.url("/v1/predictions")).json(body);
+        async move {
+            let answer = request.send().await.map_err(|error| tls::cause(&error))?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(());
+            }
+            let is_short = answer.content_length().is_some_and(|length| length <= WHY_BYTES_MAX);
+            let why = if is_short { answer.text().await.unwrap_or_default() } else { String::new() };
+            Err(format!("HTTP status {status}: {why}"))
+        }
+    }
+}
