@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ballast_hw::Root;
 use ballast_hw::probe::{self, Machine, Source, Written};
+use ballast_hw::{JournalFolders, Root};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -41,7 +41,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     write_test: bool,
     /// The agent's state folder, whose lock tells whether it runs
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/ballast-agent")]
+    #[arg(long, value_name = "DIR", default_value = JournalFolders::STATE_DIR)]
     state_dir: PathBuf,
     /// Copy what is read to a new folder, for --root and for reports; serial numbers and names are left out
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "write_test", "seconds"])]
@@ -117,7 +117,7 @@ fn watch(root: &Root, machine: &Machine, time: Duration) -> Vec<Watched> {
 fn write_test(root: &Root, state_dir: &std::path::Path) -> anyhow::Result<Vec<Written>> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block()?;
-    let written = probe::write_trial(root, state_dir);
+    let written = probe::write_trial(root, &JournalFolders::of(state_dir));
     signals.thread_unblock()?;
     written.context("write test")
 }

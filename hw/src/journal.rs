@@ -1,8 +1,11 @@
-//! What must be put back, on disk before anything is changed.
+//! What must be put back, in a file before anything is changed.
 //!
-//! The journal is written once, at start, with every original value, so that no write to disk stands
+//! The journal is written once, at start, with every original value, so that no write of a file stands
 //! in the way of an alert. It exists exactly as long as something may be restricted: a clean restore
 //! removes it. After a crash the next start reads it and knows what was there before.
+//!
+//! It lies in memory (`/run`), since a reboot voids it, and a disk that is full or read-only must not keep an
+//! agent from acting. Where that folder cannot be written, it lies in the state folder, as in earlier versions.
 //!
 //! A journal of another boot is worthless (no cap survives a reboot). One that is damaged is set aside as
 //! `journal.json.bad`, and the machine is taken as it stands. One that another version has written, or that
@@ -71,45 +74,131 @@ struct Head {
     boot_id: Option<String>,
 }
 
-/// The journal of one agent; holds a lock on its folder, so that two agents never share one.
-#[derive(Debug)]
-pub struct Journal {
-    dir: PathBuf,
-    boot_id: BootId,
-    /// Nothing will be changed, so nothing is written down; what is on disk stays.
-    idle: bool,
-    _lock: durable::Lock,
-}
+/// Where one agent's journal may lie: in the first of these folders that can be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalFolders(Vec<PathBuf>);
 
-impl Journal {
-    /// Its name in the state folder.
-    pub const FILE: &str = "journal.json";
+impl JournalFolders {
+    /// Where an installed agent keeps what a reboot voids, and what outlives one.
+    pub const RUN_DIR: &str = "/run/ballast-agent";
+    pub const STATE_DIR: &str = "/var/lib/ballast-agent";
 
-    /// Opens the journal in `state_dir`, which is made if it is not there. Fails if the folder cannot be
-    /// used, or another agent holds it.
-    pub fn open(state_dir: &Path, boot_id: &BootId) -> Result<(Self, Opened), HwError> {
-        let failed = |allowed| move |e| HwError::io(state_dir, Operation::Write, allowed, e);
-        fs::create_dir_all(state_dir).map_err(failed("a folder that can be written"))?;
-        let lock = durable::lock(state_dir).map_err(failed("a folder that no other agent uses"))?;
-        let dir = state_dir.to_owned();
-        let mut journal = Self { dir, boot_id: boot_id.clone(), idle: false, _lock: lock };
-        let opened = journal.read()?;
-        journal.idle = matches!(opened, Opened::Held(_));
-        Ok((journal, opened))
+    /// In memory, and on disk.
+    pub fn new(run_dir: &Path, state_dir: &Path) -> Self {
+        let mut folders = vec![run_dir.to_owned(), state_dir.to_owned()];
+        folders.dedup();
+        Self(folders)
     }
 
-    /// Which boot the journal in `state_dir` says that it is of.
-    pub fn boot_of(state_dir: &Path) -> Option<BootId> {
-        let bytes = fs::read(state_dir.join(Self::FILE)).ok()?;
-        let head: Head = serde_json::from_slice(&bytes).ok()?;
+    /// Of an agent that was told its `state_dir` alone. One that is not the installed agent's holds the journal too.
+    pub fn of(state_dir: &Path) -> Self {
+        let is_installed = state_dir == Path::new(Self::STATE_DIR);
+        Self::new(if is_installed { Path::new(Self::RUN_DIR) } else { state_dir }, state_dir)
+    }
+
+    /// The one that is written while it can be.
+    pub fn first(&self) -> &Path {
+        self.0.first().map_or(Path::new(""), PathBuf::as_path)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &PathBuf> {
+        self.0.iter()
+    }
+
+    /// Whether a journal lies in any of them. What cannot be looked for counts as there.
+    pub fn hold_a_journal(&self) -> bool {
+        self.files().any(|file| !matches!(file.try_exists(), Ok(false)))
+    }
+
+    /// Which boot the journal says that it is of.
+    pub fn boot_of(&self) -> Option<BootId> {
+        let head: Head = serde_json::from_slice(&self.bytes()?).ok()?;
         BootId::new(&head.boot_id?).ok()
     }
 
-    /// What the journal in `state_dir` names, of whatever boot; `None` if there is none of this version.
-    pub fn originals_of(state_dir: &Path) -> Option<Originals> {
-        let bytes = fs::read(state_dir.join(Self::FILE)).ok()?;
-        let record = serde_json::from_slice::<Record>(&bytes).ok()?;
+    /// What the journal names, of whatever boot; `None` if there is none of this version.
+    pub fn originals_of(&self) -> Option<Originals> {
+        let record = serde_json::from_slice::<Record>(&self.bytes()?).ok()?;
         (record.version == VERSION).then_some(record.originals)
+    }
+
+    /// Whether a journal of so many bytes could be written now: writes as many, and removes them.
+    pub fn have_room_for(&self, bytes: usize) -> io::Result<()> {
+        let mut tried = self.0.iter().map(|folder| durable::probe(folder, bytes));
+        let first = tried.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+        if tried.any(|it| it.is_ok()) { Ok(()) } else { first }
+    }
+
+    /// Those that are not there.
+    #[must_use]
+    pub fn missing(&self) -> Self {
+        Self(self.0.iter().filter(|folder| !folder.exists()).cloned().collect())
+    }
+
+    /// Removes folders that nobody uses but for their lock; others stay.
+    pub fn remove_unused(&self) {
+        for folder in &self.0 {
+            let _ = fs::remove_file(folder.join("lock")).and_then(|()| fs::remove_dir(folder));
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.iter().map(|folder| folder.join(Journal::FILE))
+    }
+
+    fn bytes(&self) -> Option<Vec<u8>> {
+        self.files().find_map(|file| fs::read(file).ok())
+    }
+}
+
+/// The journal of one agent; holds a lock on its folders, so that two agents never share one.
+#[derive(Debug)]
+pub struct Journal {
+    /// Each once, by whatever path it was named.
+    folders: JournalFolders,
+    boot_id: BootId,
+    /// Nothing will be changed, so nothing is written down; what is on disk stays.
+    idle: bool,
+    _locks: Vec<durable::Lock>,
+}
+
+impl Journal {
+    /// Its name in its folder.
+    pub const FILE: &str = "journal.json";
+
+    /// Opens the journal in its folders, which are made if they are not there. Fails if none of them can be
+    /// used, or another agent holds one.
+    pub fn open(folders: &JournalFolders, boot_id: &BootId) -> Result<(Self, Opened), HwError> {
+        let (mut used, mut locks, mut unusable) = (vec![], vec![], None);
+        for folder in folders.iter() {
+            let failed = |allowed| move |e| HwError::io(folder, Operation::Write, allowed, e);
+            let made = fs::create_dir_all(folder).and_then(|()| fs::canonicalize(folder));
+            let locked = made.map_err(failed("a folder that can be written")).and_then(|folder| {
+                if used.contains(&folder) {
+                    return Ok(());
+                }
+                locks.push(durable::lock(&folder).map_err(failed("a folder that no other agent uses"))?);
+                used.push(folder);
+                Ok(())
+            });
+            match locked {
+                Err(error) if error.is_locked() => return Err(error),
+                Err(error) => unusable = Some(error),
+                Ok(()) => {}
+            }
+        }
+
+        match unusable {
+            Some(error) if used.is_empty() => return Err(error),
+            Some(error) => warn!(%error, "the journal has only one folder to be in"),
+            None => {}
+        }
+
+        let folders = JournalFolders(used);
+        let mut journal = Self { folders, boot_id: boot_id.clone(), idle: false, _locks: locks };
+        let opened = journal.read()?;
+        journal.idle = matches!(opened, Opened::Held(_));
+        Ok((journal, opened))
     }
 
     /// For one who will change nothing (a dry run): holds the lock alone. What a previous instance wrote down
@@ -124,12 +213,23 @@ impl Journal {
     }
 
     fn read(&self) -> Result<Opened, HwError> {
-        let path = self.file();
-        let bytes = match fs::read(&path) {
+        let mut found = Opened::Clean;
+        for path in self.folders.files() {
+            match self.read_file(&path)? {
+                Opened::Clean => {}
+                Opened::OtherBoot => found = Opened::OtherBoot,
+                opened => return Ok(opened),
+            }
+        }
+        Ok(found)
+    }
+
+    fn read_file(&self, path: &Path) -> Result<Opened, HwError> {
+        let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Opened::Clean),
             Err(e) => {
-                let error = HwError::io(&path, Operation::Read, "a readable file", e);
+                let error = HwError::io(path, Operation::Read, "a readable file", e);
                 return Ok(Opened::Held(error.to_string()));
             }
         };
@@ -140,7 +240,7 @@ impl Journal {
         match head {
             Some(head) if is_of_another_boot(&head) => {
                 // One that stays is known by its boot at the next start too.
-                if let Err(error) = self.remove() {
+                if let Err(error) = remove(path) {
                     warn!(%error, "the journal of another boot could not be removed: it is known as old by \
                                    its boot id");
                 }
@@ -154,23 +254,16 @@ impl Journal {
             }
             _ => match serde_json::from_slice::<Record>(&bytes) {
                 Ok(record) => Ok(Opened::Adopted(Box::new(record.originals))),
-                Err(e) => self.set_aside(&e.to_string()),
+                Err(e) => set_aside(path, &e.to_string()).map(Opened::SetAside),
             },
         }
     }
 
     /// Gives up what is held: it is moved to `journal.json.bad`.
     pub fn set_held_aside(self) -> Result<(), HwError> {
-        self.set_aside("it was held, and a release has lifted what it could").map(drop)
-    }
-
-    fn set_aside(&self, why: &str) -> Result<Opened, HwError> {
-        let (path, aside) = (self.file(), self.dir.join("journal.json.bad"));
-        fs::rename(&path, &aside)
-            .map_err(|e| HwError::io(&path, Operation::Write, "a file that can be moved", e))?;
-        warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a \
-            previous instance are not known, the machine is taken as it stands");
-        Ok(Opened::SetAside(aside))
+        let held = self.folders.files().filter(|file| !matches!(file.try_exists(), Ok(false)));
+        let why = "it was held, and a release has lifted what it could";
+        held.map(|file| set_aside(&file, why)).try_for_each(|aside| aside.map(drop))
     }
 
     /// Writes every original down, safely on disk when this returns. Called before the first change. Fails if
@@ -184,7 +277,17 @@ impl Journal {
         if self.says(&text) {
             return Ok(());
         }
-        durable::replace(&self.file(), &text).map_err(|e| self.unwritten(e))
+        let mut failed = None;
+        for path in self.folders.files() {
+            match durable::replace(&path, &text) {
+                // An older one must not be read in its place.
+                Ok(()) => {
+                    return self.folders.files().filter(|it| *it != path).try_for_each(|it| remove(&it));
+                }
+                Err(error) => failed = failed.or(Some(unwritten(&path, error))),
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Whether [`Journal::begin`] would succeed now; changes nothing.
@@ -193,41 +296,56 @@ impl Journal {
         if self.idle || self.says(&text) {
             return Ok(());
         }
-        durable::probe(&self.dir, text.len()).map_err(|e| self.unwritten(e))
+        self.folders.have_room_for(text.len()).map_err(|e| unwritten(self.folder(), e))
     }
 
     fn text(&self, originals: &Originals) -> Result<Vec<u8>, HwError> {
         let (boot_id, originals) = (self.boot_id.clone(), originals.clone());
         let record = Record { version: VERSION, boot_id, originals };
-        serde_json::to_vec_pretty(&record).map_err(|e| self.unwritten(e.into()))
+        serde_json::to_vec_pretty(&record).map_err(|e| unwritten(self.folder(), e.into()))
     }
 
     fn says(&self, text: &[u8]) -> bool {
-        fs::read(self.file()).is_ok_and(|on_disk| on_disk == text)
-    }
-
-    fn unwritten(&self, error: io::Error) -> HwError {
-        HwError::io(&self.file(), Operation::Write, "a folder that can be written", error)
+        self.folders.bytes().is_some_and(|on_disk| on_disk == text)
     }
 
     /// Says that everything is restored: removes the journal.
     pub fn finish(self) -> Result<(), HwError> {
-        if self.idle { Ok(()) } else { self.remove() }
-    }
-
-    fn remove(&self) -> Result<(), HwError> {
-        let path = self.file();
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(HwError::io(&path, Operation::Write, "a file that can be removed", e))
-            }
-            _ => Ok(()),
+        if self.idle {
+            return Ok(());
         }
+        let removed: Vec<_> = self.folders.files().map(|file| remove(&file)).collect();
+        removed.into_iter().collect()
     }
 
-    fn file(&self) -> PathBuf {
-        self.dir.join(Self::FILE)
+    /// Where it is written while that can be written.
+    pub fn folder(&self) -> &Path {
+        self.folders.first()
     }
+}
+
+fn unwritten(path: &Path, error: io::Error) -> HwError {
+    HwError::io(path, Operation::Write, "a folder that can be written", error)
+}
+
+fn remove(path: &Path) -> Result<(), HwError> {
+    match fs::remove_file(path) {
+        // A disk that is only read refuses before it looks.
+        Err(e) if !matches!(path.try_exists(), Ok(false)) => {
+            Err(HwError::io(path, Operation::Write, "a file that can be removed", e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Moves a journal to where nobody reads it; gives where that is.
+fn set_aside(path: &Path, why: &str) -> Result<PathBuf, HwError> {
+    let aside = path.with_extension("json.bad");
+    fs::rename(path, &aside)
+        .map_err(|e| HwError::io(path, Operation::Write, "a file that can be moved", e))?;
+    warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a \
+        previous instance are not known, the machine is taken as it stands");
+    Ok(aside)
 }
 
 #[cfg(test)]
@@ -238,6 +356,12 @@ mod tests {
 
     fn boot(n: u8) -> BootId {
         BootId::new(&format!("boot-{n}")).unwrap()
+    }
+    fn folder(dir: &Path) -> JournalFolders {
+        JournalFolders::of(dir)
+    }
+    fn open(dir: &Path, n: u8) -> Result<(Journal, Opened), HwError> {
+        Journal::open(&folder(dir), &boot(n))
     }
     fn originals() -> Originals {
         let max_khz = [(0, 2400), (9, 2000)].map(|(core, mhz)| (CoreId(core), KiloHertz::from_mhz(mhz)));
@@ -263,28 +387,28 @@ mod tests {
     fn a_life_that_ends_cleanly_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("made/if/missing");
-        let (mut journal, opened) = Journal::open(&state, &boot(1)).unwrap();
+        let (mut journal, opened) = open(&state, 1).unwrap();
         assert_eq!(opened, Opened::Clean);
         journal.begin(&originals()).unwrap();
         assert!(state.join("journal.json").exists());
         journal.finish().unwrap();
         assert!(!state.join("journal.json").exists());
-        assert_eq!(Journal::open(&state, &boot(1)).unwrap().1, Opened::Clean);
+        assert_eq!(open(&state, 1).unwrap().1, Opened::Clean);
     }
 
     #[test]
     fn a_crash_is_adopted_in_the_same_boot_only() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
+        let (mut journal, _) = open(dir.path(), 1).unwrap();
         journal.begin(&originals()).unwrap();
         drop(journal);
-        let (journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        let (journal, opened) = open(dir.path(), 1).unwrap();
         assert_eq!(opened, Opened::Adopted(Box::new(originals())));
         drop(journal);
-        let (journal, opened) = Journal::open(dir.path(), &boot(2)).unwrap();
+        let (journal, opened) = open(dir.path(), 2).unwrap();
         assert_eq!(opened, Opened::OtherBoot);
         drop(journal);
-        assert_eq!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Clean);
+        assert_eq!(open(dir.path(), 1).unwrap().1, Opened::Clean);
     }
 
     #[test]
@@ -301,7 +425,7 @@ mod tests {
         for bad in ["", "{", "[]", r#"{"version":1,"boot_id":"boot-1","originals":[]}"#, "\u{0}"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join("journal.json"), bad).unwrap();
-            let (_, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+            let (_, opened) = open(dir.path(), 1).unwrap();
             let aside = dir.path().join("journal.json.bad");
             assert_eq!(opened, Opened::SetAside(aside.clone()), "{bad:?}");
             assert_eq!(fs::read_to_string(aside).unwrap(), bad);
@@ -315,8 +439,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("journal.json");
         fs::write(&file, newer).unwrap();
-        assert_eq!(Journal::boot_of(dir.path()), Some(boot(1)));
-        let (mut journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        assert_eq!(folder(dir.path()).boot_of(), Some(boot(1)));
+        let (mut journal, opened) = open(dir.path(), 1).unwrap();
         assert!(matches!(&opened, Opened::Held(why) if why.contains("version 9")), "{opened:?}");
         assert!(journal.is_idle());
         journal.begin(&originals()).unwrap();
@@ -324,34 +448,34 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), newer);
 
         // Whatever it says is over after a reboot.
-        assert_eq!(Journal::open(dir.path(), &boot(2)).unwrap().1, Opened::OtherBoot);
+        assert_eq!(open(dir.path(), 2).unwrap().1, Opened::OtherBoot);
         fs::create_dir(&file).unwrap();
-        let (journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        let (journal, opened) = open(dir.path(), 1).unwrap();
         assert!(matches!(&opened, Opened::Held(why) if why.contains("journal.json")), "{opened:?}");
         journal.set_held_aside().unwrap();
-        assert_eq!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Clean);
+        assert_eq!(open(dir.path(), 1).unwrap().1, Opened::Clean);
     }
 
     #[test]
     fn a_half_written_journal_does_not_hide_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
+        let (mut journal, _) = open(dir.path(), 1).unwrap();
         journal.begin(&originals()).unwrap();
         fs::write(dir.path().join("journal.json.tmp"), "{\"ver").unwrap();
         drop(journal);
-        assert!(matches!(Journal::open(dir.path(), &boot(1)).unwrap().1, Opened::Adopted(_)));
+        assert!(matches!(open(dir.path(), 1).unwrap().1, Opened::Adopted(_)));
     }
 
     #[test]
     fn an_idle_journal_keeps_what_a_previous_instance_left() {
         let dir = tempfile::tempdir().unwrap();
-        let (journal, _) = Journal::open(dir.path(), &boot(1)).unwrap();
+        let (journal, _) = open(dir.path(), 1).unwrap();
         let mut journal = journal.idle();
         journal.begin(&originals()).unwrap();
         assert!(!dir.path().join("journal.json").exists());
         drop(journal);
-        Journal::open(dir.path(), &boot(1)).unwrap().0.begin(&originals()).unwrap();
-        let (journal, opened) = Journal::open(dir.path(), &boot(1)).unwrap();
+        open(dir.path(), 1).unwrap().0.begin(&originals()).unwrap();
+        let (journal, opened) = open(dir.path(), 1).unwrap();
         assert!(matches!(opened, Opened::Adopted(_)));
         journal.idle().finish().unwrap();
         assert!(dir.path().join("journal.json").exists());
@@ -360,10 +484,107 @@ mod tests {
     #[test]
     fn two_agents_never_share_a_folder() {
         let dir = tempfile::tempdir().unwrap();
-        let held = Journal::open(dir.path(), &boot(1)).unwrap();
-        let e = Journal::open(dir.path(), &boot(1)).unwrap_err();
+        let held = open(dir.path(), 1).unwrap();
+        let e = open(dir.path(), 1).unwrap_err();
         assert!(e.to_string().contains("no other agent"), "{e}");
         drop(held);
-        Journal::open(dir.path(), &boot(1)).unwrap();
+        open(dir.path(), 1).unwrap();
+    }
+
+    #[test]
+    fn only_the_installed_agents_journal_is_in_memory_unless_told_otherwise() {
+        let of = |run: Option<&str>, state: &str| {
+            let state = Path::new(state);
+            let folders = run
+                .map_or_else(|| JournalFolders::of(state), |run| JournalFolders::new(Path::new(run), state));
+            folders.iter().map(|it| it.display().to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of(None, "/var/lib/ballast-agent"), "/run/ballast-agent /var/lib/ballast-agent");
+        assert_eq!(of(None, "/s"), "/s");
+        assert_eq!(of(Some("/r"), "/s"), "/r /s");
+        assert_eq!(of(Some("/s/"), "/s"), "/s/");
+    }
+
+    /// The agent's two folders, in `dir`; a file stands where one of them cannot be.
+    fn two(dir: &Path) -> (JournalFolders, [PathBuf; 2]) {
+        let [run, state] = ["run", "state"].map(|name| dir.join(name));
+        let files = [&run, &state].map(|folder| folder.join(Journal::FILE));
+        (JournalFolders::new(&run, &state), files)
+    }
+
+    #[test]
+    fn it_lies_in_memory_and_where_that_cannot_be_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folders, [in_memory, on_disk]) = two(dir.path());
+        let (mut journal, _) = Journal::open(&folders, &boot(1)).unwrap();
+        journal.begin(&originals()).unwrap();
+        assert!(in_memory.exists() && !on_disk.exists());
+        // Whoever has one of the folders in common is kept out.
+        for shared in ["run", "state"] {
+            assert!(open(&dir.path().join(shared), 1).unwrap_err().is_locked(), "{shared}");
+        }
+
+        // No room in memory for more than what is there.
+        let blocked = in_memory.with_extension("json.tmp");
+        fs::create_dir(&blocked).unwrap();
+        let more = Originals { cpufreq: None, ..originals() };
+        journal.probe(&more).unwrap();
+        journal.begin(&more).unwrap();
+        assert!(!in_memory.exists() && on_disk.exists(), "the older one would be read");
+        drop(journal);
+        let (mut journal, opened) = Journal::open(&folders, &boot(1)).unwrap();
+        assert_eq!(opened, Opened::Adopted(Box::new(more.clone())));
+
+        // And none on disk either.
+        let full = [on_disk.with_extension("json.tmp"), dir.path().join("state/probe.tmp.tmp")];
+        full.iter().for_each(|it| fs::create_dir(it).unwrap());
+        fs::create_dir(dir.path().join("run/probe.tmp.tmp")).unwrap();
+        assert!(journal.probe(&originals()).is_err() && journal.begin(&originals()).is_err());
+        journal.begin(&more).unwrap();
+        journal.finish().unwrap();
+        assert!(!folders.hold_a_journal());
+    }
+
+    #[test]
+    fn one_that_an_earlier_version_has_left_on_disk_is_adopted_and_moves() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folders, [in_memory, on_disk]) = two(dir.path());
+        open(&dir.path().join("state"), 1).unwrap().0.begin(&originals()).unwrap();
+        assert!(on_disk.exists() && folders.hold_a_journal());
+        assert_eq!((folders.boot_of(), folders.originals_of()), (Some(boot(1)), Some(originals())));
+        let (mut journal, opened) = Journal::open(&folders, &boot(1)).unwrap();
+        assert_eq!(opened, Opened::Adopted(Box::new(originals())));
+        journal.begin(&Originals::default()).unwrap();
+        assert!(in_memory.exists() && !on_disk.exists());
+        drop(journal);
+        assert_eq!(Journal::open(&folders, &boot(2)).unwrap().1, Opened::OtherBoot);
+        assert!(!folders.hold_a_journal());
+    }
+
+    #[test]
+    fn one_folder_is_enough_by_whatever_path_it_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folders, [in_memory, on_disk]) = two(dir.path());
+        fs::write(dir.path().join("run"), "no folder").unwrap();
+        let (mut journal, _) = Journal::open(&folders, &boot(1)).unwrap();
+        journal.begin(&originals()).unwrap();
+        assert!(on_disk.exists());
+        drop(journal);
+
+        fs::remove_file(dir.path().join("run")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("state"), dir.path().join("run")).unwrap();
+        let (mut journal, opened) = Journal::open(&folders, &boot(1)).unwrap();
+        assert!(matches!(opened, Opened::Adopted(_)));
+        journal.begin(&Originals::default()).unwrap();
+        assert!(in_memory.exists() && on_disk.exists(), "they are one");
+        drop(journal);
+
+        for name in ["run", "state"] {
+            let _ =
+                fs::remove_file(dir.path().join(name)).or_else(|_| fs::remove_dir_all(dir.path().join(name)));
+            fs::write(dir.path().join(name), "no folder").unwrap();
+        }
+        let error = Journal::open(&folders, &boot(1)).unwrap_err();
+        assert!(!error.is_locked() && error.to_string().contains("state"), "{error}");
     }
 }

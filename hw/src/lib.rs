@@ -40,7 +40,7 @@ pub use cpu_time::CpuTime;
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};
 pub use hwmon::{CapSpec, HwmonCap, HwmonCapState, HwmonSensor, MatchSpec};
-pub use journal::{Journal, Opened, Originals};
+pub use journal::{Journal, JournalFolders, Opened, Originals};
 #[cfg(feature = "testing")]
 pub use libvirt::{Pins, pins};
 pub use lists::CpuList;

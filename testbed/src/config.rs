@@ -69,6 +69,11 @@ fn home(home: &Home<'_>) -> String {
     )
 }
 
+/// Where an agent's journal lies, by its state folder.
+pub fn run_dir(state: &Path) -> PathBuf {
+    state.with_added_extension("run")
+}
+
 /// `agent.toml` of one server.
 pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &Control) -> String {
     let model = &server.model;
@@ -79,6 +84,8 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
          chassis = {chassis}\n\
          # \"stepwise\", \"predictive\", \"full-server\" or \"none\".\n\
          policy = {policy}\n\
+         # What a reboot voids; it should be in memory.\n\
+         run_dir = {run_dir}\n\
          {home}\n\
          # One machine plays all servers here: none of them goes before the others.\n\
          [realtime]\n\
@@ -113,6 +120,7 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
         policy = quoted(&control.policy.name()),
         actuator = quoted(&control.actuator.name()),
         home = home(at),
+        run_dir = quoted(&run_dir(at.state).display()),
         name = quoted(&crate::rig::METER_NAME),
         label = quoted(&crate::rig::METER_LABEL),
         sample = meter.refresh.as_millis(),

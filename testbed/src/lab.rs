@@ -29,6 +29,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 
 use crate::changeable::{changeable, differences};
+use crate::config;
 use crate::processes::Process;
 use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
 use crate::rig::{supply_hwmon, vm_cgroup};
@@ -145,8 +146,9 @@ impl Lab {
             );
 
             let mut agent = format!(
-                "server = {name:?}\nchassis = \"lab\"\n{}{agents}\
+                "server = {name:?}\nchassis = \"lab\"\nrun_dir = {:?}\n{}{agents}\
                  [meter]\nsource = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n",
+                config::run_dir(&self.home(name).join("state")),
                 home(name, server_root(&tree, id))
             );
 
@@ -176,6 +178,11 @@ impl Lab {
     /// The folder of one daemon: `state`, `recording`, `log`.
     pub fn home(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Where the journal of one agent lies.
+    pub fn journal(&self, name: &str) -> PathBuf {
+        config::run_dir(&self.home(name).join("state")).join("journal.json")
     }
 
     /// Where one daemon takes orders.
@@ -313,7 +320,7 @@ impl Lab {
         self.end("chassis");
         for name in self.servers() {
             self.end(&name);
-            assert!(!self.home(&name).join("state/journal.json").exists(), "{name} left its journal");
+            assert!(!self.journal(&name).exists(), "{name} left its journal");
         }
     }
 

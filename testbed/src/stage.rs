@@ -277,7 +277,7 @@ impl Stage {
     /// Whether an agent's journal is there.
     pub fn has_journal(&self, agent: usize) -> bool {
         let state = self.home().join(format!("state/agent-{}", self.agents[agent].0));
-        state.join("journal.json").exists()
+        config::run_dir(&state).join("journal.json").exists()
     }
 
     /// The files that are not as they were before the daemons started.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ballast_agent::records;
-use ballast_hw::{Journal, Opened};
+use ballast_hw::{Journal, JournalFolders, Opened};
 use ballast_place::testing;
 use ballast_predict::{Features, ModelFile, Request};
 use ballast_sim::replay::{Part, replay};
@@ -20,12 +20,13 @@ pub fn journal(bytes: &[u8]) {
     FOLDER.with(|folder| {
         let boot = BootId::new("boot-1").expect("an id");
         folder.write(Journal::FILE, bytes);
-        let (mut journal, opened) = Journal::open(folder.path(), &boot).expect("a folder of ours");
+        let folders = JournalFolders::of(folder.path());
+        let (mut journal, opened) = Journal::open(&folders, &boot).expect("a folder of ours");
         let Opened::Adopted(originals) = opened else { return };
 
         journal.begin(&originals).expect("a folder of ours");
         drop(journal);
-        let (journal, again) = Journal::open(folder.path(), &boot).expect("a folder of ours");
+        let (journal, again) = Journal::open(&folders, &boot).expect("a folder of ours");
         assert_eq!(again, Opened::Adopted(originals));
         journal.finish().expect("a folder of ours");
     });

@@ -329,7 +329,7 @@ fn an_agent_that_cannot_start_changes_nothing() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains(&format!("cannot listen on http://{address}")), "{text}");
-    assert!(!lab.home("s01").join("state/journal.json").exists(), "{text}");
+    assert!(!lab.journal("s01").exists(), "{text}");
     assert!(lab.limits() == before, "something was changed");
 }
 

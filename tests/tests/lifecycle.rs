@@ -116,7 +116,7 @@ fn assert_code(output: &Output, expected: i32, says: &str) {
 
 fn a_server_whose_agent_died_is_held_first_and_released_when_none_comes_back() {
     let (mut lab, before) = held();
-    let (config, journal) = (lab.config("s01"), lab.home("s01").join("state/journal.json"));
+    let (config, journal) = (lab.config("s01"), lab.journal("s01"));
 
     // A live agent is never worked against.
     assert_code(&release(&config), i32::from(EXIT_LIVE), "nothing was done");
@@ -163,7 +163,9 @@ fn a_release_needs_no_config_at_all() {
     let state = lab.home("s01").join("state");
     let config = lab.config("s01");
     let args = ["agent", "release", "--config", text(&config)];
-    let args = [&args[..], &["--state-dir", text(&state)]].concat();
+    let journal = lab.journal("s01");
+    let run = journal.parent().expect("a folder");
+    let args = [&args[..], &["--state-dir", text(&state), "--run-dir", text(run)]].concat();
     assert_code(&order(&args, &[]), 0, "everything is restored");
     lab.wait_restored(&before, "");
 }
@@ -191,7 +193,7 @@ fn what_cannot_be_put_back_is_named_and_tried_again() {
     fs::create_dir(cpuset).unwrap();
     let config = lab.config("s01");
     assert_code(&release(&config), 1, "cpuset.cpus");
-    assert!(lab.home("s01").join("state/journal.json").exists(), "there is nothing to try again by");
+    assert!(lab.journal("s01").exists(), "there is nothing to try again by");
 
     let khz = |text: &str| text.trim().parse::<u32>().unwrap();
     let lifted = |(file, was): (&PathBuf, &String)| {

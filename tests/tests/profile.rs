@@ -43,7 +43,7 @@ fn load(lab: &Lab) -> String {
 }
 
 fn journal(lab: &Lab) -> PathBuf {
-    lab.home("s01").join("state/journal.json")
+    lab.journal("s01")
 }
 
 /// Starts a profile that takes far longer than this test, and waits until it has capped cores.

@@ -213,7 +213,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use ballast_hw::{Binders, By, Domain, Journal, Originals, Root};
+    use ballast_hw::{Binders, By, Domain, Journal, JournalFolders, Originals, Root};
     use ballast_types::wire::{Alarm, Refusal, RefusalReason};
     use ballast_types::{BootId, ChassisId, CoreId, Seq};
     use tower::ServiceExt as _;
@@ -237,7 +237,7 @@ mod tests {
     fn api_by(folder: &tempfile::TempDir, by: By) -> (Api, thread::JoinHandle<Vec<Input>>) {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
         let boot = BootId::new("boot").unwrap();
-        let (journal, _) = Journal::open(folder.path(), &boot).unwrap();
+        let (journal, _) = Journal::open(&JournalFolders::of(folder.path()), &boot).unwrap();
         let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
         let groups = GroupsConfig::default();
         let sources = VmSources { vms: BTreeMap::new(), groups, changes_path, auto_path: None };

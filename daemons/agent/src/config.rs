@@ -9,15 +9,16 @@ mod throttle;
 mod vms;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy, Steps};
+use ballast_hw::JournalFolders;
 use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 
 pub use ballast_runtime::config::ConfigFile;
-use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, seconds};
+use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, path, seconds};
 use ballast_runtime::config::reader::{Section, parse_leniently};
 use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, preset};
 use ballast_runtime::tls::TlsConfig;
@@ -34,6 +35,8 @@ pub(crate) use vms::has_nothing_to_limit;
 pub struct AgentConfig {
     /// Where the daemon lives.
     pub daemon: DaemonConfig,
+    /// Where its journal lies, if that can be written.
+    pub run_dir: PathBuf,
     /// How long restrictions are held for an agent that has died, until they are put back without it.
     pub orphan_hold: Duration,
     pub server: ServerId,
@@ -66,10 +69,15 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
-    /// What a release must know, as far as the file tells: where the agent lived, and how long its
-    /// restrictions are held. A file that is refused, damaged or gone must not keep a server throttled:
+    /// Where the agent's journal may be.
+    pub fn journal_folders(&self) -> JournalFolders {
+        JournalFolders::new(&self.run_dir, &self.daemon.state_dir)
+    }
+
+    /// What a release must know, as far as the file tells: where the agent lived, its `run_dir`, and how long
+    /// its restrictions are held. A file that is refused, damaged or gone must not keep a server throttled:
     /// what cannot be read has its default.
-    pub fn for_release(path: &Path) -> (DaemonConfig, Duration) {
+    pub fn for_release(path: &Path) -> (DaemonConfig, PathBuf, Duration) {
         parse_leniently(&std::fs::read_to_string(path).unwrap_or_default(), read_for_release)
     }
 }
@@ -98,7 +106,7 @@ impl ConfigFile for AgentConfig {
         let chassis = root
             .key("chassis", "The one chassis that is obeyed.")
             .required(Allowed::text(ID, |text| ChassisId::new(text).ok()));
-        let (daemon, orphan_hold) = read_for_release(root);
+        let (daemon, run_dir, orphan_hold) = read_for_release(root);
         let help = "Everything runs, nothing is written to the machine, and the log says what would be done. \
                     The chassis manager then counts on no watt of this server.";
         let dry_run = root.key("dry_run", help).or(false, flag());
@@ -131,6 +139,7 @@ impl ConfigFile for AgentConfig {
 
         Some(Self {
             daemon,
+            run_dir,
             orphan_hold,
             server: server?,
             chassis: chassis?,
@@ -152,13 +161,18 @@ impl ConfigFile for AgentConfig {
     }
 }
 
-fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, Duration) {
+fn read_for_release(root: &mut Section<'_, '_>) -> (DaemonConfig, PathBuf, Duration) {
     let listen = ["127.0.0.1:7101", "unix:/run/ballast-agent/ballast.sock"];
-    let daemon = DaemonConfig::read(root, listen, "/var/lib/ballast-agent");
+    let daemon = DaemonConfig::read(root, listen, JournalFolders::STATE_DIR);
+    let help = "Where the journal of what must be put back lies: in memory, as a reboot voids it and a full \
+                disk must not keep the agent from acting; in `state_dir` where this cannot be written. \
+                `state_dir` alone where that is set and this is not.";
+    let default = JournalFolders::of(&daemon.state_dir).first().to_owned();
+    let run_dir = root.key("run_dir", help).or(default, path("a folder"));
     let hold = root
         .key("orphan_hold_s", "An agent died and none came back for so long: all is put back without it.")
         .or(Duration::from_secs(60), seconds::<1>("whole seconds", 5..=3600));
-    (daemon, hold)
+    (daemon, run_dir, hold)
 }
 
 fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
@@ -203,20 +217,28 @@ mod tests {
     fn what_a_release_must_know_is_read_of_any_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("agent.toml");
-        let default = (PathBuf::from("/"), PathBuf::from("/var/lib/ballast-agent"), 60);
-        let own = (PathBuf::from("/r"), PathBuf::from("/s"), 9);
+        let default = (
+            PathBuf::from("/"),
+            PathBuf::from("/var/lib/ballast-agent"),
+            PathBuf::from("/run/ballast-agent"),
+            60,
+        );
+        let own = (PathBuf::from("/r"), PathBuf::from("/s"), PathBuf::from("/m"), 9);
         for (text, expected) in [
-            ("root = \"/r\"\nstate_dir = \"/s\"\norphan_hold_s = 9\ntypo = 1\n", own.clone()),
-            ("state_dir = \"/s\"\nroot = \"/r\"\norphan_hold_s = 9\n[meter\nx ==\n", own),
+            (
+                "root = \"/r\"\nstate_dir = \"/s\"\nrun_dir = \"/m\"\norphan_hold_s = 9\ntypo = 1\n",
+                own.clone(),
+            ),
+            ("run_dir = \"/m\"\nstate_dir = \"/s\"\nroot = \"/r\"\norphan_hold_s = 9\n[meter\nx ==\n", own),
             ("root = 3\nstate_dir = \"\"\norphan_hold_s = 1\n", default.clone()),
             ("\u{0}{{{", default.clone()),
         ] {
             std::fs::write(&file, text).unwrap();
-            let (place, hold) = AgentConfig::for_release(&file);
-            assert_eq!((place.root, place.state_dir, hold.as_secs()), expected, "{text:?}");
+            let (place, run_dir, hold) = AgentConfig::for_release(&file);
+            assert_eq!((place.root, place.state_dir, run_dir, hold.as_secs()), expected, "{text:?}");
         }
-        let (place, hold) = AgentConfig::for_release(&folder.path().join("none"));
-        assert_eq!((place.root, place.state_dir, hold.as_secs()), default);
+        let (place, run_dir, hold) = AgentConfig::for_release(&folder.path().join("none"));
+        assert_eq!((place.root, place.state_dir, run_dir, hold.as_secs()), default);
     }
 
     #[test]
@@ -255,7 +277,7 @@ mod tests {
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
                  chassis, class, discover, dry_run, groups, listen, log_level, meter, model, orphan_hold_s, \
                  policy, predictive, preset, realtime, record_dir, record_max_mb, records, redfish, root, \
-                 server, server_limit, shedding, state_dir, throttle, tls, vm",
+                 run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

@@ -244,7 +244,7 @@ mod tests {
     use std::sync::mpsc::{self, Receiver};
 
     use ballast_agent_core::ControlledVm;
-    use ballast_hw::{Binders, By, Floor, Journal, Originals};
+    use ballast_hw::{Binders, By, Floor, Journal, JournalFolders, Originals};
     use ballast_types::BootId;
 
     use super::*;
@@ -285,8 +285,8 @@ mod tests {
             fs::write(cpu.join("present"), "0-2\n").unwrap();
             let root = Root::at(folder.path());
             let cpufreq = Cpufreq::discover(&root, Floor::Half).unwrap().with_offline().unwrap();
-            let (journal, _) =
-                Journal::open(&folder.path().join("state"), &BootId::new("boot").unwrap()).unwrap();
+            let folders = JournalFolders::of(&folder.path().join("state"));
+            let (journal, _) = Journal::open(&folders, &BootId::new("boot").unwrap()).unwrap();
             let config = "server = \"s\"\nchassis = \"c\"\n[meter]\noffset_w = 0\n[[vm]]\n\
                           id = \"batch\"\nclass = \"non-user-facing\"\ncores = 1\n";
             let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", config).unwrap();

@@ -4,11 +4,10 @@
 //! The originals are on disk before the first cap, as an agent's are: whatever ends the measurement, the
 //! caps are put back by it, or by `ballast-agent release`, or by the next start of the agent.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context as _, bail};
-use ballast_hw::{Cpufreq, Domain, Floor, Journal, Opened, Originals, PowerMeter, Root, boot_id};
+use ballast_hw::{
+    Cpufreq, Domain, Floor, Journal, JournalFolders, Opened, Originals, PowerMeter, Root, boot_id,
+};
 use ballast_types::{Core, Ladder};
 
 use super::{dry, sampler};
@@ -22,8 +21,8 @@ pub struct Exclusive {
     journal: Option<Journal>,
     pub meter: PowerMeter,
     _bmcs: Bmcs,
-    /// The state folder, if it was not there before.
-    created: Option<PathBuf>,
+    /// The journal's folders that were not there before.
+    created: JournalFolders,
 }
 
 impl Exclusive {
@@ -32,25 +31,16 @@ impl Exclusive {
     /// measure with, somebody else has limited the cores, or an agent that has ended left restrictions
     /// behind. Nothing was changed then.
     pub fn take(config: &AgentConfig) -> anyhow::Result<Option<Self>> {
-        let (root, state_dir) = (Root::at(&config.daemon.root), &config.daemon.state_dir);
-        let created = (!state_dir.exists()).then(|| state_dir.clone());
-        let (journal, opened) = match Journal::open(state_dir, &boot_id(&root)?) {
+        let (root, folders) = (Root::at(&config.daemon.root), config.journal_folders());
+        let created = folders.missing();
+        let (journal, opened) = match Journal::open(&folders, &boot_id(&root)?) {
             Err(error) if error.is_locked() => return Ok(None),
             opened => opened?,
         };
 
-        match Self::journalled(config, &root, journal, &opened) {
-            Ok(mut exclusive) => {
-                exclusive.created = created;
-                Ok(Some(exclusive))
-            }
-            Err(error) => {
-                if let Some(dir) = created {
-                    remove(&dir);
-                }
-                Err(error)
-            }
-        }
+        Self::journalled(config, &root, journal, &opened, created.clone())
+            .map(Some)
+            .inspect_err(|_| created.remove_unused())
     }
 
     fn journalled(
@@ -58,12 +48,13 @@ impl Exclusive {
         root: &Root,
         mut journal: Journal,
         opened: &Opened,
+        created: JournalFolders,
     ) -> anyhow::Result<Self> {
         if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_) | Opened::Held(_)) {
             bail!(
                 "{}: an agent that has ended left restrictions: put them back first, with ballast-agent \
                  release",
-                config.daemon.state_dir.display()
+                journal.folder().display()
             );
         }
 
@@ -88,7 +79,7 @@ impl Exclusive {
         let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
         journal.begin(&originals)?;
 
-        Ok(Self { cpufreq, journal: Some(journal), meter, _bmcs: bmcs, created: None })
+        Ok(Self { cpufreq, journal: Some(journal), meter, _bmcs: bmcs, created })
     }
 
     /// What can be capped.
@@ -132,16 +123,9 @@ impl Exclusive {
             bail!("not put back: {}; ballast-agent release tries again", left.join("; "));
         }
         journal.finish().context("the journal")?;
-        if let Some(dir) = self.created.take() {
-            remove(&dir);
-        }
+        self.created.remove_unused();
         Ok(())
     }
-}
-
-/// What was not there before is not left behind; a folder that others use by now stays.
-fn remove(dir: &Path) {
-    let _ = fs::remove_file(dir.join("lock")).and_then(|()| fs::remove_dir(dir));
 }
 
 impl Drop for Exclusive {

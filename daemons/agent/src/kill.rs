@@ -103,7 +103,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use ballast_hw::{Bandwidth, Binders, By, Domain, Journal, Originals};
+    use ballast_hw::{Bandwidth, Binders, By, Domain, Journal, JournalFolders, Originals};
     use ballast_types::wire::VmSpec;
     use ballast_types::{BootId, CoreId, OnExtreme, VmClass};
 
@@ -162,8 +162,8 @@ mod tests {
 
     fn start(root: &Path, specs: &[VmSpec], floating: bool) -> (Vms, Vec<ControlledVm>) {
         let cores: Vec<_> = (0..4).map(|id| Domain::from(CoreId(id))).collect();
-        let state = root.join("state");
-        let (journal, _) = Journal::open(&state, &BootId::new("boot").unwrap()).unwrap();
+        let folders = JournalFolders::of(&root.join("state"));
+        let (journal, _) = Journal::open(&folders, &BootId::new("boot").unwrap()).unwrap();
         let vms = specs.iter().map(|spec| (id(), spec.clone())).collect();
         let hw = Root::at(root);
         let bandwidth = Bandwidth::new(&hw, Duration::from_millis(20));

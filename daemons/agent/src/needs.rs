@@ -1,7 +1,7 @@
 //! What the agent's work needs of its machine, as narrow as the config allows.
 
 use ballast_hw::binding::Via;
-use ballast_hw::{By, Journal, Root};
+use ballast_hw::{By, Root};
 use ballast_runtime::confine::Needs;
 
 use crate::config::{AgentConfig, LimitBy, MeterSource};
@@ -23,21 +23,26 @@ pub(crate) fn of(config: &AgentConfig) -> Needs {
     let caps = is_left || matches!(by, Some(LimitBy::PowerCap { .. }));
     let bmc = is_left || by == Some(&LimitBy::Dcmi) || matches!(config.meter.source, MeterSource::Dcmi);
 
-    let originals = Journal::originals_of(&config.daemon.state_dir).unwrap_or_default();
+    let journal = config.journal_folders();
+    let originals = journal.originals_of().unwrap_or_default();
     let by_libvirt = originals.cpusets.values().any(|it| matches!(it.via, Via::Libvirt { .. }));
 
     let kernel = ALWAYS.into_iter().chain(if caps { HWMON.as_slice() } else { &[] }.iter().copied());
+    let daemon = config.daemon.needs();
     Needs {
+        folders: daemon.folders.iter().chain(journal.iter()).cloned().collect(),
         kernel: kernel.map(|folder| root.path(folder)).collect(),
         devices: bmc.then(|| root.path(DEVICES)).into_iter().collect(),
         // `virsh`, where no libvirt-dbus is; it is held to the same.
         commands: matches!(config.groups.by, By::Libvirt(_)) || by_libvirt,
-        ..config.daemon.needs()
+        ..daemon
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ballast_hw::Journal;
+
     use super::*;
     use crate::config::ConfigFile as _;
 

@@ -34,14 +34,14 @@ pub(crate) struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    /// Takes the state folder for this process, and finds the cores. Fails when another agent has the folder,
+    /// Takes the journal's folders for this process, and finds the cores. Fails when another agent has one,
     /// certificates or state cannot be read, or there is nothing to throttle.
     pub(crate) fn open(config: &'a AgentConfig) -> anyhow::Result<Self> {
         let place = &config.daemon;
         let tls = place.certificates(&config.role())?;
         let root = Root::at(&place.root);
         let boot_id = hw::boot_id(&root)?;
-        let (journal, previous) = Journal::open(&place.state_dir, &boot_id)?;
+        let (journal, previous) = Journal::open(&config.journal_folders(), &boot_id)?;
         let memory_path = place.state_dir.join("memory.json");
         let memory = state::read(&memory_path)?.unwrap_or_default();
 

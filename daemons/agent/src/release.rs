@@ -5,14 +5,15 @@
 //! stay for ever: systemd then starts `ballast-agent-orphan.service`, which is a release. The timer is
 //! systemd's, because nothing else is sure to outlive the agent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::bail;
 use ballast_hw::cpufreq::put_back_blind;
 use ballast_hw::{
-    Bandwidth, Binders, By, Cpufreq, Floor, Journal, Opened, Originals, Root, Through, boot_id,
+    Bandwidth, Binders, By, Cpufreq, Floor, Journal, JournalFolders, Opened, Originals, Root, Through,
+    boot_id,
 };
 use clap::Args;
 
@@ -38,37 +39,59 @@ pub struct ReleaseArgs {
     /// The agent's TOML file
     #[arg(long, value_name = "FILE", default_value = "/etc/ballast/agent.toml")]
     config: PathBuf,
-    /// The folder of its journal, whatever the file says
+    /// Its state folder, whatever the file says
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Its run folder, where the journal lies first, whatever the file says
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
 }
 
 impl ReleaseArgs {
-    /// The machine, the state folder, and how long to hold.
-    fn read(&self) -> (Root, PathBuf, Duration) {
-        let (place, hold) = AgentConfig::for_release(&self.config);
-        (Root::at(place.root), self.state_dir.clone().unwrap_or(place.state_dir), hold)
+    /// Where the agent lived, and how long to hold.
+    fn read(&self) -> (Installation, Duration) {
+        let (daemon, run_dir, hold) = AgentConfig::for_release(&self.config);
+        let state_dir = self.state_dir.clone().unwrap_or(daemon.state_dir);
+        let journal = match (&self.run_dir, &self.state_dir) {
+            (Some(run_dir), _) => JournalFolders::new(run_dir, &state_dir),
+            (None, Some(_)) => JournalFolders::of(&state_dir),
+            (None, None) => JournalFolders::new(&run_dir, &state_dir),
+        };
+        (Installation { root: Root::at(daemon.root), journal, state_dir }, hold)
+    }
+}
+
+/// Where an agent lived.
+struct Installation {
+    root: Root,
+    journal: JournalFolders,
+    state_dir: PathBuf,
+}
+
+impl Installation {
+    /// Whether an agent has left anything restricted. What cannot be looked for counts as left.
+    fn is_left(&self) -> bool {
+        self.journal.hold_a_journal() || !matches!(self.state_dir.join(limit::FILE).try_exists(), Ok(false))
     }
 }
 
 /// `ballast-agent release`.
 pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
     let _flush = ballast_runtime::log::start(tracing::Level::INFO);
-    let (root, state_dir, _) = args.read();
-    finish(release(&root, &state_dir))
+    finish(release(&args.read().0))
 }
 
 /// `ballast-agent stop-post`: systemd says in `SERVICE_RESULT` how the agent has ended.
 pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
     let _flush = ballast_runtime::log::start(tracing::Level::INFO);
-    let (root, state_dir, hold) = args.read();
+    let (installation, hold) = args.read();
     let Ok(result) = std::env::var("SERVICE_RESULT") else {
         tracing::error!("SERVICE_RESULT is not set: systemd sets it for ExecStopPost");
         return ExitCode::from(2);
     };
 
     if result == "success" {
-        let done = release(&root, &state_dir);
+        let done = release(&installation);
         if done.is_err()
             && let Err(error) = arm(hold)
         {
@@ -77,7 +100,7 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
         return finish(done);
     }
 
-    if !is_left(&state_dir) {
+    if !installation.is_left() {
         return ExitCode::SUCCESS;
     }
     tracing::warn!(
@@ -113,23 +136,18 @@ fn finish(released: anyhow::Result<Released>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether an agent has left anything restricted. What cannot be looked for counts as left.
-fn is_left(state_dir: &Path) -> bool {
-    let there = |file| !matches!(state_dir.join(file).try_exists(), Ok(false));
-    there(Journal::FILE) || there(limit::FILE)
-}
-
-/// Puts back what the journal in `state_dir` names, unless a live agent holds the folder. What cannot be read
-/// is passed over, and named.
-fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
-    if !is_left(state_dir) {
+/// Puts back what the journal names, unless a live agent holds its folders. What cannot be read is passed
+/// over, and named.
+fn release(installation: &Installation) -> anyhow::Result<Released> {
+    if !installation.is_left() {
         return Ok(Released::Nothing);
     }
+    let root = &installation.root;
     let boot = boot_id(root).or_else(|error| {
         tracing::warn!(%error, "which boot this is is not known: the journal counts as one of this boot");
-        Journal::boot_of(state_dir).ok_or(error)
+        installation.journal.boot_of().ok_or(error)
     });
-    let opened = match boot.and_then(|boot| Journal::open(state_dir, &boot)) {
+    let opened = match boot.and_then(|boot| Journal::open(&installation.journal, &boot)) {
         Err(error) if error.is_locked() => return Ok(Released::Running),
         opened => opened,
     };
@@ -158,7 +176,7 @@ fn release(root: &Root, state_dir: &Path) -> anyhow::Result<Released> {
         Err(error) => return Err(error.into()),
     };
 
-    match limit::left(root, state_dir) {
+    match limit::left(root, &installation.state_dir) {
         Ok(None) => {}
         Ok(Some((by, mut limiter))) => {
             failed.extend(limiter.put_back_for_good().err().map(|error| format!("{by}: {error}")));
@@ -257,6 +275,7 @@ fn call(program: &str, args: &[&str]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
 
@@ -297,7 +316,9 @@ mod tests {
         (0..3).map(|cpu| fs::read_to_string(file(cpu)).unwrap().trim().to_owned()).collect()
     }
     fn failed(root: &Root, state: &Path) -> String {
-        format!("{:#}", release(root, state).err().expect("something is not put back"))
+        let journal = JournalFolders::of(state);
+        let installation = Installation { root: root.clone(), journal, state_dir: state.to_owned() };
+        format!("{:#}", release(&installation).err().expect("something is not put back"))
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The last steps: the agent serves until it is told to stop, and then puts everything back.
 
-use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use ballast_agent_core::Input;
 use ballast_hw::systemd::ShutdownDeadline;
-use ballast_hw::{Root, durable};
+use ballast_hw::{JournalFolders, Root};
 use ballast_runtime::audit::AuditLog;
 use ballast_runtime::config::Loaded;
 use ballast_runtime::control::Snapshot;
@@ -62,7 +61,7 @@ impl Started<'_> {
         }
         let place = &self.config.daemon;
         if self.waits_for_room {
-            start_anew_when_there_is_room(place.state_dir.clone())?;
+            start_anew_when_there_is_room(self.config.journal_folders())?;
         }
 
         let access = AccessPolicy::new(Some(self.config.chassis.clone()));
@@ -144,9 +143,9 @@ fn is_lifted(status: &AgentStatus) -> bool {
 
 /// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and the new
 /// one may act.
-fn start_anew_when_there_is_room(state_dir: PathBuf) -> std::io::Result<()> {
+fn start_anew_when_there_is_room(journal: JournalFolders) -> std::io::Result<()> {
     threads::every("journal", LOOK_FOR_ROOM, move || {
-        if durable::probe(&state_dir, JOURNAL_BYTES).is_err() {
+        if journal.have_room_for(JOURNAL_BYTES).is_err() {
             return true;
         }
         tracing::warn!("the journal can be written again: the agent ends, and its next start may act");

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 
 use ballast_types::{CoreId, KiloHertz};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::rapl;
 use crate::error::{HwError, Operation};
-use crate::journal::{Journal, Opened, Originals};
+use crate::journal::{Journal, JournalFolders, Opened, Originals};
 use crate::root::{boot_id, read_text, read_value, write_value};
 use crate::{CpuMax, Cpufreq, Floor, Root};
 
@@ -36,13 +36,13 @@ pub struct Written {
 /// an empty cgroup made for it; reads each back, and puts it back. Fails if an agent runs, or one has left
 /// restrictions behind (nothing was written then); or if what was written could not be put back (the journal
 /// stays, and the next agent tries again).
-pub fn write_trial(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwError> {
-    let made = !state_dir.exists();
-    let (mut journal, opened) = Journal::open(state_dir, &boot_id(root)?)?;
+pub fn write_trial(root: &Root, folders: &JournalFolders) -> Result<Vec<Written>, HwError> {
+    let made = folders.missing();
+    let (mut journal, opened) = Journal::open(folders, &boot_id(root)?)?;
     if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_) | Opened::Held(_)) {
         let allowed = "no restrictions of an agent that has ended: put them back first, with \
                        ballast-agent release, or start the agent";
-        return Err(HwError::value(state_dir, Operation::Write, "journal.json", allowed));
+        return Err(HwError::value(journal.folder(), Operation::Write, Journal::FILE, allowed));
     }
 
     let mut results = Vec::new();
@@ -56,11 +56,7 @@ pub fn write_trial(root: &Root, state_dir: &Path) -> Result<Vec<Written>, HwErro
     results.extend(server_limits(root));
     results.push(bandwidth(root));
     journal.finish()?;
-
-    if made {
-        // What was not there before is not left behind; a folder that others use by now stays.
-        let _ = fs::remove_file(state_dir.join("lock")).and_then(|()| fs::remove_dir(state_dir));
-    }
+    made.remove_unused();
 
     Ok(results)
 }
@@ -222,7 +218,7 @@ mod tests {
     }
     fn run(tree: &Tree) -> (tempfile::TempDir, Result<Vec<Written>, HwError>) {
         let dir = tempfile::tempdir().unwrap();
-        let result = write_trial(tree.root(), &dir.path().join("state"));
+        let result = write_trial(tree.root(), &JournalFolders::of(&dir.path().join("state")));
         (dir, result)
     }
 
@@ -259,12 +255,13 @@ mod tests {
     fn a_running_agent_or_what_one_left_keeps_it_out() {
         let tree = tree();
         let dir = tempfile::tempdir().unwrap();
+        let folders = JournalFolders::of(dir.path());
         let boot = boot_id(tree.root()).unwrap();
-        let (mut journal, _) = Journal::open(dir.path(), &boot).unwrap();
-        assert!(write_trial(tree.root(), dir.path()).unwrap_err().to_string().contains("no other agent"));
+        let (mut journal, _) = Journal::open(&folders, &boot).unwrap();
+        assert!(write_trial(tree.root(), &folders).unwrap_err().to_string().contains("no other agent"));
         journal.begin(&Originals::default()).unwrap();
         drop(journal);
-        let error = write_trial(tree.root(), dir.path()).unwrap_err().to_string();
+        let error = write_trial(tree.root(), &folders).unwrap_err().to_string();
         assert!(error.contains("release"), "{error}");
         assert_eq!(tree.written(), []);
         assert!(dir.path().join("journal.json").exists());

@@ -144,7 +144,7 @@ pub(super) fn limit(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> 
         let limits =
             format!("grep -H '' {ZONE}/constraint_*_power_limit_uw {ZONE}/*_window_us {ZONE}/enabled");
         let before = guest.shell.run(&limits)?;
-        let journal = guest.shell.run("cat /var/lib/ballast-agent/journal.json")?;
+        let journal = guest.shell.run("cat /run/ballast-agent/journal.json")?;
         if !journal.contains("package-0") {
             bail!("the journal holds no original of RAPL's: {journal}");
         }

@@ -17,6 +17,9 @@ use crate::report::Notes;
 /// The state folders that are full; a filler takes what is free.
 const AGENT: &str = "/var/lib/ballast-agent";
 const MANAGER: &str = "/var/lib/ballast-chassis";
+/// Where the agent's journal lies, and what keeps it from being written there.
+const RUN: &str = "/run/ballast-agent";
+const BLOCKERS: [&str; 2] = ["journal.json.tmp", "probe.tmp.tmp"];
 /// Nobody that any file names.
 const UID: u32 = 4242;
 
@@ -60,7 +63,17 @@ fn full(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Resul
         says(&status.alarms, "ledger")
     })?;
 
-    // Without a journal nothing is changed.
+    // The journal is in memory: a full disk keeps no agent from acting.
+    guest.shell.run("systemctl start ballast-agent")?;
+    guest.agent.begin_again();
+    guest.throttle(Level::Emergency, Some(205))?;
+    guest.shell.run(&format!("test -e {RUN}/journal.json && test ! -e {AGENT}/journal.json"))?;
+    guest.release()?;
+
+    // Where neither has room nothing is changed.
+    guest.shell.run("systemctl stop ballast-agent")?;
+    let block = BLOCKERS.map(|file| format!("mkdir {RUN}/{file}")).join("; ");
+    guest.shell.run(&block)?;
     guest.shell.run("systemctl start ballast-agent")?;
     guest.agent.begin_again();
     let watches = |status: &AgentStatus| status.dry_run.is_some() && says(&status.alarms, "journal");
@@ -82,6 +95,7 @@ fn full(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Resul
         status.dry_run.is_none() && status.report.power_w.is_some()
     })?;
     notes.put_ms("room_to_acting", room.elapsed());
+    guest.shell.run(&BLOCKERS.map(|file| format!("rmdir {RUN}/{file}")).join("; "))?;
     if guest.agent_pid()? == pid {
         bail!("the agent acts without having been started anew");
     }

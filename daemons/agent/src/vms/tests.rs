@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ballast_agent_core::Input;
 use ballast_hw::binding::LIBVIRT_URI;
-use ballast_hw::{Binders, By, Opened};
+use ballast_hw::{Binders, By, JournalFolders, Opened};
 use ballast_types::wire::{Predictions, VmPrediction};
 use ballast_types::{BootId, CoreId};
 
@@ -69,7 +69,7 @@ impl Server {
         let root = Root::at(self.folder.path());
         let domains: Vec<_> = (0..8).map(|id| Domain::from(CoreId(id))).collect();
         let state: &Path = &self.folder.path().join("state");
-        let (journal, opened) = Journal::open(state, &BootId::new("boot").unwrap())?;
+        let (journal, opened) = Journal::open(&JournalFolders::of(state), &BootId::new("boot").unwrap())?;
         let originals = match opened {
             Opened::Adopted(saved) => *saved,
             _ => Originals::default(),
