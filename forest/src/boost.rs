@@ -13,13 +13,13 @@ use crate::parallel::for_each;
 use crate::rng::{Purpose, Stream};
 use crate::split::Demands;
 use crate::sums::{GradientRow, GradientUnit, Gradients, fixed_point};
-use crate::train::{Features, Target, TrainError, Weights, check_target, within};
+use crate::train::{Features, Target, TrainError, Weights, check_groups, check_target, within};
 use crate::tree::{MAX_DEPTH, Tree};
 use crate::{Ensemble, FeatureTable, MAX_CLASSES};
 
 /// How boosting is to go.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BoostOptions {
+pub struct BoostOptions<'a> {
     /// The most rounds, 0 to 100,000 (trees altogether); one tree for every score in each. Default 100.
     pub rounds: u32,
     /// The most questions of a tree, 1 to 20; default 6.
@@ -38,6 +38,9 @@ pub struct BoostOptions {
     pub features: Features,
     /// When to stop before the last round; default never.
     pub early_stopping: Option<EarlyStopping>,
+    /// The group of every row, numbered below the number of rows; default: each row is one of its own. Rows
+    /// of a group are held out, or not held out, together.
+    pub groups: Option<&'a [u32]>,
 }
 
 /// Training ends where rows that are held out gain nothing more, and keeps the rounds up to the best.
@@ -49,7 +52,7 @@ pub struct EarlyStopping {
     pub patience: u32,
 }
 
-impl Default for BoostOptions {
+impl Default for BoostOptions<'_> {
     fn default() -> Self {
         Self {
             rounds: 100,
@@ -61,11 +64,12 @@ impl Default for BoostOptions {
             subsample: 1.0,
             features: Features::All,
             early_stopping: None,
+            groups: None,
         }
     }
 }
 
-impl BoostOptions {
+impl BoostOptions<'_> {
     fn check(&self, features: usize) -> Result<(), TrainError> {
         within("rounds", f64::from(self.rounds), 0.0..=MAX_TREES as f64, "0 to 100000")?;
         within("max_depth", f64::from(self.max_depth), 1.0..=f64::from(MAX_DEPTH), "1 to 20")?;
@@ -98,7 +102,7 @@ pub fn train_boosted(
     table: &FeatureTable,
     target: Target<'_>,
     weights: Option<&[f32]>,
-    options: &BoostOptions,
+    options: &BoostOptions<'_>,
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<Ensemble, TrainError> {
@@ -120,7 +124,7 @@ pub fn train_with_loss(
     table: &FeatureTable,
     loss: &dyn Loss,
     weights: Option<&[f32]>,
-    options: &BoostOptions,
+    options: &BoostOptions<'_>,
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<Ensemble, TrainError> {
@@ -129,6 +133,7 @@ pub fn train_with_loss(
     within("outputs", outputs as f64, 1.0..=f64::from(MAX_CLASSES), "1 to 32")?;
     let trees = f64::from(options.rounds) * outputs as f64;
     within("rounds", trees, 0.0..=MAX_TREES as f64, "at most 100000 trees")?;
+    check_groups(table, options.groups)?;
     let weights = Weights::new(table, weights)?;
     let columns = bin(table, threads);
     let mut learnt = Vec::new();
@@ -136,8 +141,11 @@ pub fn train_with_loss(
     let mut chance = Stream::new(seed, Purpose::HoldOut, 0, 0);
     let share = options.early_stopping.map_or(0.0, |stop| f64::from(stop.hold_out));
 
+    // A group has the number of a row at most.
+    let held_out: Vec<bool> = (0..table.rows()).map(|_| share > 0.0 && chance.uniform() < share).collect();
+
     for row in 0..table.rows() {
-        let held_out = share > 0.0 && chance.uniform() < share;
+        let held_out = held_out[options.groups.map_or(row, |groups| groups[row] as usize)];
         if weights.rows[row] > 0 {
             if held_out { unseen.push(row as u32) } else { learnt.push(row as u32) }
         }
@@ -189,7 +197,7 @@ struct Training<'a> {
     columns: &'a [Column],
     loss: &'a dyn Loss,
     weights: &'a Weights,
-    options: &'a BoostOptions,
+    options: &'a BoostOptions<'a>,
     outputs: usize,
     /// Rows that are learnt from, and those that are held out, each in order.
     learnt: Vec<u32>,

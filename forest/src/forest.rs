@@ -13,13 +13,13 @@ use crate::parallel::for_each;
 use crate::rng::{Purpose, Stream};
 use crate::split::Demands;
 use crate::sums::{GradientRow, GradientUnit, Gradients, Sums, VoteRow, Votes, fixed_point};
-use crate::train::{Features, Target, TrainError, Weights, check_target, within};
+use crate::train::{Features, Target, TrainError, Weights, check_groups, check_target, within};
 use crate::tree::{MAX_DEPTH, Tree};
 use crate::{Ensemble, FeatureTable};
 
 /// How a forest is to grow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ForestOptions {
+pub struct ForestOptions<'a> {
     /// Number of trees, 1 to 100,000; default 100.
     pub trees: u32,
     /// The most questions before an answer, 1 to 20; default 12. Deeper trees are a little better and far
@@ -32,12 +32,15 @@ pub struct ForestOptions {
     pub features: Features,
     /// Whether every tree draws rows of its own, with replacement (default), or learns from all.
     pub bootstrap: bool,
+    /// The group of every row, numbered below the number of rows; default: each row is one of its own. Rows
+    /// of a group are drawn, or not drawn, together: they share what no other row knows.
+    pub groups: Option<&'a [u32]>,
 }
 
-impl Default for ForestOptions {
+impl Default for ForestOptions<'_> {
     fn default() -> Self {
         let features = Features::Sqrt;
-        Self { trees: 100, max_depth: 12, min_leaf: 5, features, bootstrap: true }
+        Self { trees: 100, max_depth: 12, min_leaf: 5, features, bootstrap: true, groups: None }
     }
 }
 
@@ -54,7 +57,7 @@ pub fn train_forest(
     table: &FeatureTable,
     target: Target<'_>,
     weights: Option<&[f32]>,
-    options: &ForestOptions,
+    options: &ForestOptions<'_>,
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<Ensemble, TrainError> {
@@ -71,7 +74,7 @@ pub fn train_forest_out_of_bag(
     table: &FeatureTable,
     target: Target<'_>,
     weights: Option<&[f32]>,
-    options: &ForestOptions,
+    options: &ForestOptions<'_>,
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<(Ensemble, Vec<f32>), TrainError> {
@@ -81,6 +84,7 @@ pub fn train_forest_out_of_bag(
     within("min_leaf", f64::from(options.min_leaf), 1.0.., "at least 1")?;
     let features = options.features.of(table.columns());
     within("features", features as f64, 1.0.., "at least 1")?;
+    check_groups(table, options.groups)?;
     let weights = Weights::new(table, weights)?;
     let columns = bin(table, threads);
     let common = Common { columns: &columns, weights: &weights, options, features, seed, threads };
@@ -110,7 +114,7 @@ const MAX_DRAWN: u8 = (1 << DRAWN_BITS) - 1;
 struct Common<'a> {
     columns: &'a [Column],
     weights: &'a Weights,
-    options: &'a ForestOptions,
+    options: &'a ForestOptions<'a>,
     features: usize,
     seed: u64,
     threads: NonZeroUsize,
@@ -288,14 +292,21 @@ impl Common<'_> {
         if !self.options.bootstrap {
             return vec![1; rows];
         }
-        let mut counts = vec![0u8; rows];
+        let units = self
+            .options
+            .groups
+            .map_or(rows, |groups| groups.iter().max().map_or(0, |last| *last as usize + 1));
+        let mut counts = vec![0u8; units];
         let mut chance = Stream::new(self.seed, Purpose::Bootstrap, number, 0);
-        for _ in 0..rows {
-            let row = chance.below(rows as u32) as usize;
+        for _ in 0..units {
+            let unit = chance.below(units as u32) as usize;
             // Hardly ever reached: of 2³² rows one is drawn so often with a chance of 10⁻²⁶.
-            counts[row] = (counts[row] + 1).min(MAX_DRAWN);
+            counts[unit] = (counts[unit] + 1).min(MAX_DRAWN);
         }
-        counts
+        match self.options.groups {
+            None => counts,
+            Some(groups) => groups.iter().map(|group| counts[*group as usize]).collect(),
+        }
     }
 
     /// The weighted mean of a loss over rows about which any tree could say something.

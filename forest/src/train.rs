@@ -75,6 +75,16 @@ pub enum TrainError {
         /// The value or weight of the row.
         value: f32,
     },
+    /// A row's group is not below the number of rows.
+    #[error("row {row}: group {group}; allowed: 0 to {}", *rows as i64 - 1)]
+    Group {
+        /// Which row, from 0.
+        row: usize,
+        /// The group that the row has.
+        group: u32,
+        /// Rows of the table.
+        rows: usize,
+    },
     /// No row has any weight, or none is left to learn from.
     #[error("no row with a weight above 0 to learn from")]
     NoRows,
@@ -126,6 +136,17 @@ pub(crate) fn check_target(table: &FeatureTable, target: Target<'_>) -> Result<(
                 None => Ok(()),
             }
         }
+    }
+}
+
+/// Refuses groups that are not one for every row, or not numbered below their number.
+pub(crate) fn check_groups(table: &FeatureTable, groups: Option<&[u32]>) -> Result<(), TrainError> {
+    let Some(groups) = groups else { return Ok(()) };
+    check_length("groups", groups.len(), table)?;
+    let rows = table.rows();
+    match groups.iter().position(|group| *group as usize >= rows) {
+        Some(row) => Err(TrainError::Group { row, group: groups[row], rows }),
+        None => Ok(()),
     }
 }
 

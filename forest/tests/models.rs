@@ -8,6 +8,8 @@ use ballast_forest::{
     Target, TrainError, auc, log_loss, train_boosted, train_forest, train_forest_out_of_bag, train_with_loss,
 };
 
+use ballast_types::SplitMix64;
+
 mod data;
 use data::{Data, FEATURES, friedman};
 
@@ -19,11 +21,11 @@ fn classes(data: &Data) -> Target<'_> {
     Target::Classes { labels: &data.labels, classes: data.classes }
 }
 
-fn forest(data: &Data, target: Target<'_>, options: &ForestOptions) -> Ensemble {
+fn forest(data: &Data, target: Target<'_>, options: &ForestOptions<'_>) -> Ensemble {
     train_forest(&data.table, target, None, options, 1, threads(2)).unwrap()
 }
 
-fn boosted(data: &Data, target: Target<'_>, options: &BoostOptions) -> Ensemble {
+fn boosted(data: &Data, target: Target<'_>, options: &BoostOptions<'_>) -> Ensemble {
     train_boosted(&data.table, target, None, options, 1, threads(2)).unwrap()
 }
 
@@ -374,7 +376,7 @@ fn what_cannot_be_trained_is_refused_by_name() {
     let data = friedman(50, 2, 1);
     let one = threads(1);
     let grow = ForestOptions::default();
-    let refused = |target, weights: Option<&[f32]>, options: &ForestOptions| {
+    let refused = |target, weights: Option<&[f32]>, options: &ForestOptions<'_>| {
         train_forest(&data.table, target, weights, options, 1, one).unwrap_err().to_string()
     };
     let two = classes(&data);
@@ -422,4 +424,49 @@ fn what_cannot_be_trained_is_refused_by_name() {
     let narrow = FeatureTable::from_columns(vec![vec![1.0]]).unwrap();
     let error = model.predict_all(&narrow, one).unwrap_err();
     assert_eq!(error.to_string(), "1 columns for a model of 15 features");
+}
+
+#[test]
+fn rows_of_a_group_are_seen_or_unseen_together() {
+    // Forty groups of ten rows each; a group's answer is a coin, and its first feature names it.
+    let mut chance = SplitMix64::new(5);
+    let coins: Vec<u32> = (0..40).map(|_| (chance.draw() >> 63) as u32).collect();
+    let groups: Vec<u32> = (0..400).map(|row| row / 10).collect();
+    let labels: Vec<u32> = groups.iter().map(|group| coins[*group as usize]).collect();
+    let column = groups.iter().map(|group| *group as f32).collect();
+    let table = FeatureTable::from_columns(vec![column]).unwrap();
+    let target = Target::Classes { labels: &labels, classes: 2 };
+    let right = |groups| {
+        let options = ForestOptions { groups, min_leaf: 1, ..ForestOptions::default() };
+        let (_, unseen) = train_forest_out_of_bag(&table, target, None, &options, 1, threads(2)).unwrap();
+        let right = |(shares, label): (&[f32], &u32)| u32::from((shares[1] >= 0.5) == (*label == 1));
+        unseen.chunks(2).zip(&labels).map(right).sum::<u32>()
+    };
+
+    // Row by row, the other rows of the group give its answer away; as a whole nobody knows it.
+    assert_eq!(right(None), 400);
+    assert!((100..300).contains(&right(Some(&groups))), "{}", right(Some(&groups)));
+
+    // Boosting that stops early: what was held out by rows cannot say that a coin was learnt by heart.
+    let rounds = |groups| {
+        let stop = Some(EarlyStopping { hold_out: 0.3, patience: 5 });
+        let options = BoostOptions { min_leaf: 1, early_stopping: stop, groups, ..BoostOptions::default() };
+        train_boosted(&table, target, None, &options, 1, threads(1)).unwrap().trees()
+    };
+    assert!(rounds(Some(&groups)) < rounds(None) / 2, "{} {}", rounds(Some(&groups)), rounds(None));
+}
+
+#[test]
+fn groups_that_do_not_fit_are_refused() {
+    let table = FeatureTable::from_columns(vec![vec![1.0, 2.0, 3.0]]).unwrap();
+    let target = Target::Classes { labels: &[0, 1, 0], classes: 2 };
+    for (groups, message) in
+        [(&[0, 1][..], "2 groups for 3 rows"), (&[0, 3, 1], "row 1: group 3; allowed: 0 to 2")]
+    {
+        let grow = ForestOptions { groups: Some(groups), ..ForestOptions::default() };
+        let error = train_forest(&table, target, None, &grow, 1, threads(1)).unwrap_err();
+        assert_eq!(error.to_string(), message);
+        let boost = BoostOptions { groups: Some(groups), ..BoostOptions::default() };
+        assert_eq!(train_boosted(&table, target, None, &boost, 1, threads(1)).unwrap_err(), error);
+    }
 }
