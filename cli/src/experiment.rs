@@ -118,8 +118,12 @@ pub(crate) struct All {
     output: Option<PathBuf>,
 }
 
+/// A figure was not reached.
+const EXIT_NOT_MET: u8 = 3;
+
+/// Runs an experiment; exit code 3 where a figure to reach was measured and missed.
 pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
-    match experiment {
+    let met = match experiment {
         Experiment::Server(one) => one.run(server::report)?,
         Experiment::Chassis(one) => one.run(chassis::report)?,
         Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
@@ -127,30 +131,28 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
         Experiment::Models(models) => {
-            models.results.write(|detail| models::report(&models.choice, detail))?;
+            models.results.write(|detail| models::report(&models.choice, detail))?
         }
         Experiment::Oversubscription(data) => {
-            data.results.write(|detail| oversubscription::report(&data.choice, detail))?;
+            data.results.write(|detail| oversubscription::report(&data.choice, detail))?
         }
         Experiment::Faults(args) => faults::run(args)?,
-        Experiment::Traces(data) => {
-            data.results.write(|detail| traces::report(&data.choice, detail))?;
-        }
+        Experiment::Traces(data) => data.results.write(|detail| traces::report(&data.choice, detail))?,
         Experiment::All(args) => all(args)?,
-    }
+    };
 
-    Ok(ExitCode::SUCCESS)
+    Ok(if met { ExitCode::SUCCESS } else { EXIT_NOT_MET.into() })
 }
 
 impl<C: Args> One<C> {
-    fn run(&self, report: fn(&C, &Runs, Detail) -> anyhow::Result<Report>) -> anyhow::Result<()> {
+    fn run(&self, report: fn(&C, &Runs, Detail) -> anyhow::Result<Report>) -> anyhow::Result<bool> {
         self.results.write(|detail| report(&self.choice, &self.runs, detail))
     }
 }
 
 impl Results {
-    /// Makes a report, and puts it where it is detail.
-    fn write(&self, report: impl FnOnce(Detail) -> anyhow::Result<Report>) -> anyhow::Result<()> {
+    /// Makes a report, and puts it where it is asked for; whether no figure was missed.
+    fn write(&self, report: impl FnOnce(Detail) -> anyhow::Result<Report>) -> anyhow::Result<bool> {
         let Self { json, plot, output } = self;
         let document = output.is_some();
         let detail = Detail { figures: document || plot.is_some(), document };
@@ -177,20 +179,21 @@ impl Results {
         if let Some(folder) = output {
             document_section(folder, &report)?;
         }
-        Ok(())
+        Ok(report.met())
     }
 }
 
-fn all(args: &All) -> anyhow::Result<()> {
+fn all(args: &All) -> anyhow::Result<bool> {
     let document = args.output.is_some();
     let detail = Detail { figures: document, document };
     if let Some(folder) = &args.output {
         openable(folder)?;
     }
-    let mut reports = Vec::new();
+    let (mut reports, mut met) = (Vec::new(), true);
 
     // Each is shown and written as soon as it is there: all of them take a while.
     let mut done = |report: Report| -> anyhow::Result<()> {
+        met &= report.met();
         if args.json {
             reports.push(report.json()?);
         } else {
@@ -211,14 +214,7 @@ fn all(args: &All) -> anyhow::Result<()> {
     // It is measured in days.
     let runs = Runs { minutes: None, ..args.runs.clone() };
     done(scheduler::report(&scheduler::Choice::default(), &runs, detail)?)?;
-    let labels = labels::Choice::default();
-
-    match labels.missing() {
-        // Their section stays as it is.
-        Some(file) => tell(&format!("labels: skipped: {} is not there", file.display())),
-        None => done(labels::report(&labels)?)?,
-    }
-
+    done(labels::report(&labels::Choice::default())?)?;
     done(models::report(&models::Choice::default(), detail)?)?;
     done(oversubscription::report(&oversubscription::Choice::documented(), detail)?)?;
 
@@ -229,7 +225,7 @@ fn all(args: &All) -> anyhow::Result<()> {
         say(&serde_json::to_string_pretty(&all)?)?;
     }
 
-    Ok(())
+    Ok(met)
 }
 
 /// Whether the document can be written.

@@ -10,10 +10,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast_hw::durable;
+use ballast_predict::data::SplitBy;
 use ballast_predict::file::{self, FileError};
 use ballast_predict::model::Algorithm;
 use ballast_predict::score::Scores;
-use ballast_predict::{ModelFile, VmHistory, fleet, train};
+use ballast_predict::train::{Options, Trial};
+use ballast_predict::{ModelFile, VmHistory, fleet};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
@@ -34,7 +36,7 @@ const USER_FACING_RECALL: f64 = 0.99;
 #[command(group = one_of(["input", "generate"]))]
 pub(crate) struct TrainArgs {
     /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class,
-    /// avg_cpu, p95_cpu; plain or zstd; `-` is stdin
+    /// avg_cpu, p95_cpu, and deployment if it is known; plain or zstd; `-` is stdin
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Classes from what `ballast label` wrote, by vm_id
@@ -85,15 +87,15 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let old = old_model(&args.output)?;
     let vms = vms(args)?;
     let threads = args.threads.unwrap_or_else(all_cores);
-    let options = train::Options { algorithm: args.algorithm, seed: args.seed, threads };
-    let new = train::train(&vms, &options)?;
-    let old = match old.filter(|_| args.replace_if_not_worse) {
-        Some(old) => Some(train::score_on(&old.model, &vms)?),
-        None => None,
-    };
+    let options = Options { algorithm: args.algorithm, seed: args.seed, threads };
+    let trial = Trial::new(&vms, &options)?;
 
+    // What the old file was scored with: what it answers with has seen a part of this hold-out.
+    let old = old.filter(|_| args.replace_if_not_worse).map(|old| trial.score(&old.trial));
+    let scores = (&trial.scores.0, &trial.scores.1);
+    let verdict = old.as_ref().and_then(|old| worse(scores, (&old.0, &old.1)));
+    let new = trial.learn_all(&options)?;
     let about = &new.about;
-    let verdict = old.as_ref().and_then(|old| worse((&about.class, &about.p95), (&old.0, &old.1)));
 
     if verdict.is_none() {
         durable::replace(&args.output, &new.encode()?)
@@ -130,8 +132,13 @@ fn vms(args: &TrainArgs) -> anyhow::Result<Vec<VmHistory>> {
     };
     let mut vms = vms::read(table::text(input)?, &input.display().to_string())?;
     if let Some(labels) = &args.labels {
-        let told = vms::label(&mut vms, table::text(labels)?, &labels.display().to_string())?;
+        let (told, doubtful) = vms::label(&mut vms, table::text(labels)?, &labels.display().to_string())?;
         tell(&format!("{told} of {} VMs have a label", vms.len()));
+        if doubtful > 0 {
+            tell(&format!(
+                "{doubtful} labels are of names that several VMs had for five weekdays: given to none"
+            ));
+        }
     }
     Ok(vms)
 }
@@ -178,6 +185,10 @@ fn text(report: &Value, file: &ModelFile) -> String {
     let about = &file.about;
     let (class, p95) = (&about.class, &about.p95);
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let by = |split| match split {
+        SplitBy::Time => "time",
+        SplitBy::Deployments => "deployments",
+    };
     let each = |scores: &Scores, n: usize| {
         scores.each.get(n).map_or_else(String::new, |each| {
             format!("{} / {}", percent(each.recall), percent(each.precision))
@@ -186,24 +197,30 @@ fn text(report: &Value, file: &ModelFile) -> String {
 
     format!(
         "{} by {}, seed {}\n\
-         learnt from {} VMs (class) and {} VMs (P95); {} subscriptions are known\n\
-         hold-out, class: {} VMs, confident {}, accuracy {}; user-facing recall / precision {}, \
-         non-user-facing {}\n\
-         hold-out, P95: {} VMs, confident {}, accuracy {}",
+         learnt from {} VMs of {} deployments (class) and {} of {} (P95); {} subscriptions are known\n\
+         hold-out by {}, class: {} VMs, confident {}, accuracy {}; user-facing recall / precision {}, \
+         non-user-facing {}; calibration error {}\n\
+         hold-out by {}, P95: {} VMs, confident {}, accuracy {}; calibration error {}",
         report["model"].as_str().unwrap_or_default(),
         about.algorithm.name(),
         about.seed,
         about.rows[0],
+        about.deployments[0],
         about.rows[1],
+        about.deployments[1],
         file.history.len(),
+        by(about.split[0]),
         class.rows,
         percent(class.confident),
         percent(class.accuracy),
         each(class, 0),
         each(class, 1),
+        percent(class.calibration_error),
+        by(about.split[1]),
         p95.rows,
         percent(p95.confident),
         percent(p95.accuracy),
+        percent(p95.calibration_error),
     )
 }
 

@@ -106,6 +106,11 @@ impl Report {
         Ok(serde_json::to_value(Json { experiment: name, options, rows, goals })?)
     }
 
+    /// Whether no figure was missed; one that was not measured is none that was missed.
+    pub fn met(&self) -> bool {
+        self.goals.iter().all(|goal| goal.met != Some(false))
+    }
+
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.title, self.command);
         // Writing to a String cannot fail.
@@ -231,6 +236,12 @@ mod tests {
         assert_eq!(json["goals"][1]["met"], false);
         assert!(json["goals"][2]["met"].is_null());
         assert!(json["rows"].is_array());
+
+        // What was not measured is no miss.
+        assert!(!report().met());
+        let mut fine = report();
+        fine.goals.remove(1);
+        assert!(fine.met());
     }
 
     #[test]

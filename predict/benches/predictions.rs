@@ -11,7 +11,7 @@ use std::time::Instant as Clock;
 
 use ballast_predict::model::Algorithm;
 use ballast_predict::train::{Options, TrainError, train};
-use ballast_predict::{Features, ModelFile, fleet, history};
+use ballast_predict::{Features, ModelFile, Request, VmHistory, fleet, history, vm};
 
 /// Arrivals that are predicted, one after the other.
 const ARRIVALS: usize = 20_000;
@@ -28,35 +28,37 @@ fn main() -> Result<(), TrainError> {
         predictions(name, &file, &vms);
     }
     let start = Clock::now();
-    let arrivals = history::arrivals(&vms, &ballast_predict::Types::default()).len();
+    let arrivals = history::arrivals(&vms, &vm::deployments(&vms)).len();
     let each = start.elapsed().as_secs_f64() * 1e6 / arrivals as f64;
     println!("features of an arrival, history and all            {each:8.2} us");
     Ok(())
 }
 
-fn predictions(name: &str, file: &ModelFile, vms: &[ballast_predict::VmHistory]) {
-    let features = |vm: &ballast_predict::VmHistory| {
-        let (cores, vm_type) = (f64::from(vm.cores), Some(vm.vm_type.as_str()));
-        file.history.features(&vm.subscription, cores, vm.memory_gb, vm_type)
+fn predictions(name: &str, file: &ModelFile, vms: &[VmHistory]) {
+    let request = |vm: &VmHistory| Request {
+        vm_id: None,
+        subscription: Some(vm.subscription.clone()),
+        features: Features {
+            cores: f64::from(vm.cores),
+            memory_gb: vm.memory_gb,
+            vm_type: Some(vm.vm_type.clone()),
+            past: None,
+        },
     };
     // Spread over the fleet, so that neighbours do not share a subscription.
-    let arrivals: Vec<Features> = vms.iter().step_by((vms.len() / ARRIVALS).max(1)).map(features).collect();
-    let model = &file.model;
-    let row = |features: &Features| model.row(features);
-    let by_share = |features: &Features| features.past.as_ref().and_then(|past| past.uf_share);
+    let arrivals: Vec<Request> = vms.iter().step_by((vms.len() / ARRIVALS).max(1)).map(request).collect();
+    let by_share = |request: &Request| file.history.past(request.subscription.as_deref()?)?.uf_share;
     median(name, "baseline: the subscription's share alone", &arrivals, by_share);
-    median(name, "class", &arrivals, |features| model.class().answer(&row(features)));
-    median(name, "P95, two stages", &arrivals, |features| model.p95().answer(&row(features)));
-    median(name, "both", &arrivals, |features| model.predict(features));
+    median(name, "class and P95, with what is known", &arrivals, |request| file.answer(request));
 }
 
 /// The median over all arrivals of the time of one call. Reading the clock twice is in it.
-fn median<T>(name: &str, what: &str, arrivals: &[Features], call: impl Fn(&Features) -> T) {
+fn median<T>(name: &str, what: &str, arrivals: &[Request], call: impl Fn(&Request) -> T) {
     let mut times: Vec<u128> = arrivals
         .iter()
-        .map(|features| {
+        .map(|request| {
             let start = Clock::now();
-            black_box(call(black_box(features)));
+            black_box(call(black_box(request)));
             start.elapsed().as_nanos()
         })
         .collect();

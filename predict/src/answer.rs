@@ -41,7 +41,7 @@ impl ClassAnswer {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct P95Answer {
     pub bucket: Bucket,
-    /// The lesser confidence of the two stages; 0 to 1.
+    /// How likely the bucket is the right one; 0 to 1.
     pub confidence: f32,
 }
 

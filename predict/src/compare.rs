@@ -1,16 +1,17 @@
 //! The paper's Table III on a synthetic fleet: both algorithms, simple rules beside them, and the best that anybody
 //! could do.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use ballast_types::VmClass;
 use serde::Serialize;
 
-use crate::answer::{ClassAnswer, P95Answer};
-use crate::data::{Question, Split, prepared};
+use crate::answer::{CONFIDENT, ClassAnswer, P95Answer};
+use crate::data::{Prepared, Question};
 use crate::features::FeatureRow;
 use crate::fleet::SyntheticFleet;
-use crate::model::Algorithm;
+use crate::model::{Algorithm, likeliest};
 use crate::score::Scores;
 use crate::train::{Options, TrainError, class_model, class_scores, p95_model, p95_scores, threshold};
 use crate::vm::Bucket;
@@ -32,116 +33,132 @@ pub enum PredictedValue {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Arm {
     pub model: PredictedValue,
-    /// Who predicts: an algorithm, `constant` (the commonest answer), `subscription-share` (what most of the
-    /// subscription's VMs were) or `best-possible` (knows all habits, and nothing of the future).
+    /// Who predicts: an algorithm, one of [`GROUP_BYS`], `constant` (the commonest answer) or `best-possible`
+    /// (knows all habits, and nothing of the future).
     pub arm: &'static str,
     pub scores: Scores,
     /// How much each feature had to say; empty where nothing was learnt.
     pub importance: Vec<f64>,
 }
 
-/// Runs every arm on a fleet, split by time.
+/// Rules that need no learning: what most VMs of the subscription were, what most of its VMs of the same type
+/// and size were, and what the latest of these were. They forget as the histories do. Where nothing is known
+/// they ask the one before, and last what most VMs of the same type were.
+pub const GROUP_BYS: [&str; 3] =
+    ["group-by-subscription", "group-by-subscription-type-size", "latest-of-type-and-size"];
+
+/// Where the columns of a rule begin: first its own, then those of the rules before it.
+const SHARES: [usize; 3] = [3, 15, 20];
+
+/// Runs every arm on a fleet.
 pub fn compare(synthetic: &SyntheticFleet, seed: u64, threads: NonZeroUsize) -> Result<Vec<Arm>, TrainError> {
-    let vms = &synthetic.vms;
-    let split = Split::of(vms);
-    let (_, arrivals) = prepared(vms, split);
-    let class = split.class(vms, &arrivals)?;
-    let class_test = split.class_held_out(vms, &arrivals)?;
-    let p95 = split.p95(vms, &arrivals)?;
-    let p95_test = split.p95_held_out(vms, &arrivals)?;
+    let prepared = Prepared::new(&synthetic.vms);
+    let mut arms = class_arms(synthetic, &prepared.class()?, seed, threads)?;
+    arms.extend(p95_arms(synthetic, &prepared.p95()?, seed, threads)?);
+    Ok(arms)
+}
+
+fn class_arms(
+    synthetic: &SyntheticFleet,
+    class: &Question<bool>,
+    seed: u64,
+    threads: NonZeroUsize,
+) -> Result<Vec<Arm>, TrainError> {
     let odds = Some(synthetic.odds.as_slice());
     let mut arms = Vec::new();
-    let mut arm = |model, arm, scores, importance| arms.push(Arm { model, arm, scores, importance });
-
-    for algorithm in Algorithm::ALL {
-        let options = Options { algorithm, seed, threads };
-        let model = class_model(&class, &options)?;
-        let scores = class_scores(&class_test, odds, |row, _| (model.answer(row), model.batch(row)));
-        arm(PredictedValue::Criticality, algorithm.name(), scores, model.importance());
-    }
-
-    let rule = share_threshold(&class);
-    let by_share = |row: &FeatureRow, _| {
-        let batch = batch_share(row);
-        match batch.is_nan() {
-            true => (ClassAnswer { class: VmClass::UserFacing, confidence: 0.0 }, 0.0),
-            false => (ClassAnswer::of(batch, rule), batch),
-        }
+    let mut arm = |arm, scores, importance| {
+        arms.push(Arm { model: PredictedValue::Criticality, arm, scores, importance });
     };
 
-    let scores = class_scores(&class_test, odds, by_share);
-    arm(PredictedValue::Criticality, "subscription-share", scores, Vec::new());
-    let always = ClassAnswer { class: VmClass::UserFacing, confidence: 1.0 };
-    let scores = class_scores(&class_test, odds, |_, _| (always, 0.0));
-    arm(PredictedValue::Criticality, "constant", scores, Vec::new());
+    for algorithm in Algorithm::ALL {
+        let model = class_model(&class.fit, &Options { algorithm, seed, threads })?;
+        let answer = |row: &FeatureRow, _| (model.answer(row), model.batch(row));
+        arm(algorithm.name(), class_scores(&class.held_out, odds, answer), model.importance());
+    }
 
-    let best = |_: &FeatureRow, vm: usize| {
-        let user_facing = synthetic.odds[vm].user_facing as f32;
-        let class = match user_facing >= 0.5 {
-            true => VmClass::UserFacing,
-            false => VmClass::NonUserFacing,
+    // Of type and size alone, of the subscription, of the type; nothing is known of the latest.
+    let batch = |row: &FeatureRow, rule: usize| {
+        let columns = if rule == 0 { [0, 25, 25] } else { [13, 0, 25] };
+        1.0 - columns.map(|column| row[column]).into_iter().find(|share| !share.is_nan()).unwrap_or(1.0)
+    };
+
+    for (rule, name) in GROUP_BYS.into_iter().enumerate().take(2) {
+        let shares: Vec<f32> = class.fit.rows.iter().map(|row| batch(row, rule)).collect();
+        let threshold = threshold(&shares, &class.fit.answers).max(CONFIDENT);
+        let answer = |row: &FeatureRow, _| {
+            let batch = batch(row, rule);
+            (ClassAnswer::of(batch, threshold), batch)
         };
-
-        (ClassAnswer { class, confidence: user_facing.max(1.0 - user_facing) }, 1.0 - user_facing)
-    };
-
-    let scores = class_scores(&class_test, odds, best);
-    arm(PredictedValue::Criticality, "best-possible", scores, Vec::new());
-
-    for algorithm in Algorithm::ALL {
-        let options = Options { algorithm, seed, threads };
-        let model = p95_model(&p95, &options)?;
-        let scores = p95_scores(&p95_test, odds, |row, _| (model.answer(row), model.shares(row)));
-        arm(PredictedValue::P95, algorithm.name(), scores, model.importance());
+        arm(name, class_scores(&class.held_out, odds, answer), Vec::new());
     }
 
-    arm(
-        PredictedValue::P95,
-        "subscription-share",
-        p95_scores(&p95_test, odds, |row, _| by_bucket_share(row)),
-        Vec::new(),
-    );
-
-    let bucket = commonest(&p95.fit.answers);
-    let certain = std::array::from_fn(|n| if n == bucket.index() { 1.0 } else { 0.0 });
-    let always = P95Answer { bucket, confidence: 1.0 };
-    arm(PredictedValue::P95, "constant", p95_scores(&p95_test, odds, |_, _| (always, certain)), Vec::new());
-    let best = |_: &FeatureRow, vm: usize| likeliest(synthetic.odds[vm].buckets.map(|share| share as f32));
-    arm(PredictedValue::P95, "best-possible", p95_scores(&p95_test, odds, best), Vec::new());
+    let always = ClassAnswer { class: VmClass::UserFacing, confidence: 1.0 };
+    arm("constant", class_scores(&class.held_out, odds, |_, _| (always, 0.0)), Vec::new());
+    let best = |_: &FeatureRow, vm: usize| {
+        let batch = 1.0 - synthetic.odds[vm].user_facing as f32;
+        (ClassAnswer::of(batch, 0.5), batch)
+    };
+    arm("best-possible", class_scores(&class.held_out, odds, best), Vec::new());
 
     Ok(arms)
 }
 
-/// The share of batch VMs among the subscription's; NaN where none is known.
-fn batch_share(row: &FeatureRow) -> f32 {
-    1.0 - row[0]
-}
+fn p95_arms(
+    synthetic: &SyntheticFleet,
+    p95: &Question<Bucket>,
+    seed: u64,
+    threads: NonZeroUsize,
+) -> Result<Vec<Arm>, TrainError> {
+    let odds = Some(synthetic.odds.as_slice());
+    let mut arms = Vec::new();
+    let mut arm = |arm, scores, importance| {
+        arms.push(Arm { model: PredictedValue::P95, arm, scores, importance });
+    };
 
-/// The threshold of the rule that knows this share alone, chosen as the models' is.
-fn share_threshold(class: &Question<bool>) -> f32 {
-    let known = |row: &FeatureRow| Some(batch_share(row)).filter(|share| !share.is_nan()).unwrap_or(0.0);
-    let shares: Vec<f32> = class.tune.rows.iter().map(known).collect();
-    threshold(&shares, &class.tune.answers)
-}
-
-/// The bucket that most of the subscription's VMs were in.
-fn by_bucket_share(row: &FeatureRow) -> (P95Answer, [f32; 4]) {
-    let shares = [row[3], row[4], row[5], row[6]];
-    if shares[0].is_nan() {
-        return (P95Answer { bucket: Bucket::HIGHEST, confidence: 0.0 }, [0.25; 4]);
+    for algorithm in Algorithm::ALL {
+        let model = p95_model(&p95.fit, &Options { algorithm, seed, threads })?;
+        let answer = |row: &FeatureRow, _| model.answer(row);
+        arm(algorithm.name(), p95_scores(&p95.held_out, odds, answer), model.importance());
     }
-    likeliest(shares)
+
+    let all = shares_of(p95.fit.answers.iter().copied());
+    let mut by_type: BTreeMap<&str, Vec<Bucket>> = BTreeMap::new();
+    for (vm, bucket) in p95.fit.vms.iter().zip(&p95.fit.answers) {
+        by_type.entry(&synthetic.vms[*vm].vm_type).or_default().push(*bucket);
+    }
+    let by_type: BTreeMap<&str, [f32; 4]> =
+        by_type.into_iter().map(|(name, buckets)| (name, shares_of(buckets.into_iter()))).collect();
+
+    for (rule, name) in GROUP_BYS.into_iter().enumerate() {
+        let answer = |row: &FeatureRow, vm: usize| {
+            let of = |from: &usize| std::array::from_fn(|n| row[from + n]);
+            let mut known = SHARES[..=rule].iter().rev().map(of).filter(|shares| !shares[0].is_nan());
+            let typical = || by_type.get(synthetic.vms[vm].vm_type.as_str()).copied();
+            said(known.next().or_else(typical).unwrap_or(all))
+        };
+        arm(name, p95_scores(&p95.held_out, odds, answer), Vec::new());
+    }
+
+    let bucket = likeliest(all);
+    let certain = std::array::from_fn(|n| f32::from(u8::from(n == bucket)));
+    arm("constant", p95_scores(&p95.held_out, odds, |_, _| said(certain)), Vec::new());
+    let best = |_: &FeatureRow, vm: usize| said(synthetic.odds[vm].buckets.map(|share| share as f32));
+    arm("best-possible", p95_scores(&p95.held_out, odds, best), Vec::new());
+
+    Ok(arms)
 }
 
-/// The likeliest bucket; the busier one of equals.
-fn likeliest(shares: [f32; 4]) -> (P95Answer, [f32; 4]) {
-    let best = (0..4).max_by(|a, b| shares[*a].total_cmp(&shares[*b])).unwrap_or(3);
+/// The answer of who knows these shares.
+fn said(shares: [f32; 4]) -> (P95Answer, [f32; 4]) {
+    let best = likeliest(shares);
     (P95Answer { bucket: Bucket::ALL[best], confidence: shares[best] }, shares)
 }
 
-fn commonest(answers: &[Bucket]) -> Bucket {
-    let count = |bucket: &Bucket| answers.iter().filter(|answer| *answer == bucket).count();
-    Bucket::ALL.into_iter().max_by_key(count).unwrap_or(Bucket::HIGHEST)
+fn shares_of(answers: impl Iterator<Item = Bucket>) -> [f32; 4] {
+    let mut counts = [0.0; 4];
+    answers.for_each(|bucket| counts[bucket.index()] += 1.0);
+    let all = counts.iter().sum::<f32>().max(1.0);
+    counts.map(|count| count / all)
 }
 
 #[cfg(test)]
@@ -174,13 +191,5 @@ mod tests {
         // All user-facing, and never wrong about those.
         let constant = of(PredictedValue::Criticality, "constant");
         assert_eq!((constant.each[0].recall, constant.each[1].recall), (1.0, 0.0));
-    }
-
-    #[test]
-    fn rules_say_nothing_of_who_has_no_past() {
-        let mut row = [f32::NAN; 13];
-        assert_eq!(by_bucket_share(&row).0.acted_on(), Bucket::HIGHEST);
-        row[3..7].copy_from_slice(&[0.5, 0.5, 0.0, 0.0]);
-        assert_eq!(by_bucket_share(&row).0.bucket, Bucket::ALL[1]);
     }
 }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::vm::{VmError, size};
 
 /// How many columns a row has.
-pub const COLUMNS: usize = 13;
-/// The columns, in order. The first nine tell of the subscription's past VMs, and are missing where it has
-/// none.
+pub const COLUMNS: usize = 31;
+/// The columns, in order: the subscription's past VMs, those of them of this type and size, all VMs of this
+/// type, and the VM itself. What has no past is missing.
 pub const COLUMN_NAMES: [&str; COLUMNS] = [
     "uf_share",
     "lived_7d_share",
@@ -20,9 +20,27 @@ pub const COLUMN_NAMES: [&str; COLUMNS] = [
     "bucket_4_share",
     "mean_avg_cpu",
     "mean_p95_cpu",
+    "recent_bucket_1_share",
+    "recent_bucket_2_share",
+    "recent_bucket_3_share",
+    "recent_bucket_4_share",
+    "alike_uf_share",
+    "alike_vms",
+    "alike_bucket_1_share",
+    "alike_bucket_2_share",
+    "alike_bucket_3_share",
+    "alike_bucket_4_share",
+    "alike_recent_vms",
+    "alike_recent_1_share",
+    "alike_recent_2_share",
+    "alike_recent_3_share",
+    "alike_recent_4_share",
+    "alike_mean_p95_cpu",
+    "type_uf_share",
+    "type_mean_avg_cpu",
+    "type_mean_p95_cpu",
     "cores",
     "memory_gb",
-    "vm_type",
     "seen",
 ];
 
@@ -34,7 +52,8 @@ pub type FeatureRow = [f32; COLUMNS];
 pub struct Features {
     pub cores: f64,
     pub memory_gb: f64,
-    /// The name of its size or family; one that training has not seen is missing to the model.
+    /// The name of its size or family: a category, told by what its VMs were. One that was never seen is
+    /// missing to the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_type: Option<String>,
     /// How its subscription's VMs were; `None` where it never had one.
@@ -78,60 +97,84 @@ impl Features {
         within("past.mean_avg_cpu", past.mean_avg_cpu, 100.0)?;
         within("past.mean_p95_cpu", past.mean_p95_cpu, 100.0)
     }
-
-    /// The row of these features, with the VM type as `types` numbers it.
-    pub fn row(&self, types: &Types) -> FeatureRow {
-        let code = self.vm_type.as_deref().map_or(f32::NAN, |name| types.code(name));
-        row(self.past.as_ref(), self.cores, self.memory_gb, code)
-    }
 }
 
-/// The row of a VM of this past, size and type.
-pub(crate) fn row(past: Option<&Past>, cores: f64, memory_gb: f64, vm_type: f32) -> FeatureRow {
-    let of = |value: fn(&Past) -> Option<f64>| past.and_then(value).map_or(f32::NAN, |v| v as f32);
-    let shares = past.and_then(|past| past.bucket_shares).unwrap_or([f64::NAN; 4]);
+/// All that is known of a VM before it runs, beside its size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Known {
+    pub past: Option<Past>,
+    /// The subscription's bucket shares of the last few days above all.
+    pub recent_shares: Option<[f64; 4]>,
+    pub alike: Option<Alike>,
+    pub of_type: Option<OfType>,
+}
+
+/// How the subscription's VMs of the same type and size were.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alike {
+    /// How many, weighed by their age.
+    pub vms: f64,
+    pub uf_share: Option<f64>,
+    pub bucket_shares: Option<[f64; 4]>,
+    /// The same, but of the last few days above all.
+    pub recent_vms: f64,
+    pub recent_shares: Option<[f64; 4]>,
+    pub mean_p95_cpu: Option<f64>,
+}
+
+/// How all VMs of a type were, whoever's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OfType {
+    pub uf_share: Option<f64>,
+    pub mean_avg_cpu: Option<f64>,
+    pub mean_p95_cpu: Option<f64>,
+}
+
+/// The row of a VM of which this is known.
+pub(crate) fn row(known: &Known, cores: f64, memory_gb: f64) -> FeatureRow {
+    let Known { past, recent_shares, alike, of_type } = known;
+    let number = |value: Option<f64>| value.map_or(f32::NAN, |v| v as f32);
+    let past_of = |value: fn(&Past) -> Option<f64>| number(past.as_ref().and_then(value));
+    let alike_of = |value: fn(&Alike) -> Option<f64>| number(alike.as_ref().and_then(value));
+    let type_of = |value: fn(&OfType) -> Option<f64>| number(of_type.as_ref().and_then(value));
+    let four = |shares: Option<[f64; 4]>| shares.unwrap_or([f64::NAN; 4]).map(|share| share as f32);
+    let [p1, p2, p3, p4] = four(past.as_ref().and_then(|past| past.bucket_shares));
+    let [a1, a2, a3, a4] = four(alike.as_ref().and_then(|alike| alike.bucket_shares));
+    let [l1, l2, l3, l4] = four(*recent_shares);
+    let [r1, r2, r3, r4] = four(alike.as_ref().and_then(|alike| alike.recent_shares));
     [
-        of(|past| past.uf_share),
-        of(|past| past.lived_7d_share),
-        past.map_or(f32::NAN, |past| past.vms as f32),
-        shares[0] as f32,
-        shares[1] as f32,
-        shares[2] as f32,
-        shares[3] as f32,
-        of(|past| past.mean_avg_cpu),
-        of(|past| past.mean_p95_cpu),
+        past_of(|past| past.uf_share),
+        past_of(|past| past.lived_7d_share),
+        past_of(|past| Some(past.vms as f64)),
+        p1,
+        p2,
+        p3,
+        p4,
+        past_of(|past| past.mean_avg_cpu),
+        past_of(|past| past.mean_p95_cpu),
+        l1,
+        l2,
+        l3,
+        l4,
+        alike_of(|alike| alike.uf_share),
+        alike_of(|alike| Some(alike.vms)),
+        a1,
+        a2,
+        a3,
+        a4,
+        alike_of(|alike| Some(alike.recent_vms)),
+        r1,
+        r2,
+        r3,
+        r4,
+        alike_of(|alike| alike.mean_p95_cpu),
+        type_of(|of| of.uf_share),
+        type_of(|of| of.mean_avg_cpu),
+        type_of(|of| of.mean_p95_cpu),
         cores as f32,
         memory_gb as f32,
-        vm_type,
         f32::from(u8::from(past.is_some())),
     ]
-}
-
-/// The VM types that training has seen, numbered in the order of their names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Types(Vec<String>);
-
-impl Types {
-    /// More types than this are not told apart: the rarest are missing to the model.
-    const MOST: usize = 250;
-
-    /// The types among these names, the 250 most frequent where there are more.
-    pub fn among<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut counts = std::collections::BTreeMap::<&str, u64>::new();
-        names.filter(|name| !name.is_empty()).for_each(|name| *counts.entry(name).or_default() += 1);
-        let mut kept: Vec<_> = counts.into_iter().collect();
-        kept.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        kept.truncate(Self::MOST);
-        let mut names: Vec<_> = kept.into_iter().map(|(name, _)| name.to_owned()).collect();
-        names.sort_unstable();
-        Self(names)
-    }
-
-    /// The number of a type; NaN where it is none of them.
-    pub fn code(&self, name: &str) -> f32 {
-        let place = self.0.binary_search_by(|known| known.as_str().cmp(name));
-        place.map_or(f32::NAN, |place| place as f32)
-    }
 }
 
 #[cfg(test)]
@@ -156,20 +199,37 @@ mod tests {
 
     #[test]
     fn a_row_has_every_feature_in_the_order_of_the_names() {
-        let types = Types::among(["c", "b", "a", "b", ""].into_iter());
-        let row = features().row(&types);
-        let expected = [0.5, 0.25, 7.0, 0.1, 0.2, 0.3, 0.4, 20.0, f32::NAN, 4.0, 16.0, 1.0, 1.0];
+        let alike = Alike {
+            vms: 3.5,
+            uf_share: Some(0.6),
+            bucket_shares: Some([0.5, 0.0, 0.5, 0.0]),
+            recent_vms: 2.5,
+            recent_shares: Some([0.0, 0.0, 1.0, 0.0]),
+            mean_p95_cpu: Some(55.0),
+        };
+        let of_type = OfType { uf_share: Some(0.7), mean_avg_cpu: None, mean_p95_cpu: Some(44.0) };
+        let known = Known {
+            past: features().past,
+            recent_shares: Some([0.0, 0.0, 0.25, 0.75]),
+            alike: Some(alike),
+            of_type: Some(of_type),
+        };
+        let row = row(&known, 4.0, 16.0);
+        let n = f32::NAN;
+        let expected = [
+            0.5, 0.25, 7.0, 0.1, 0.2, 0.3, 0.4, 20.0, n, 0.0, 0.0, 0.25, 0.75, 0.6, 3.5, 0.5, 0.0, 0.5, 0.0,
+            2.5, 0.0, 0.0, 1.0, 0.0, 55.0, 0.7, n, 44.0, 4.0, 16.0, 1.0,
+        ];
         for ((name, found), expected) in COLUMN_NAMES.iter().zip(row).zip(expected) {
             assert!(found == expected || (found.is_nan() && expected.is_nan()), "{name}: {found}");
         }
     }
 
     #[test]
-    fn an_unseen_subscription_and_an_unknown_type_are_missing() {
-        let unseen = Features { past: None, vm_type: Some("new".into()), ..features() };
-        let row = unseen.row(&Types::among(["a"].into_iter()));
-        assert!(row[..9].iter().all(|v| v.is_nan()) && row[11].is_nan());
-        assert_eq!((row[9], row[10], row[12]), (4.0, 16.0, 0.0));
+    fn of_whom_nothing_is_known_has_its_size_alone() {
+        let row = row(&Known::default(), 4.0, 16.0);
+        assert!(row[..28].iter().all(|v| v.is_nan()));
+        assert_eq!(row[28..], [4.0, 16.0, 0.0]);
     }
 
     #[test]
@@ -186,13 +246,5 @@ mod tests {
         assert_eq!(with(|p| p.mean_avg_cpu = Some(101.0)), "past.mean_avg_cpu");
         assert_eq!(with(|p| p.mean_p95_cpu = Some(-1.0)), "past.mean_p95_cpu");
         assert_eq!(Features { cores: 0.0, ..features() }.check().unwrap_err().field, "cores");
-    }
-
-    #[test]
-    fn only_the_most_frequent_types_are_told_apart() {
-        let names: Vec<String> = (0..300).map(|n| format!("t{n:03}")).collect();
-        let types = Types::among(names.iter().chain(&names[100..]).map(String::as_str));
-        assert!(types.code("t299") >= 0.0 && types.code("t049") >= 0.0);
-        assert!(types.code("t050").is_nan());
     }
 }

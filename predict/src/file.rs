@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::data::SplitBy;
 use crate::features::COLUMN_NAMES;
 use crate::history::History;
 use crate::model::{Algorithm, Model};
@@ -20,7 +21,7 @@ use crate::score::Scores;
 /// How a model file begins.
 const MAGIC: [u8; 8] = *b"BALLAST\0";
 /// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before the checksum, and before the content.
 const SUMMED: usize = 8 + 4 + 8;
 const HEAD: usize = SUMMED + 32;
@@ -30,7 +31,10 @@ const HEAD: usize = SUMMED + 32;
 pub struct ModelFile {
     /// How it came to be.
     pub about: About,
+    /// What answers: it has learnt from all that was known.
     pub model: Model,
+    /// What was scored: it has not seen the hold-out. A later training is compared with it.
+    pub trial: Model,
     /// What was known of every subscription when it was trained.
     pub history: History,
 }
@@ -45,12 +49,16 @@ pub struct About {
     pub features: Vec<String>,
     /// The first arrival that was learnt from, in Unix seconds.
     pub from_s: i64,
-    /// Nothing was learnt from what happened at this second or later: the hold-out begins.
+    /// The hold-out begins: what was scored had learnt from nothing that became known at this second or
+    /// later.
     pub until_s: i64,
-    /// Up to when the history reaches.
+    /// How the hold-out was told apart: class, and P95.
+    pub split: [SplitBy; 2],
+    /// Up to when the history reaches, and what was learnt from after the scoring.
     pub history_until_s: i64,
-    /// From how many VMs the class was learnt, and the P95.
+    /// From how many VMs the class was learnt, and the P95; and of how many deployments.
     pub rows: [u64; 2],
+    pub deployments: [u64; 2],
     /// Scores of the class on the hold-out.
     pub class: Scores,
     /// Scores of the P95 bucket on the hold-out.
@@ -126,7 +134,7 @@ impl ModelFile {
         }
         let file: Self =
             postcard::from_bytes(&bytes[HEAD..]).map_err(|error| FileError::Content(error.to_string()))?;
-        file.model.check().map_err(FileError::Content)?;
+        file.model.check().and_then(|()| file.trial.check()).map_err(FileError::Content)?;
 
         if file.about.features != COLUMN_NAMES {
             let features = file.about.features.join(", ");
@@ -200,8 +208,8 @@ mod tests {
             other[8] = number;
             error(&summed(other))
         };
-        assert!(version(2).contains("version 2") && version(2).contains("update"));
-        assert!(version(0).contains("version 0") && version(0).contains("train again"));
+        assert!(version(3).contains("version 3") && version(3).contains("update"));
+        assert!(version(1).contains("version 1") && version(1).contains("train again"));
         assert!(error(&bytes[..bytes.len() - 1]).contains("truncated"));
         assert!(error(&bytes[..10]).contains("truncated"));
         assert!(error(&[&bytes[..], b"x"].concat()).contains("overlong"));
@@ -217,7 +225,7 @@ mod tests {
             change(&mut file);
             ModelFile::decode(&file.encode().unwrap()).unwrap_err().to_string()
         };
-        assert!(error(|f| f.model.class.threshold = 0.5).contains("threshold of 0.5"));
+        assert!(error(|f| f.trial.class.threshold = -0.5).contains("threshold of -0.5"));
         assert!(error(|f| f.model.class.threshold = f32::NAN).contains("threshold of NaN"));
         assert!(error(|f| f.about.features[0] = "x".into()).contains("other features: x"));
     }
@@ -247,7 +255,7 @@ mod tests {
             let place = HEAD + place.index(bytes.len() - HEAD);
             bytes[place] ^= flip;
             if let Ok(file) = ModelFile::decode(&summed(bytes)) {
-                let _ = file.model.predict(&file.history.features("sub-00001", 2.0, 8.0, Some("general")));
+                let _ = file.model.predict(&file.history.known(Some("sub-00001"), Some("general"), 2.0), 2.0, 8.0);
             }
         }
     }

@@ -10,6 +10,9 @@
 //! * What a **VM** turns out to be is drawn from its workload: its bucket, its use within it, and its label,
 //!   which the labeller gets wrong now and then.
 //!
+//! * Under a [`Drift`] workloads change their usual bucket now and then, and the VMs of a deployment turn out
+//!   alike: what a subscription was is no longer what it will be, and sixty VMs are not sixty witnesses.
+//!
 //! [`week`] makes the series that a label could have been told from.
 //!
 //! # The ceiling
@@ -34,11 +37,28 @@ pub struct Options {
     pub vms: usize,
     /// Over how many days, 10 at least; what runs then runs on.
     pub days: u32,
+    /// How habits change; `None` where they do not, and every VM is drawn by itself.
+    pub drift: Option<Drift>,
+}
+
+/// A fleet that does not stand still.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drift {
+    /// A workload keeps its usual bucket and level so many days in the mean (exponential).
+    pub habit_days: f64,
+    /// How often a VM turns out as its deployment does, and not by itself.
+    pub shared: f64,
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self { habit_days: 40.0, shared: 0.7 }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, vms: 300_000, days: 75 }
+        Self { seed: 1, vms: 300_000, days: 75, drift: None }
     }
 }
 
@@ -71,6 +91,8 @@ impl Odds {
     }
 }
 
+/// The first stream of drifts, behind those of all subscriptions.
+const DRIFTS: u64 = 1 << 40;
 /// The day on which it begins: Monday, 1 April 2019, midnight UTC. The paper's data is of that month.
 pub const START_S: i64 = 17_987 * DAY_S;
 /// VMs per subscription, in the mean.
@@ -130,10 +152,20 @@ const NEIGHBOUR: f64 = 0.8;
 struct Workload {
     weight: f64,
     class: VmClass,
-    buckets: [f64; 4],
+    /// How strictly it keeps to its bucket.
+    strict: f64,
+    /// What it does from when on, in seconds since the begin; the first from the begin on.
+    habits: Vec<Habit>,
     vm_type: usize,
     size: usize,
     lasting: f64,
+}
+
+/// What a workload does for a while.
+#[derive(Clone, Copy, Debug)]
+struct Habit {
+    from_s: f64,
+    buckets: [f64; 4],
     /// Mean utilisation as a share of the P95.
     level: f64,
 }
@@ -158,15 +190,37 @@ impl Workload {
         Self {
             weight: random.between(0.2, 1.0),
             class,
-            buckets: distribution(usual, strict),
+            strict,
             vm_type,
             size: random.pick(&sizes),
             lasting: LASTING_SHARES[random.pick(&LASTING_KINDS[column(class)])],
-            level: match class {
-                VmClass::UserFacing => random.between(0.3, 0.6),
-                VmClass::NonUserFacing => random.between(0.5, 0.9),
-            },
+            habits: vec![Habit {
+                from_s: 0.0,
+                buckets: distribution(usual, strict),
+                level: level(random, class),
+            }],
         }
+    }
+
+    /// Changes its habits until the end.
+    fn drift(&mut self, random: &mut Stream, drift: Drift, days: f64) {
+        let tilt = TYPES[self.vm_type].3;
+        let weights: [f64; 4] = std::array::from_fn(|n| BUCKETS[column(self.class)][n] * tilt[n]);
+        let mut day = 0.0;
+        loop {
+            day -= drift.habit_days * libm::log(1.0 - random.uniform());
+            if day >= days {
+                return;
+            }
+            let buckets = distribution(random.pick(&weights), self.strict);
+            let level = level(random, self.class);
+            self.habits.push(Habit { from_s: day * DAY_S as f64, buckets, level });
+        }
+    }
+
+    /// What it does at this second since the begin.
+    fn habit(&self, at_s: f64) -> Habit {
+        self.habits[self.habits.partition_point(|habit| habit.from_s <= at_s).max(1) - 1]
     }
 
     /// How often a VM of it has this type and size.
@@ -182,6 +236,13 @@ impl Workload {
             VmClass::UserFacing => 1.0 - MISLABELLED.1,
             VmClass::NonUserFacing => MISLABELLED.0,
         }
+    }
+}
+
+fn level(random: &mut Stream, class: VmClass) -> f64 {
+    match class {
+        VmClass::UserFacing => random.between(0.3, 0.6),
+        VmClass::NonUserFacing => random.between(0.5, 0.9),
     }
 }
 
@@ -207,7 +268,7 @@ struct Subscription {
 }
 
 impl Subscription {
-    fn draw(seed: u64, number: u64, days: f64) -> Self {
+    fn draw(seed: u64, number: u64, days: f64, drift: Option<Drift>) -> Self {
         let mut random = Stream::new(seed, number + 1);
         let late = random.chance(LATE);
         let from_s = if late { random.uniform() * days * DAY_S as f64 } else { 0.0 };
@@ -215,18 +276,24 @@ impl Subscription {
         let activity = libm::pow(random.between(0.01, 1.0), -0.6);
         let user_facing = random.chance(USER_FACING);
         let mut shared = None;
-        let workloads = (0..=random.pick(&[0.65, 0.25, 0.10]))
+        let mut workloads: Vec<Workload> = (0..=random.pick(&[0.65, 0.25, 0.10]))
             .map(|n| {
                 let same = n == 0 || random.chance(SAME_CLASS);
                 let class = if user_facing == same { VmClass::UserFacing } else { VmClass::NonUserFacing };
                 Workload::draw(&mut random, class, &mut shared)
             })
             .collect();
+
+        // Chance of its own: what a workload begins with is the same without drift.
+        if let Some(drift) = drift {
+            let mut random = Stream::new(seed, DRIFTS + number);
+            workloads.iter_mut().for_each(|workload| workload.drift(&mut random, drift, days));
+        }
         Self { from_s, activity, workloads }
     }
 
-    /// What could be known of a VM that looks like this.
-    fn odds(&self, vm_type: usize, size: usize) -> Odds {
+    /// What could be known of a VM that arrives at this second since the begin, and looks like this.
+    fn odds(&self, at_s: f64, vm_type: usize, size: usize) -> Odds {
         let mut odds = Odds { user_facing: 0.0, buckets: [0.0; 4] };
         let shown = |w: &Workload| w.weight * w.shows(vm_type, size);
         let total: f64 = self.workloads.iter().map(shown).sum();
@@ -236,7 +303,7 @@ impl Subscription {
             let share = shown(workload) / total;
             odds.user_facing +=
                 shown(workload) * workload.lasting / lasting * workload.labelled_user_facing();
-            for (sum, part) in odds.buckets.iter_mut().zip(workload.buckets) {
+            for (sum, part) in odds.buckets.iter_mut().zip(workload.habit(at_s).buckets) {
                 *sum += share * part;
             }
         }
@@ -250,7 +317,7 @@ pub fn make(options: &Options) -> SyntheticFleet {
     let horizon_s = START_S + i64::from(options.days.max(10)) * DAY_S;
     let count = (options.vms / VMS_PER_SUBSCRIPTION).max(1);
     let subscriptions: Vec<_> =
-        (0..count).map(|n| Subscription::draw(options.seed, n as u64, days)).collect();
+        (0..count).map(|n| Subscription::draw(options.seed, n as u64, days, options.drift)).collect();
     // Cumulated activity: a deployment's subscription is found by bisection.
     let mut sum = 0.0;
     let cumulated: Vec<f64> = subscriptions
@@ -261,6 +328,7 @@ pub fn make(options: &Options) -> SyntheticFleet {
         })
         .collect();
     let mut random = Stream::new(options.seed, 0);
+    let mut deployments = 0;
     let mut made: Vec<(VmHistory, Odds)> = Vec::with_capacity(options.vms);
 
     while made.len() < options.vms {
@@ -268,19 +336,23 @@ pub fn make(options: &Options) -> SyntheticFleet {
         let number = cumulated.partition_point(|end| *end <= at).min(count - 1);
         let subscription = &subscriptions[number];
         let arrival = random.between(subscription.from_s, days * DAY_S as f64) as i64;
+        deployments += 1;
         let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
         let workload = &subscription.workloads[random.pick(&weights)];
         let vms = ranged(&mut random, &DEPLOYMENT, false) as usize;
+        let habit = workload.habit(arrival as f64);
+        let together = options.drift.map(|drift| (drift.shared, random.pick(&habit.buckets)));
 
         for _ in 0..vms.min(options.vms - made.len()) {
             let (vm_type, size) = looks(&mut random, workload);
+            let alike = together.filter(|(shared, _)| random.chance(*shared)).map(|(_, bucket)| bucket);
             let vm = VmHistory {
-                id: String::new(),
                 subscription: format!("sub-{number:05}"),
-                ..born(&mut random, workload, START_S + arrival, horizon_s, vm_type, size)
+                deployment: format!("dep-{deployments:07}"),
+                ..born(&mut random, workload, START_S + arrival, horizon_s, (vm_type, size), alike)
             };
 
-            made.push((vm, subscription.odds(vm_type, size)));
+            made.push((vm, subscription.odds(arrival as f64, vm_type, size)));
         }
     }
 
@@ -302,21 +374,22 @@ fn looks(random: &mut Stream, workload: &Workload) -> (usize, usize) {
     (vm_type, size)
 }
 
-/// What a VM turns out to be; without names.
+/// What a VM turns out to be; without names. Its bucket may be that of its deployment.
 fn born(
     random: &mut Stream,
     workload: &Workload,
     arrival_s: i64,
     horizon_s: i64,
-    vm_type: usize,
-    size: usize,
+    (vm_type, size): (usize, usize),
+    bucket: Option<usize>,
 ) -> VmHistory {
+    let habit = workload.habit((arrival_s - START_S) as f64);
     let lasting = random.chance(workload.lasting);
     let hours = ranged(random, if lasting { &LASTING } else { &PASSING }, true);
     let end_s = arrival_s + (hours * 3600.0) as i64;
-    let bucket = Bucket::ALL[random.pick(&workload.buckets)];
+    let bucket = Bucket::ALL[bucket.unwrap_or_else(|| random.pick(&habit.buckets))];
     let p95 = f64::from(bucket.upper_percent()) - 25.0 * random.uniform();
-    let avg = p95 * (workload.level * random.between(0.8, 1.2)).min(1.0);
+    let avg = p95 * (habit.level * random.between(0.8, 1.2)).min(1.0);
     let user_facing = random.chance(workload.labelled_user_facing());
     let label = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
     let (name, gb_per_core, ..) = TYPES[vm_type];
@@ -324,6 +397,7 @@ fn born(
     let vm = VmHistory {
         id: String::new(),
         subscription: String::new(),
+        deployment: String::new(),
         arrival_s,
         end_s: (end_s < horizon_s).then_some(end_s),
         cores,
@@ -394,7 +468,7 @@ mod tests {
         // Of what a subscription begins with; single fleets of a few hundred subscriptions differ much.
         let (mut all, mut user_facing) = (0.0, 0.0);
         for number in 0..4000 {
-            for workload in Subscription::draw(1, number, 75.0).workloads {
+            for workload in Subscription::draw(1, number, 75.0, None).workloads {
                 let cores = f64::from(CORES[workload.size].0) * workload.weight;
                 all += cores;
                 user_facing += if workload.class == VmClass::UserFacing { cores } else { 0.0 };
@@ -423,7 +497,7 @@ mod tests {
     fn odds_are_the_shares_that_are_drawn() {
         // Many VMs of one mixed subscription, told apart by their looks alone.
         let subscription = (0..)
-            .map(|n| Subscription::draw(5, n, 75.0))
+            .map(|n| Subscription::draw(5, n, 75.0, None))
             .find(|s| s.workloads.len() == 3 && s.workloads[0].class != s.workloads[1].class)
             .unwrap();
         let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
@@ -434,7 +508,7 @@ mod tests {
             let workload = &subscription.workloads[random.pick(&weights)];
             let (vm_type, size) = looks(&mut random, workload);
             let (from, to) = (START_S, START_S + 5000 * DAY_S);
-            let vm = born(&mut random, workload, from, to, vm_type, size);
+            let vm = born(&mut random, workload, from, to, (vm_type, size), None);
             let (classes, buckets) = seen.entry((vm_type, size)).or_default();
 
             if let Some(class) = vm.class {
@@ -444,7 +518,7 @@ mod tests {
         }
 
         for ((vm_type, size), (classes, buckets)) in seen {
-            let odds = subscription.odds(vm_type, size);
+            let odds = subscription.odds(0.0, vm_type, size);
             let close = |count: f64, counts: &[f64], p: f64| {
                 let n = counts.iter().sum::<f64>();
                 n < 100.0 || (count / n - p).abs() < 5.0 * (0.25 / n).sqrt()
@@ -456,5 +530,41 @@ mod tests {
                 assert!(close(*count, &buckets, p), "{buckets:?} {odds:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_drifting_fleet_changes_its_habits_and_its_deployments_share_their_fate() {
+        let drift = Some(Drift::default());
+        let fleet = make(&Options { vms: 60_000, drift, ..Options::default() });
+        let steady = make(&Options { vms: 60_000, ..Options::default() });
+
+        // Two VMs of one deployment: the same bucket more often than two of the same odds.
+        let pairs = |fleet: &SyntheticFleet| {
+            let pairs = fleet.vms.windows(2).filter(|pair| pair[0].deployment == pair[1].deployment);
+            mean(pairs.map(|pair| f64::from(pair[0].bucket() == pair[1].bucket())))
+        };
+        assert!(pairs(&fleet) > pairs(&steady) + 0.03, "{} {}", pairs(&fleet), pairs(&steady));
+
+        // The first and the last VMs of a subscription: alike without drift, less so with it.
+        let ends = |fleet: &SyntheticFleet| {
+            let mut by: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
+            for vm in &fleet.vms {
+                by.entry(&vm.subscription).or_default().push(vm.p95_cpu.unwrap());
+            }
+            let apart = |p95s: &Vec<f64>| {
+                let tenth = p95s.len() / 10;
+                let of = |part: &[f64]| mean(part.iter().copied());
+                (of(&p95s[..tenth]) - of(&p95s[p95s.len() - tenth..])).abs()
+            };
+            mean(by.values().filter(|p95s| p95s.len() > 100).map(apart))
+        };
+        assert!(ends(&fleet) > 2.0 * ends(&steady), "{} {}", ends(&fleet), ends(&steady));
+
+        // The odds are of the habit of the day.
+        let likeliest = |o: &Odds| (0..4).max_by(|a, b| o.buckets[*a].total_cmp(&o.buckets[*b]));
+        let right = |(vm, o): (&VmHistory, &Odds)| f64::from(vm.bucket().map(Bucket::index) == likeliest(o));
+        let reached = mean(fleet.vms.iter().zip(&fleet.odds).map(right));
+        let ceiling = mean(fleet.odds.iter().map(Odds::bucket_ceiling));
+        assert!((reached - ceiling).abs() < 0.02, "{reached} of {ceiling}");
     }
 }

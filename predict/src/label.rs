@@ -7,6 +7,7 @@
 mod detrend;
 pub mod ensemble;
 mod features;
+pub mod generate;
 mod mask;
 mod median;
 mod pattern;

@@ -5,6 +5,7 @@
 //! the history to ask it with.
 
 pub mod answer;
+mod calibrate;
 pub mod compare;
 pub mod data;
 pub mod features;
@@ -23,7 +24,7 @@ pub mod vm;
 pub mod week;
 
 pub use answer::Prediction;
-pub use features::{Features, Past, Types};
+pub use features::{Features, Past};
 pub use file::{FileError, ModelFile};
 pub use history::History;
 pub use model::Model;

@@ -7,7 +7,8 @@ use ballast_forest::Ensemble;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{CONFIDENT, ClassAnswer, P95Answer, Prediction};
-use crate::features::{COLUMNS, FeatureRow, Features, Types};
+use crate::calibrate::Calibration;
+use crate::features::{self, COLUMNS, FeatureRow, Known};
 use crate::vm::Bucket;
 
 /// How models are learnt.
@@ -34,20 +35,20 @@ impl Algorithm {
 /// The threshold of a model that calls nothing batch.
 pub(crate) const NEVER: f32 = 2.0;
 
-/// What answers: both questions, and the numbers of the VM types.
+/// What answers both questions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// The numbers of the VM types.
-    pub(crate) types: Types,
     pub(crate) class: ClassModel,
     pub(crate) p95: P95Model,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassModel {
-    /// Answers the probability of batch.
+    /// Answers the share of trees that say batch.
     pub(crate) batch: Ensemble,
-    /// From this probability on a VM counts as batch; at least [`CONFIDENT`], and [`NEVER`] if never.
+    /// From that to the probability.
+    pub(crate) calibration: Calibration,
+    /// From this share on a VM counts as batch, if the probability is [`CONFIDENT`] too; [`NEVER`] if never.
     pub(crate) threshold: f32,
 }
 
@@ -57,23 +58,31 @@ pub struct P95Model {
     pub(crate) high: Ensemble,
     /// Below that: the probability of bucket 2. Above: that of bucket 4.
     pub(crate) upper: [Ensemble; 2],
+    /// From what the stages say of their bucket, multiplied, to the probability that it is the right one.
+    pub(crate) calibration: Calibration,
 }
 
 /// What a model of two classes says of the second one.
-fn second(ensemble: &Ensemble, row: &FeatureRow) -> f32 {
+pub(crate) fn second(ensemble: &Ensemble, row: &FeatureRow) -> f32 {
     let mut out = [0.0; 2];
     ensemble.predict(row, &mut out);
     out[1]
 }
 
 impl ClassModel {
-    /// The probability of batch.
-    pub fn batch(&self, row: &FeatureRow) -> f32 {
+    /// The share of trees that say batch.
+    pub(crate) fn raw(&self, row: &FeatureRow) -> f32 {
         second(&self.batch, row)
     }
 
+    /// The probability of batch.
+    pub fn batch(&self, row: &FeatureRow) -> f32 {
+        self.calibration.of(self.raw(row))
+    }
+
     pub fn answer(&self, row: &FeatureRow) -> ClassAnswer {
-        ClassAnswer::of(self.batch(row), self.threshold)
+        let (raw, batch) = (self.raw(row), self.batch(row));
+        ClassAnswer::of(batch, if raw >= self.threshold { CONFIDENT } else { NEVER })
     }
 
     /// How much each feature had to say; adds up to 1.
@@ -82,25 +91,28 @@ impl ClassModel {
     }
 }
 
-impl P95Model {
-    /// The probability of each bucket.
-    pub fn shares(&self, row: &FeatureRow) -> [f32; 4] {
-        let high = second(&self.high, row);
-        let [low_upper, high_upper] = [0, 1].map(|side| second(&self.upper[side], row));
-        [
-            (1.0 - high) * (1.0 - low_upper),
-            (1.0 - high) * low_upper,
-            high * (1.0 - high_upper),
-            high * high_upper,
-        ]
-    }
+/// What two stages say of the buckets: the probability of a P95 above 50 %, and of the upper bucket below and
+/// above.
+pub(crate) fn staged(high: f32, upper: [f32; 2]) -> [f32; 4] {
+    let [low, top] = upper;
+    [(1.0 - high) * (1.0 - low), (1.0 - high) * low, high * (1.0 - top), high * top]
+}
 
-    /// The answer for a row: the first stage chooses the side, the second the bucket.
-    pub fn answer(&self, row: &FeatureRow) -> P95Answer {
-        let likelier = |share: f32| (usize::from(share >= 0.5), share.max(1.0 - share));
-        let (side, first) = likelier(second(&self.high, row));
-        let (half, then) = likelier(second(&self.upper[side], row));
-        P95Answer { bucket: Bucket::ALL[2 * side + half], confidence: first.min(then) }
+/// The likeliest bucket; the busier one of equals.
+pub(crate) fn likeliest(shares: [f32; 4]) -> usize {
+    (0..4).max_by(|a, b| shares[*a].total_cmp(&shares[*b])).unwrap_or(3)
+}
+
+impl P95Model {
+    /// The answer for a row, and the probability of each bucket.
+    pub fn answer(&self, row: &FeatureRow) -> (P95Answer, [f32; 4]) {
+        let said = staged(second(&self.high, row), [0, 1].map(|side| second(&self.upper[side], row)));
+        let best = likeliest(said);
+        let confidence = self.calibration.of(said[best]);
+        // What is left is shared as the stages share it.
+        let rest = (1.0 - confidence) / (1.0 - said[best]).max(f32::MIN_POSITIVE);
+        let each = |n: usize| if n == best { confidence } else { said[n] * rest };
+        (P95Answer { bucket: Bucket::ALL[best], confidence }, std::array::from_fn(each))
     }
 
     /// How much each feature had to say: the mean of the first stage and the second; adds up to 1.
@@ -112,16 +124,11 @@ impl P95Model {
 }
 
 impl Model {
-    /// The row of these features, as this model numbers the VM types.
-    pub fn row(&self, features: &Features) -> FeatureRow {
-        features.row(&self.types)
-    }
-
-    /// What to reckon with for a VM. Answers any features; check those that come from outside first
-    /// ([`Features::check`]).
-    pub fn predict(&self, features: &Features) -> Prediction {
-        let row = self.row(features);
-        Prediction::new(self.class.answer(&row), self.p95.answer(&row))
+    /// What to reckon with for a VM of this size, of which this is known. Answers any numbers; check those
+    /// that come from outside first ([`Features::check`](crate::Features::check)).
+    pub fn predict(&self, known: &Known, cores: f64, memory_gb: f64) -> Prediction {
+        let row = features::row(known, cores, memory_gb);
+        Prediction::new(self.class.answer(&row), self.p95.answer(&row).0)
     }
 
     pub fn class(&self) -> &ClassModel {
@@ -144,9 +151,10 @@ impl Model {
             }
         }
         let threshold = self.class.threshold;
-        if !(CONFIDENT..=NEVER).contains(&threshold) {
-            return Err(format!("a threshold of {threshold}; {CONFIDENT} to {NEVER} is needed"));
+        if !(0.0..=NEVER).contains(&threshold) {
+            return Err(format!("a threshold of {threshold}; 0 to {NEVER} is needed"));
         }
-        Ok(())
+        self.class.calibration.check()?;
+        self.p95.calibration.check()
     }
 }

@@ -7,8 +7,8 @@ use std::num::NonZeroUsize;
 
 use crate::answer::P95Answer;
 use crate::compare::{Arm, PredictedValue};
-use crate::data::{Question, TrainingRows};
-use crate::features::{self, FeatureRow, Past};
+use crate::data::TrainingRows;
+use crate::features::{self, FeatureRow, Known, Past};
 use crate::model::Algorithm;
 use crate::train::{Options, TrainError, p95_model, p95_scores};
 use crate::vm::Bucket;
@@ -59,7 +59,8 @@ fn row(vm: &Measured, values: &[f32], per_day: usize) -> Option<FeatureRow> {
         mean_avg_cpu: Some(sum / measured.count() as f64),
         mean_p95_cpu: Some(mean_p95_cpu),
     };
-    Some(features::row(Some(&past), vm.cores, vm.memory_gb, f32::NAN))
+    let known = Known { past: Some(past), ..Known::default() };
+    Some(features::row(&known, vm.cores, vm.memory_gb))
 }
 
 /// Both algorithms, and the rule "the same bucket as last month", scored on the second month.
@@ -69,19 +70,19 @@ pub fn compare_months(
     seed: u64,
     threads: NonZeroUsize,
 ) -> Result<Vec<Arm>, TrainError> {
-    let mut question = Question { fit: TrainingRows::none(), tune: TrainingRows::none() };
-    let mut test = TrainingRows::none();
+    let (mut fit, mut test) = (TrainingRows::none(), TrainingRows::none());
     let add = |rows: &mut TrainingRows<Bucket>, place, before: &[f32], after: &[f32]| {
         let row = row(&vms[place], before, per_day.get());
         if let (Some(row), Some(p95)) = (row, sound_p95(after)) {
-            rows.push(place, row, Bucket::of(p95));
+            // The rows of one VM stay together, as those of a deployment do.
+            rows.push(place, place as u32, row, Bucket::of(p95));
         }
     };
 
     for (place, vm) in vms.iter().enumerate() {
         for cut in CUTS {
             let (before, after) = vm.first.split_at((vm.first.len() as f64 * cut) as usize);
-            add(&mut question.fit, place, before, after);
+            add(&mut fit, place, before, after);
         }
 
         add(&mut test, place, &vm.first, &vm.second);
@@ -90,8 +91,8 @@ pub fn compare_months(
     let mut arms = Vec::new();
 
     for algorithm in Algorithm::ALL {
-        let model = p95_model(&question, &Options { algorithm, seed, threads })?;
-        let scores = p95_scores(&test, None, |row, _| (model.answer(row), model.shares(row)));
+        let model = p95_model(&fit, &Options { algorithm, seed, threads })?;
+        let scores = p95_scores(&test, None, |row, _| model.answer(row));
         let importance = model.importance();
         arms.push(Arm { model: PredictedValue::P95NextMonth, arm: algorithm.name(), scores, importance });
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Prediction;
-use crate::features::Features;
+use crate::features::{Features, Known};
 use crate::file::ModelFile;
 use crate::vm::VmError;
 
@@ -34,11 +34,13 @@ impl ModelFile {
     pub fn answer(&self, request: &Request) -> Result<Reply, VmError> {
         let Request { vm_id, subscription, features } = request;
         features.check()?;
-        let known = subscription.as_deref().filter(|_| features.past.is_none());
-        let prediction = match known.and_then(|name| self.history.past(name)) {
-            None => self.model.predict(features),
-            past => self.model.predict(&Features { past, ..features.clone() }),
-        };
+        let (name, vm_type) = (subscription.as_deref(), features.vm_type.as_deref());
+        let mut known = self.history.known(name, vm_type, features.cores);
+        // Who tells a past means that one, and nothing besides.
+        if let Some(past) = &features.past {
+            known = Known { past: Some(past.clone()), of_type: known.of_type, ..Known::default() };
+        }
+        let prediction = self.model.predict(&known, features.cores, features.memory_gb);
         Ok(Reply { vm_id: vm_id.clone(), prediction })
     }
 }
@@ -59,10 +61,16 @@ mod tests {
         let name = (0..99).map(|n| format!("sub-{n:05}")).find(|n| file.history.past(n).is_some());
         let name = name.unwrap();
         let by_name = ask(&format!(r#"{{"vm_id":"a","subscription":"{name}",{size}}}"#));
-        let past = serde_json::to_string(&file.history.past(&name)).unwrap();
-        let told = ask(&format!(r#"{{"vm_id":"a",{size},"past":{past}}}"#));
+        let past = file.history.past(&name).unwrap();
         let reply = file.answer(&by_name).unwrap();
-        assert_eq!(reply, file.answer(&told).unwrap());
+        let mut known = file.history.known(Some(&name), Some("general"), 2.0);
+        assert_eq!(reply.prediction, file.model.predict(&known, 2.0, 8.0));
+
+        // Told, it stands for itself: nothing else of the subscription is looked up.
+        let json = serde_json::to_string(&past).unwrap();
+        let told = ask(&format!(r#"{{"vm_id":"a","subscription":"{name}",{size},"past":{json}}}"#));
+        known = Known { recent_shares: None, alike: None, ..known };
+        assert_eq!(file.answer(&told).unwrap().prediction, file.model.predict(&known, 2.0, 8.0));
         assert_eq!(reply.vm_id.as_deref(), Some("a"));
         let nobody = ask(&format!(r#"{{"subscription":"nobody",{size}}}"#));
         let unnamed = ask(&format!("{{{size}}}"));

@@ -41,6 +41,9 @@ pub struct Scores {
     pub ceiling_all: f64,
     /// By tenths of confidence, over all.
     pub reliability: Vec<Bin>,
+    /// By how much confidence and the share of right answers differ, in the mean over all answers, compared
+    /// within tenths of confidence: the expected calibration error.
+    pub calibration_error: f64,
 }
 
 /// How good the confident answers are for one class or bucket. NaN where there was none.
@@ -89,6 +92,10 @@ impl Scores {
             Bin { rows: inside.len() as u64, confidence, right: mean(&inside, right) }
         };
 
+        let reliability: Vec<Bin> = (0..BINS).map(bin).collect();
+        let apart = |bin: &Bin| bin.rows as f64 * (bin.confidence - bin.right).abs();
+        let apart: f64 = reliability.iter().filter(|bin| bin.rows > 0).map(apart).sum();
+
         Self {
             rows: answers.len() as u64,
             confident: sure.len() as f64 / answers.len() as f64,
@@ -98,7 +105,8 @@ impl Scores {
             loss: mean(&all, |a| a.loss),
             ceiling: mean(&sure, |a| a.ceiling),
             ceiling_all: mean(&all, |a| a.ceiling),
-            reliability: (0..BINS).map(bin).collect(),
+            reliability,
+            calibration_error: apart / answers.len() as f64,
         }
     }
 }
@@ -132,6 +140,9 @@ mod tests {
         assert_eq!((scores.accuracy, scores.accuracy_all), (0.75, 0.6));
         let bin = scores.reliability[9];
         assert_eq!((bin.rows, bin.right), (2, 1.0));
+        // One of 0.59, 0.61, 0.75 each and two of 0.95: wrong, wrong, right, right.
+        let apart = (0.59 + 0.61 + 0.25 + 2.0 * 0.05) / 5.0;
+        assert!((scores.calibration_error - apart).abs() < 1e-6, "{}", scores.calibration_error);
         assert_eq!(scores.reliability.iter().map(|bin| bin.rows).sum::<u64>(), 5);
     }
 

@@ -1,23 +1,26 @@
 //! From VMs of the past to a model with its scores.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ballast_forest::{Ensemble, FeatureTable};
 use ballast_types::VmClass;
 use thiserror::Error;
 
 use crate::answer::{CONFIDENT, ClassAnswer, P95Answer};
-use crate::data::{Question, Split, TooFew, TrainingRows, prepared};
+use crate::calibrate::Calibration;
+use crate::data::{Prepared, Question, Split, TooFew, TrainingRows};
 use crate::features::{COLUMN_NAMES, COLUMNS, FeatureRow};
 use crate::file::{About, ModelFile};
-use crate::fleet::{Odds, SyntheticFleet};
-use crate::history::{Arrival, History, arrivals};
+use crate::fleet::Odds;
+use crate::history::History;
 pub use crate::learn::Options;
 use crate::learn::learn;
-use crate::model::{ClassModel, Model, NEVER, P95Model};
+use crate::model::{ClassModel, Model, NEVER, P95Model, likeliest, second, staged};
 use crate::score::{Scored, Scores};
 use crate::vm::{Bucket, VmHistory};
 
-/// Of user-facing VMs, so many must be recognised where the threshold is chosen: a little more than the 99 %
-/// that are to be reached on VMs not seen yet.
+/// Of user-facing VMs, so many must be recognised by trees that have not seen them: a little more than the
+/// 99 % that are to be reached on VMs to come.
 const USER_FACING_RECALL: f64 = 0.995;
 
 /// Why there is no model.
@@ -31,56 +34,73 @@ pub enum TrainError {
     Forest(String),
 }
 
-/// Learns from these VMs, and scores on those of them that came last.
+/// What was learnt from the older part of these VMs, and how good it is on the newest.
+#[derive(Debug)]
+pub struct Trial<'a> {
+    vms: &'a [VmHistory],
+    split: Split,
+    class: Question<bool>,
+    p95: Question<Bucket>,
+    pub model: Model,
+    /// Scores on the hold-out: class, and P95 bucket.
+    pub scores: (Scores, Scores),
+}
+
+/// Learns from these VMs: scores on those of them that came last, then learns from all of them.
 pub fn train(vms: &[VmHistory], options: &Options) -> Result<ModelFile, TrainError> {
-    let split = Split::of(vms);
-    let (types, arrivals) = prepared(vms, split);
-    let class_rows = split.class(vms, &arrivals)?;
-    let p95_rows = split.p95(vms, &arrivals)?;
-    let class = class_model(&class_rows, options)?;
-    let p95 = p95_model(&p95_rows, options)?;
-    let model = Model { types, class, p95 };
-    let (class, p95) = score(&model, vms, split, &arrivals, None)?;
-    let history_until_s = split.horizon_s + 1;
-    let about = About {
-        algorithm: options.algorithm,
-        seed: options.seed,
-        features: COLUMN_NAMES.map(str::to_owned).to_vec(),
-        from_s: split.from_s,
-        until_s: split.until_s,
-        history_until_s,
-        rows: [class_rows.fit.len(), p95_rows.fit.len()].map(|rows| rows as u64),
-        class,
-        p95,
-    };
-
-    Ok(ModelFile { about, model, history: History::of(vms, history_until_s) })
+    Trial::new(vms, options)?.learn_all(options)
 }
 
-/// Scores a model, its own or another, on the hold-out of these VMs: class, and P95 bucket.
-pub fn score_on(model: &Model, vms: &[VmHistory]) -> Result<(Scores, Scores), TrainError> {
-    score(model, vms, Split::of(vms), &arrivals(vms, &model.types), None)
+impl<'a> Trial<'a> {
+    pub fn new(vms: &'a [VmHistory], options: &Options) -> Result<Self, TrainError> {
+        let prepared = Prepared::new(vms);
+        let (class, p95) = (prepared.class()?, prepared.p95()?);
+        let model = Model { class: class_model(&class.fit, options)?, p95: p95_model(&p95.fit, options)? };
+        let scores = score(&model, &class, &p95, None);
+        Ok(Self { vms, split: prepared.split, class, p95, model, scores })
+    }
+
+    /// Scores another model on the same VMs.
+    pub fn score(&self, model: &Model) -> (Scores, Scores) {
+        score(model, &self.class, &self.p95, None)
+    }
+
+    /// Learns the same way from all VMs, the newest with them: what was held out shows how good that is.
+    pub fn learn_all(self, options: &Options) -> Result<ModelFile, TrainError> {
+        let Self { vms, split, class, p95, model: trial, scores } = self;
+        let model = Model { class: class_model(&class.all, options)?, p95: p95_model(&p95.all, options)? };
+        let history_until_s = split.horizon_s + 1;
+        let deployments = |numbers: &[u32]| numbers.iter().collect::<BTreeSet<_>>().len() as u64;
+        let about = About {
+            algorithm: options.algorithm,
+            seed: options.seed,
+            features: COLUMN_NAMES.map(str::to_owned).to_vec(),
+            from_s: split.from_s,
+            until_s: split.until_s,
+            split: [class.by, p95.by],
+            history_until_s,
+            rows: [class.all.len(), p95.all.len()].map(|rows| rows as u64),
+            deployments: [&class.all.deployments, &p95.all.deployments].map(|numbers| deployments(numbers)),
+            class: scores.0,
+            p95: scores.1,
+        };
+
+        Ok(ModelFile { about, model, trial, history: History::of(vms, history_until_s) })
+    }
 }
 
-/// The same on a synthetic fleet, with the ceiling of what anybody can reach.
-pub fn score_synthetic(model: &Model, synthetic: &SyntheticFleet) -> Result<(Scores, Scores), TrainError> {
-    let vms = &synthetic.vms;
-    score(model, vms, Split::of(vms), &arrivals(vms, &model.types), Some(&synthetic.odds))
-}
-
-/// Scores a model on the arrivals of a hold-out; `odds` are the true probabilities where somebody knows them.
+/// Scores a model on what was held out; `odds` are the true probabilities where somebody knows them.
 fn score(
     model: &Model,
-    vms: &[VmHistory],
-    split: Split,
-    arrivals: &[Arrival],
+    class: &Question<bool>,
+    p95: &Question<Bucket>,
     odds: Option<&[Odds]>,
-) -> Result<(Scores, Scores), TrainError> {
-    let rows = split.class_held_out(vms, arrivals)?;
-    let class = class_scores(&rows, odds, |row, _| (model.class.answer(row), model.class.batch(row)));
-    let rows = split.p95_held_out(vms, arrivals)?;
-    let p95 = p95_scores(&rows, odds, |row, _| (model.p95.answer(row), model.p95.shares(row)));
-    Ok((class, p95))
+) -> (Scores, Scores) {
+    let of_class = |row: &FeatureRow, _| (model.class.answer(row), model.class.batch(row));
+    (
+        class_scores(&class.held_out, odds, of_class),
+        p95_scores(&p95.held_out, odds, |row, _| model.p95.answer(row)),
+    )
 }
 
 /// Scores answers about the class; they come with the probability of batch. PredictedValue are row and VM.
@@ -129,56 +149,74 @@ fn brier(shares: &[f32], truth: usize) -> f64 {
     shares.iter().enumerate().map(error).map(|error| error * error).sum()
 }
 
-pub(crate) fn class_model(question: &Question<bool>, options: &Options) -> Result<ClassModel, TrainError> {
-    let (batch, _) = fit(&question.fit.rows, &question.fit.answers, options, 0)?;
-    let mut model = ClassModel { batch, threshold: CONFIDENT };
-    let shares: Vec<_> = question.tune.rows.iter().map(|row| model.batch(row)).collect();
-    model.threshold = threshold(&shares, &question.tune.answers);
-    Ok(model)
+pub(crate) fn class_model(learnt: &TrainingRows<bool>, options: &Options) -> Result<ClassModel, TrainError> {
+    let TrainingRows { rows, answers, deployments, .. } = learnt;
+    let (batch, unseen) = fit(rows, answers, deployments, options, 0)?;
+    let scored: Vec<_> = unseen.iter().copied().zip(answers.iter().copied()).collect();
+    let calibration = Calibration::learn(&scored, deployments);
+    Ok(ClassModel { batch, threshold: threshold(&unseen, answers), calibration })
 }
 
-/// The lowest threshold, from [`CONFIDENT`] on, that keeps enough user-facing VMs from being called batch.
+/// The lowest threshold that keeps enough user-facing VMs from being called batch.
 pub(crate) fn threshold(batch_shares: &[f32], is_batch: &[bool]) -> f32 {
     let pairs = batch_shares.iter().zip(is_batch);
-    let mut user_facing: Vec<f32> = pairs.filter(|(_, batch)| !**batch).map(|(share, _)| *share).collect();
+    let user_facing = pairs.filter(|(share, batch)| !**batch && !share.is_nan());
+    let mut user_facing: Vec<f32> = user_facing.map(|(share, _)| *share).collect();
     user_facing.sort_by(f32::total_cmp);
     // All from this place on may be mistaken, and none of them is to be where the threshold is met exactly.
     let least = libm::ceil(user_facing.len() as f64 * USER_FACING_RECALL) as usize;
     match least.checked_sub(1).and_then(|place| user_facing.get(place)) {
-        Some(share) => share.next_up().clamp(CONFIDENT, NEVER),
+        Some(share) => share.next_up().clamp(0.0, NEVER),
         None => NEVER,
     }
 }
 
-pub(crate) fn p95_model(question: &Question<Bucket>, options: &Options) -> Result<P95Model, TrainError> {
-    let TrainingRows { rows, answers, .. } = &question.fit;
+pub(crate) fn p95_model(learnt: &TrainingRows<Bucket>, options: &Options) -> Result<P95Model, TrainError> {
+    let TrainingRows { rows, answers, deployments, .. } = learnt;
     let is_high: Vec<bool> = answers.iter().map(|bucket| bucket.index() >= 2).collect();
-    let (high, shares) = fit(rows, &is_high, options, 1)?;
+    let (high, shares) = fit(rows, &is_high, deployments, options, 1)?;
     let side = |side: usize| {
-        let (mut of_side, mut upper) = (Vec::new(), Vec::new());
-        for ((row, bucket), high) in rows.iter().zip(answers).zip(&shares) {
-            let share = if side == 1 { *high } else { 1.0 - high };
+        // Only VMs that the first stage sends here for sure (paper, III-B), and rightly.
+        let sent = |n: &usize| {
+            let share = if side == 1 { shares[*n] } else { 1.0 - shares[*n] };
+            answers[*n].index() / 2 == side && share >= CONFIDENT
+        };
+        let sent: Vec<usize> = (0..rows.len()).filter(sent).collect();
+        let of_side: Vec<FeatureRow> = sent.iter().map(|n| rows[*n]).collect();
+        let upper: Vec<bool> = sent.iter().map(|n| answers[*n].index() % 2 == 1).collect();
+        let groups: Vec<u32> = sent.iter().map(|n| deployments[*n]).collect();
+        let (ensemble, unseen) = fit(&of_side, &upper, &groups, options, 2 + side as u64)?;
 
-            // Only VMs that the first stage sends here for sure (paper, III-B), and rightly.
-            if bucket.index() / 2 == side && share >= CONFIDENT {
-                of_side.push(*row);
-                upper.push(bucket.index() % 2 == 1);
-            }
-        }
-
-        Ok::<_, TrainError>(fit(&of_side, &upper, options, 2 + side as u64)?.0)
+        // The others were not learnt from.
+        let mut says: Vec<f32> = rows.iter().map(|row| second(&ensemble, row)).collect();
+        sent.iter().zip(unseen).for_each(|(n, unseen)| says[*n] = unseen);
+        Ok::<_, TrainError>((ensemble, says))
     };
 
-    Ok(P95Model { upper: [side(0)?, side(1)?], high })
+    let ((low, low_says), (top, top_says)) = (side(0)?, side(1)?);
+    let scored = (0..rows.len()).map(|n| {
+        // Of deployments that no part of it has seen.
+        let said = staged(shares[n], [low_says[n], top_says[n]]);
+        let best = likeliest(said);
+        (said[best], answers[n].index() == best)
+    });
+
+    let scored: Vec<_> = scored.collect();
+    Ok(P95Model { calibration: Calibration::learn(&scored, deployments), upper: [low, top], high })
 }
 
 fn fit(
     rows: &[FeatureRow],
     answers: &[bool],
+    deployments: &[u32],
     options: &Options,
     part: u64,
 ) -> Result<(Ensemble, Vec<f32>), TrainError> {
-    learn(&table(rows)?, answers, options, part).map_err(refused)
+    // Numbered anew: a forest draws among as many groups as there are numbers.
+    let distinct: BTreeSet<u32> = deployments.iter().copied().collect();
+    let numbers: BTreeMap<u32, u32> = distinct.into_iter().zip(0..).collect();
+    let groups: Vec<u32> = deployments.iter().map(|deployment| numbers[deployment]).collect();
+    learn(&table(rows)?, answers, &groups, options, part).map_err(refused)
 }
 
 fn table(rows: &[FeatureRow]) -> Result<FeatureTable, TrainError> {
@@ -204,7 +242,7 @@ pub(crate) mod tests {
         Options { algorithm, seed: 1, threads: NonZeroUsize::MIN }
     }
 
-    fn fleet(vms: usize) -> SyntheticFleet {
+    fn fleet(vms: usize) -> fleet::SyntheticFleet {
         fleet::make(&fleet::Options { vms, ..fleet::Options::default() })
     }
 
@@ -229,8 +267,8 @@ pub(crate) mod tests {
     fn what_was_learnt_beats_the_constant_answers_by_far() {
         let synthetic = fleet(20_000);
         for algorithm in Algorithm::ALL {
-            let file = train(&synthetic.vms, &options(algorithm)).unwrap();
-            let (class, p95) = score_synthetic(&file.model, &synthetic).unwrap();
+            let trial = Trial::new(&synthetic.vms, &options(algorithm)).unwrap();
+            let (class, p95) = score(&trial.model, &trial.class, &trial.p95, Some(&synthetic.odds));
             // Always user-facing would be right so often, and always the commonest bucket so often.
             let share = |scores: &Scores, n: usize| scores.each[n].rows as f64 / scores.rows as f64;
             assert!(class.accuracy_all > share(&class, 0) + 0.05, "{algorithm:?}: {class:?}");
@@ -238,12 +276,12 @@ pub(crate) mod tests {
             assert!(p95.accuracy_all > commonest + 0.3, "{algorithm:?}: {p95:?}");
             // Nobody is better than the best but by luck.
             assert!(p95.accuracy_all < p95.ceiling_all + 0.02, "{algorithm:?}: {p95:?}");
-            assert_eq!((&file.about.class.each, file.about.p95.rows), (&class.each, p95.rows));
+            assert_eq!((&trial.scores.0.each, trial.scores.1.rows), (&class.each, p95.rows));
         }
     }
 
     #[test]
-    fn nothing_is_learnt_from_the_hold_out() {
+    fn the_hold_out_is_scored_first_and_learnt_from_then() {
         let mut vms = fleet(4000).vms;
         let split = Split::of(&vms);
         let before = train(&vms, &options(Algorithm::GradientBoosting)).unwrap();
@@ -256,8 +294,10 @@ pub(crate) mod tests {
             vm.p95_cpu = vm.p95_cpu.map(|p95| 100.0 - p95);
         }
         let after = train(&vms, &options(Algorithm::GradientBoosting)).unwrap();
-        assert_eq!(after.model, before.model);
+        assert_eq!(after.trial, before.trial);
         assert_ne!(after.about.p95, before.about.p95);
+        // But when it has been scored, the newest is learnt from.
+        assert_ne!(after.model, before.model);
     }
 
     #[test]
@@ -266,8 +306,8 @@ pub(crate) mod tests {
         // All user-facing: 5 of 1000 may be mistaken.
         let found = threshold(&shares, &[false; 1000]);
         assert_eq!(shares.iter().filter(|share| **share >= found).count(), 5);
-        // None above the gate: the gate.
-        assert_eq!(threshold(&[0.1, 0.2, 0.9], &[false, false, true]), CONFIDENT);
+        assert_eq!(threshold(&[0.1, 0.2, 0.9], &[false, false, true]), 0.2_f32.next_up());
+        assert_eq!(threshold(&[f32::NAN, 0.2, 0.9], &[false, false, true]), 0.2_f32.next_up());
         assert_eq!(threshold(&[0.9], &[true]), NEVER);
         // Equal shares are mistaken together or not at all.
         assert!(threshold(&[0.8; 1000], &[false; 1000]) > 0.8);

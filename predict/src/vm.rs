@@ -20,6 +20,8 @@ pub struct VmHistory {
     pub id: String,
     /// Who pays for it: the account whose earlier VMs say what to expect.
     pub subscription: String,
+    /// With which others of its subscription it was deployed; empty where nobody told.
+    pub deployment: String,
     /// When it arrived, in Unix seconds.
     pub arrival_s: i64,
     /// When it ended; `None` while it runs.
@@ -148,6 +150,35 @@ pub fn overlap(vms: &[VmHistory]) -> Option<(usize, usize)> {
     None
 }
 
+/// VMs of a subscription that arrive within so many seconds of the first are one deployment where nobody told.
+const TOGETHER_S: i64 = 300;
+
+/// The deployment of each of these VMs, numbered from 0. What is learnt of one VM of a deployment is nearly
+/// known of the others: who scores a model keeps them on one side.
+pub fn deployments(vms: &[VmHistory]) -> Vec<u32> {
+    let mut order: Vec<usize> = (0..vms.len()).collect();
+    order.sort_by_key(|place| vms[*place].arrival_s);
+    let mut open: BTreeMap<(&str, &str), (i64, u32)> = BTreeMap::new();
+    let (mut count, mut numbers) = (0, vec![0; vms.len()]);
+
+    for place in order {
+        let vm = &vms[place];
+        let key = (vm.subscription.as_str(), vm.deployment.as_str());
+        let same = |first: i64| !vm.deployment.is_empty() || vm.arrival_s - first <= TOGETHER_S;
+        let number = match open.get(&key) {
+            Some((first, number)) if same(*first) => *number,
+            _ => {
+                open.insert(key, (vm.arrival_s, count));
+                count += 1;
+                count - 1
+            }
+        };
+        numbers[place] = number;
+    }
+
+    numbers
+}
+
 /// One of the four buckets of P95 utilisation: 0–25, 26–50, 51–75, 76–100 % (paper, III-B). Written as its
 /// number, 1 to 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -205,6 +236,7 @@ pub(crate) mod tests {
         VmHistory {
             id: "a".into(),
             subscription: "s".into(),
+            deployment: String::new(),
             arrival_s: 0,
             end_s: None,
             cores: 2,
@@ -280,5 +312,17 @@ pub(crate) mod tests {
         let within = VmHistory { arrival_s: 99, ..vm() };
         assert_eq!(overlap(&[within, other, first]), Some((0, 2)));
         assert_eq!(overlap(&[vm(), after]), Some((0, 1)));
+    }
+
+    #[test]
+    fn a_deployment_is_what_was_told_or_what_arrived_together() {
+        let at = |arrival_s, deployment: &str| VmHistory { arrival_s, deployment: deployment.into(), ..vm() };
+        let other = VmHistory { subscription: "t".into(), ..at(0, "") };
+        let vms = [at(900, ""), at(0, ""), other, at(300, ""), at(0, "d"), at(DAY_S, "d"), at(301, "")];
+        let found = deployments(&vms);
+        assert_eq!(found[1], found[3]);
+        assert_eq!(found[4], found[5]);
+        let distinct: std::collections::BTreeSet<u32> = found.iter().copied().collect();
+        assert_eq!(distinct.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
     }
 }

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ballast_predict::label::ensemble::{Learnt, out_of_fold};
+use ballast_predict::label::ensemble::{Apart, Learnt, apart, out_of_fold, wary_threshold};
+use ballast_predict::label::generate::Generator;
 use ballast_predict::label::{
     Compare, FirstDay, Reason, Series, autocorrelation_score, features, fourier_score,
 };
@@ -15,6 +16,10 @@ use crate::common::weeks::{VmWeek, rows};
 /// Labels that count as user-facing, and those that do not.
 const POSITIVE: [&str; 2] = ["user-facing", "possibly-user-facing"];
 const NEGATIVE: [&str; 2] = ["non-user-facing", "machine-generated"];
+/// Thresholds of the baselines that keep 99 % of the user-facing weeks of a synthetic data set
+/// (`criticality_synthetic`); `ballast experiment labels` scores them on two generators that did not choose them.
+pub(crate) const ACF: f64 = 1.4358;
+pub(crate) const FFT: f64 = 0.3565;
 /// Draws of all learning.
 const SEED: u64 = 1;
 
@@ -24,13 +29,15 @@ pub(crate) struct Labelled {
     features: Vec<Result<Vec<f32>, Reason>>,
     /// Whether each is user-facing.
     pub(crate) truth: Vec<bool>,
+    /// What each was drawn as, or its label in the file.
+    pub(crate) kinds: Vec<String>,
 }
 
 impl Labelled {
     /// Reads `id,label,u0…u239`; weeks that cannot be looked at are left out.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display();
-        let (mut weeks, mut truth) = (Vec::new(), Vec::new());
+        let (mut weeks, mut truth, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
         let mut take = |extra: &[String], batch: Vec<VmWeek>| {
             let Some(place) = extra.iter().position(|name| name == "label") else {
                 bail!("{file}:1: no column \"label\": needed are id, label and u0 to u239");
@@ -45,8 +52,11 @@ impl Labelled {
                     );
                 }
 
-                weeks.extend(vm.week.ok());
-                truth.push(user_facing);
+                if let Ok(week) = vm.week {
+                    weeks.push(week);
+                    truth.push(user_facing);
+                    kinds.push(label.to_owned());
+                }
             }
 
             Ok(())
@@ -57,9 +67,24 @@ impl Labelled {
         if !truth.contains(&true) {
             bail!("{file}: no user-facing week: needed is one at least");
         }
-        let features = weeks.iter().map(features).collect();
 
-        Ok(Self { weeks, features, truth })
+        Ok(Self::new(weeks, truth, kinds))
+    }
+
+    fn new(weeks: Vec<Week>, truth: Vec<bool>, kinds: Vec<String>) -> Self {
+        let features = weeks.iter().map(features).collect();
+        Self { weeks, features, truth, kinds }
+    }
+
+    /// So many weeks of every kind that a generator draws.
+    pub(crate) fn drawn(generator: Generator, each: usize) -> Self {
+        let drawn = generator.weeks(SEED, each);
+        let (truth, kinds) = drawn.iter().map(|week| (week.user_facing, week.kind.to_owned())).unzip();
+        Self::new(drawn.into_iter().map(|week| week.week).collect(), truth, kinds)
+    }
+
+    pub(crate) fn weeks(&self) -> &[Week] {
+        &self.weeks
     }
 
     /// The scores of a method that needs no learning, larger ones for user-facing weeks. What cannot be told
@@ -85,6 +110,19 @@ impl Labelled {
         let one = |row: &Result<_, Reason>| match row {
             Ok(_) => scores.next().unwrap_or(1.0),
             Err(reason) => unlooked(*reason),
+        };
+        Ok(self.features.iter().map(one).collect())
+    }
+
+    /// What is said of each week by models that have not seen its part, where that can be.
+    pub(crate) fn apart(&self, parts: &[usize], threads: NonZeroUsize) -> anyhow::Result<Vec<Option<Apart>>> {
+        let (rows, truth) = self.table();
+        let known = self.features.iter().zip(parts).filter(|(row, _)| row.is_ok());
+        let parts: Vec<usize> = known.map(|(_, part)| *part).collect();
+        let mut said = apart(&rows, &truth, &parts, SEED, threads)?.into_iter();
+        let one = |row: &Result<_, Reason>| match row {
+            Ok(_) => said.next().flatten(),
+            Err(reason) => Some(Apart { score: unlooked(*reason), limits: [0.5; 2] }),
         };
         Ok(self.features.iter().map(one).collect())
     }
@@ -123,20 +161,4 @@ pub(crate) const PLAIN: [Method; 3] = [
 
 fn unlooked(reason: Reason) -> f64 {
     if reason == Reason::Flat { f64::NEG_INFINITY } else { f64::INFINITY }
-}
-
-/// The highest score that enough user-facing weeks reach.
-pub(crate) fn threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
-    let mut positive: Vec<f64> = scores.iter().zip(truth).filter(|(_, t)| **t).map(|(s, _)| *s).collect();
-    positive.sort_by(|a, b| b.total_cmp(a));
-    let needed = (recall * positive.len() as f64 - 1e-9).ceil() as usize;
-    positive.get(needed.saturating_sub(1)).copied().unwrap_or(f64::NEG_INFINITY)
-}
-
-/// The same for weeks that are yet to come: both these and those are draws, so the standard error of their
-/// difference, for as many weeks as these, is added to the recall.
-pub(crate) fn wary_threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
-    let positive = truth.iter().filter(|t| **t).count().max(1) as f64;
-    let error = (2.0 * recall * (1.0 - recall) / positive).sqrt();
-    threshold(scores, truth, (recall + error).min(1.0))
 }

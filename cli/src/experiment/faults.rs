@@ -46,12 +46,13 @@ pub(crate) struct FaultsArgs {
     threads: Option<u16>,
 }
 
-pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
+pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<bool> {
     if args.list {
         let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
         let rows = serde_json::json!({ "experiment": "faults", "rows": names, "goals": [] });
         let text = if args.json { serde_json::to_string_pretty(&rows)? } else { names.join("\n") };
-        return Ok(say(&text)?);
+        say(&text)?;
+        return Ok(true);
     }
 
     let last = args
@@ -84,7 +85,7 @@ pub(super) fn run(args: &FaultsArgs) -> anyhow::Result<()> {
     if !args.json && args.seeds == 1 {
         say(&timeline(&Case::draw(args.seed, args.kind)))?;
     }
-    Ok(())
+    Ok(campaign.goals().iter().all(|goal| goal.met != Some(false)))
 }
 
 /// One run, and the CPU seconds that it took.

@@ -20,8 +20,11 @@ pub(crate) struct Choice {
     vms: u32,
     /// Over how many days
     #[arg(long, value_name = "N", default_value_t = 75,
-        value_parser = clap::value_parser!(u32).range(30..=1000))]
+        value_parser = clap::value_parser!(u32).range(14..=1000))]
     days: u32,
+    /// Fleets whose habits never change, and whose VMs have nothing in common with their deployment's
+    #[arg(long)]
+    steady: bool,
     /// The first fleet's seed; the others follow it
     #[arg(long, value_name = "S", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
@@ -37,7 +40,7 @@ pub(crate) struct Choice {
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { vms: 300_000, days: 75, seed: 1, seeds: 1, threads: None }
+        Self { vms: 300_000, days: 75, steady: false, seed: 1, seeds: 1, threads: None }
     }
 }
 
@@ -49,7 +52,8 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     // One fleet after the other: each of them keeps all threads busy.
     let done = threads::run("models", &seeds, 1, |seed| {
         let (vms, days) = (choice.vms as usize, choice.days);
-        compare(&fleet::make(&fleet::Options { seed: *seed, vms, days }), *seed, threads)
+        let drift = (!choice.steady).then(fleet::Drift::default);
+        compare(&fleet::make(&fleet::Options { seed: *seed, vms, days, drift }), *seed, threads)
     });
 
     let mut rows = Vec::new();
@@ -59,15 +63,18 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     }
     let months = months::arms(threads)?;
     rows.extend(months.into_iter().flatten().map(|arm| ArmRow::new(None, arm)));
-    let fleets = Fleets { vms: choice.vms, days: choice.days, seeds };
+    let fleets = Fleets { vms: choice.vms, days: choice.days, steady: choice.steady, seeds };
 
     report::models::report(&fleets, &rows, command(choice, detail), detail.figures)
 }
 
 fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice { vms, days, seed, seeds, .. } = choice;
+    let Choice { vms, days, steady, seed, seeds, .. } = choice;
+    let steady = if *steady { " --steady" } else { "" };
     let document = if detail.document { " --output docs" } else { "" };
-    format!("ballast experiment models --vms {vms} --days {days} --seed {seed} --seeds {seeds}{document}")
+    format!(
+        "ballast experiment models --vms {vms} --days {days} --seed {seed} --seeds {seeds}{steady}{document}"
+    )
 }
 
 #[cfg(test)]
@@ -84,13 +91,15 @@ mod tests {
         let report = report_of_a_small_fleet();
         let rows = report.rows.as_array().unwrap();
         let of = |model: &str| rows.iter().filter(|row| row["model"] == model).count();
-        assert_eq!((of("criticality"), of("p95")), (5, 5));
+        assert_eq!((of("criticality"), of("p95")), (6, 7));
         let random_forest = &rows[0];
         assert_eq!(random_forest["arm"], "random-forest");
         assert_eq!(random_forest["buckets"][0]["name"], "user-facing");
         assert!(random_forest["importance"]["uf_share"].as_f64().unwrap() > 0.0);
         let text = report.text();
-        for part in ["paper: random-forest", "subscription-share", "best-possible", "mean_p95_cpu"] {
+        for part in
+            ["paper: random-forest", "group-by-subscription-type-size", "best-possible", "mean_p95_cpu"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         let svg = report.figures().next().unwrap().svg().unwrap();

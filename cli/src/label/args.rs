@@ -11,10 +11,7 @@ use jiff::tz::TimeZone;
 
 use super::days::{Days, day_number};
 use super::read::ReadArgs;
-
-/// Thresholds of the baselines that keep 99 % of the user-facing weeks of our made data set.
-const ACF: f64 = 1.4358;
-const FFT: f64 = 0.3565;
+use crate::common::labelled::{ACF, FFT};
 
 #[derive(Args, Debug)]
 pub(crate) struct LabelArgs {
@@ -42,8 +39,9 @@ pub(crate) struct LabelArgs {
     /// What the first day is divided by, having no day before it
     #[arg(long, value_enum, default_value_t = First::WarmUp)]
     first_day: First,
-    /// A VM that 12 hours explain as well as a day is not user-facing (pattern)
-    #[arg(long)]
+    /// Whether a VM that 12 hours explain as well as a day is not user-facing (pattern)
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true",
+        num_args = 0..=1, require_equals = true, action = clap::ArgAction::Set)]
     guard12: bool,
     /// User-facing is a score below this; of the ensemble one from this on [default: pattern 0.72,
     /// acf 1.4358, fft 0.3565, ensemble: as learnt for 99 % recall]

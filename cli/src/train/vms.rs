@@ -23,6 +23,8 @@ pub(super) const COLUMNS: [&str; 10] = [
     "avg_cpu",
     "p95_cpu",
 ];
+/// A column that may be missing: with which others of its subscription a VM was deployed.
+const DEPLOYMENT: &str = "deployment";
 
 /// Reads VMs; `file` is for messages. A value that is none or impossible, and two VMs with one name at the
 /// same time, are refused by line and column.
@@ -30,6 +32,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<VmHistory
     let mut table = TableReader::csv(input, file)?;
     let columns = COLUMNS.map(|name| table.column(name));
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let deployment = table.column(DEPLOYMENT).ok();
     let mut vms = Vec::new();
 
     while table.advance()? {
@@ -38,6 +41,7 @@ pub(super) fn read(input: impl Read, file: &str) -> anyhow::Result<Vec<VmHistory
         let vm = VmHistory {
             id: text(0),
             subscription: text(1),
+            deployment: deployment.map(|column| table.text(column).into_owned()).unwrap_or_default(),
             arrival_s: of.parsed(2, "whole Unix seconds")?,
             end_s: of.maybe(3, "whole Unix seconds, or blank while it runs,")?,
             cores: of.parsed(4, "1 to 65536")?,
@@ -101,7 +105,7 @@ impl Cells<'_> {
 /// Writes VMs as [`read`] reads them.
 pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()> {
     let mut csv = csv::Writer::from_writer(output);
-    csv.write_record(COLUMNS)?;
+    csv.write_record(COLUMNS.iter().chain(&[DEPLOYMENT]))?;
     let text = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
 
     for vm in vms {
@@ -116,6 +120,7 @@ pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()>
             vm.class.map_or("", class_name).to_owned(),
             text(vm.avg_cpu),
             text(vm.p95_cpu),
+            vm.deployment.clone(),
         ])?;
     }
 
@@ -123,8 +128,10 @@ pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()>
 }
 
 /// Takes classes from what `ballast label` wrote: columns `id` and `user_facing`. A VM that is not there
-/// keeps its class. An error names line and column.
-pub(super) fn label(vms: &mut [VmHistory], input: impl Read, file: &str) -> anyhow::Result<usize> {
+/// keeps its class. Where several VMs have had a name, the label is of the one that lived five weekdays, which
+/// a labeller needs; where several did, nobody knows whose it is, and none of them gets it. How many got one,
+/// and how many labels could not be given. An error names line and column.
+pub(super) fn label(vms: &mut [VmHistory], input: impl Read, file: &str) -> anyhow::Result<(usize, usize)> {
     let mut table = TableReader::csv(input, file)?;
     let (id, user_facing) = (table.column("id")?, table.column("user_facing")?);
     let mut labels = BTreeMap::new();
@@ -141,16 +148,22 @@ pub(super) fn label(vms: &mut [VmHistory], input: impl Read, file: &str) -> anyh
         }
     }
 
-    let mut told = 0;
-
-    for vm in vms {
-        if let Some(class) = labels.get(&vm.id) {
-            vm.class = Some(*class);
-            told += 1;
+    let mut whose: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, vm) in vms.iter().enumerate() {
+        whose.entry(&vm.id).or_default().push(place);
+    }
+    let (mut told, mut doubtful) = (Vec::new(), 0);
+    for (id, places) in whose {
+        let Some(class) = labels.get(id) else { continue };
+        let old_enough = |place: &&usize| places.len() == 1 || vms[**place].aged_s().is_some();
+        match places.iter().filter(old_enough).collect::<Vec<_>>()[..] {
+            [place] => told.push((*place, *class)),
+            _ => doubtful += 1,
         }
     }
+    told.iter().for_each(|(place, class)| vms[*place].class = Some(*class));
 
-    Ok(told)
+    Ok((told.len(), doubtful))
 }
 
 #[cfg(test)]
@@ -210,7 +223,7 @@ mod tests {
     fn labels_overrule_and_their_own_errors_are_named() {
         let mut vms = read(format!("{HEAD}a,s,0,,1,1,t,,1,2\nb,s,0,,1,1,t,,1,2\n").as_bytes(), "v").unwrap();
         let labels = "id,compare8,user_facing\na,0.3,true\nc,0.9,false\n";
-        assert_eq!(label(&mut vms, labels.as_bytes(), "l").unwrap(), 1);
+        assert_eq!(label(&mut vms, labels.as_bytes(), "l").unwrap(), (1, 0));
         assert_eq!((vms[0].class, vms[1].class), (Some(VmClass::UserFacing), None));
         for (bad, part) in
             [("id,user_facing\na,yes\n", "\"yes\""), ("id,user_facing\na,true\na,true\n", "no label yet")]
@@ -218,5 +231,31 @@ mod tests {
             let text = format!("{:#}", label(&mut vms, bad.as_bytes(), "l").unwrap_err());
             assert!(text.contains(part) && text.contains("line "), "{text}");
         }
+    }
+
+    #[test]
+    fn a_name_that_came_again_inherits_no_label() {
+        let labels = "id,user_facing\na,true\n";
+        let of = |rows: &str| {
+            let mut vms = read(format!("{HEAD}{rows}").as_bytes(), "v").unwrap();
+            let given = label(&mut vms, labels.as_bytes(), "l").unwrap();
+            (given, vms.iter().map(|vm| vm.class.is_some()).collect::<Vec<_>>())
+        };
+
+        // The first lived a minute: it had no week that anybody could have looked at.
+        assert_eq!(of("a,s,0,60,1,1,t,,1,2\na,s,60,,1,1,t,,1,2\n"), ((1, 0), vec![false, true]));
+        // Both lived long enough, and the label says not which of them it means.
+        assert_eq!(of("a,s,0,2000000,1,1,t,,1,2\na,s,2000000,,1,1,t,,1,2\n"), ((0, 1), vec![false, false]));
+    }
+
+    #[test]
+    fn the_deployment_may_be_told() {
+        let vms = read(
+            &b"deployment,vm_id,subscription,arrival_s,end_s,cores,memory_gb,vm_type,class,\
+            avg_cpu,p95_cpu\nd1,a,s,0,,1,1,t,,1,2\n"[..],
+            "v",
+        )
+        .unwrap();
+        assert_eq!(vms[0].deployment, "d1");
     }
 }

@@ -137,7 +137,7 @@ impl Campaign {
     }
 
     /// What the promises come to.
-    fn goals(&self) -> [Goal; 2] {
+    pub fn goals(&self) -> [Goal; 2] {
         let usual = self.runs - self.large.runs;
         let excused: u64 = self.excused.values().sum();
         let share = excused as f64 / usual.max(1) as f64;

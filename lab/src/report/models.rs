@@ -23,6 +23,8 @@ const MISSING: &str = "Not measured: there is no bitbrains_rnd in $BALLAST_DATA 
 pub struct Fleets {
     pub vms: u32,
     pub days: u32,
+    /// Whether habits stay as they are.
+    pub steady: bool,
     /// One fleet for each seed.
     pub seeds: Vec<u64>,
 }
@@ -30,7 +32,7 @@ pub struct Fleets {
 /// The report on these rows; `command` makes it again.
 pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) -> anyhow::Result<Report> {
     let missing = rows.iter().all(|row| row.seed.is_some());
-    let mut parts = vec![Part::Words(words(fleets.vms, fleets.days))];
+    let mut parts = vec![Part::Words(words(fleets))];
 
     for asked in [PredictedValue::Criticality, PredictedValue::P95, PredictedValue::P95NextMonth] {
         parts.push(Part::Heading(title(asked).to_owned()));
@@ -59,7 +61,8 @@ pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) 
         parts,
         goals: goals::goals(rows),
         options: json!({
-            "vms": fleets.vms, "days": fleets.days, "seeds": fleets.seeds, "bitbrains": !missing,
+            "vms": fleets.vms, "days": fleets.days, "steady": fleets.steady, "seeds": fleets.seeds,
+            "bitbrains": !missing,
         }),
         rows: serde_json::to_value(rows)?,
     })
@@ -77,7 +80,7 @@ fn table(asked: PredictedValue, rows: &[ArmRow]) -> TextTable {
     let names = names(asked);
     let mut head: Vec<String> = ["arm", "fleet", "VMs", "confident %"].map(str::to_owned).into();
     head.extend(names.iter().map(|name| format!("{name} R–P %")));
-    let ends = ["accuracy %", "of ceiling %", "all: accuracy %", "of ceiling %"];
+    let ends = ["accuracy %", "of ceiling %", "all: accuracy %", "of ceiling %", "Brier loss", "ECE %"];
     head.extend(ends.map(str::to_owned));
     let mut table = TextTable::new(2, &head.iter().map(String::as_str).collect::<Vec<_>>());
 
@@ -94,6 +97,7 @@ fn table(asked: PredictedValue, rows: &[ArmRow]) -> TextTable {
         cells.extend(row.buckets.iter().map(pair));
         let shares = [row.accuracy, row.ceiling_share, row.accuracy_all, row.ceiling_share_all];
         cells.extend(shares.map(|share| percent(share, 1)));
+        cells.extend([number(row.loss, 4), percent(row.calibration_error, 2)]);
         table.row(cells);
     }
 
@@ -104,7 +108,7 @@ fn table(asked: PredictedValue, rows: &[ArmRow]) -> TextTable {
             |(recall, precision): &(f64, f64)| format!("{}–{}", percent(*recall, 0), percent(*precision, 0));
         cells.extend(stated.each.iter().map(pair));
         cells.push(percent(stated.accuracy, 0));
-        cells.extend([const { String::new() }; 3]);
+        cells.extend([const { String::new() }; 5]);
         table.row(cells);
     }
 
@@ -190,16 +194,26 @@ fn reliability(rows: &[ArmRow]) -> Figure {
     }
 }
 
-fn words(vms: u32, days: u32) -> String {
+fn words(Fleets { vms, days, steady, .. }: &Fleets) -> String {
+    let moves = match steady {
+        true => "Its habits never change.",
+        false => {
+            "It drifts: a workload keeps its habit for 40 days in the mean, and seven of ten VMs turn out as \
+             their deployment does."
+        }
+    };
     format!(
         "A synthetic fleet of {vms} VMs over {days} days (its laws: `predict/src/fleet.rs`): public data has \
-         no subscriptions. Split by time: what arrives in the last quarter is scored, and nothing that \
-         became known in it is learnt from. The class is learnt and scored on VMs with five weekdays of \
-         history only. `confident` is the share of predictions with a confidence of at least 60 %; recall, \
-         precision and accuracy are of these, `all` is of all predictions, sure or not. The ceiling is what \
-         a predictor would reach that knows every subscription's true habits, but not what is drawn after \
-         the arrival (`best-possible`); `of ceiling` compares on the same VMs. `subscription-share` knows \
-         the share of user-facing VMs (buckets: the commonest bucket) in the subscription alone; \
-         `constant` always gives the same answer."
+         no subscriptions. {moves} Split by time: what arrives in the last quarter is scored, nothing that \
+         became known in it is learnt from, and deployments are never torn apart. The class is learnt and \
+         scored on VMs with five weekdays of history only. `confident` is the share of predictions with a \
+         confidence of at least 60 %; recall, precision and accuracy are of these, `all` is of all \
+         predictions, sure or not. The ceiling is what a predictor would reach that knows every \
+         subscription's true habits on that day, but not what is drawn after the arrival (`best-possible`); \
+         `of ceiling` compares on the same VMs. The `group-by` rules answer with what most known VMs of the \
+         subscription were, or of the subscription's VMs of this type and size; `latest-of-type-and-size` \
+         with what these were in the last days. They forget as the models' histories do, and where nothing \
+         is known they answer with what most VMs of the type were. `constant` always gives the same answer. \
+         ECE is the expected calibration error over tenths of confidence."
     )
 }

@@ -155,6 +155,73 @@ pub fn out_of_fold(
     Ok(scores)
 }
 
+/// Recall that thresholds are chosen for.
+pub const TARGETS: [f64; 2] = [0.99, 0.98];
+
+/// What is said of a week by who has not seen it: the score, and from which score on it is user-facing for
+/// each of [`TARGETS`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Apart {
+    pub score: f64,
+    pub limits: [f64; 2],
+}
+
+/// Scores of weeks in parts: what is learnt from four fifths of the other parts scores one, with thresholds
+/// from the last fifth. No week has a say in its own score, nor in the threshold that it is held against.
+/// Without a word for a part whose absence leaves too few weeks of a class.
+pub fn apart(
+    rows: &[Vec<f32>],
+    truth: &[bool],
+    parts: &[usize],
+    seed: u64,
+    threads: NonZeroUsize,
+) -> Result<Vec<Option<Apart>>, LearnError> {
+    enough(rows, truth)?;
+    let mut said = vec![None; rows.len()];
+    let held_out: std::collections::BTreeSet<usize> = parts.iter().copied().collect();
+
+    for part in held_out {
+        let chooses = |n: usize| {
+            let hash = SplitMix64::first(n as u64 ^ SplitMix64::first(seed));
+            parts[n] != part && hash.is_multiple_of(FOLDS as u64)
+        };
+        let pick = |test: &dyn Fn(usize) -> bool| -> (Vec<Vec<f32>>, Vec<bool>) {
+            let picked = (0..rows.len()).filter(|n| test(*n));
+            picked.map(|n| (rows[n].clone(), truth[n])).unzip()
+        };
+        let (from, to) = pick(&|n| parts[n] != part && !chooses(n));
+        let learnt = match Learnt::train(&from, &to, seed, threads) {
+            Err(LearnError::Few { .. }) => continue,
+            learnt => learnt?,
+        };
+
+        let (choosing, is) = pick(&chooses);
+        let scores: Vec<f64> = choosing.iter().map(|row| learnt.score_features(row)).collect();
+        let limits = TARGETS.map(|target| wary_threshold(&scores, &is, target));
+        for n in (0..rows.len()).filter(|n| parts[*n] == part) {
+            said[n] = Some(Apart { score: learnt.score_features(&rows[n]), limits });
+        }
+    }
+
+    Ok(said)
+}
+
+/// The highest score that enough user-facing weeks reach.
+pub fn threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
+    let mut positive: Vec<f64> = scores.iter().zip(truth).filter(|(_, t)| **t).map(|(s, _)| *s).collect();
+    positive.sort_by(|a, b| b.total_cmp(a));
+    let needed = libm::ceil(recall * positive.len() as f64 - 1e-9) as usize;
+    positive.get(needed.saturating_sub(1)).copied().unwrap_or(f64::NEG_INFINITY)
+}
+
+/// The same for weeks that are yet to come: both these and those are draws, so the standard error of their
+/// difference, for as many weeks as these, is added to the recall.
+pub fn wary_threshold(scores: &[f64], truth: &[bool], recall: f64) -> f64 {
+    let positive = truth.iter().filter(|t| **t).count().max(1) as f64;
+    let error = (2.0 * recall * (1.0 - recall) / positive).sqrt();
+    threshold(scores, truth, (recall + error).min(1.0))
+}
+
 fn enough(rows: &[Vec<f32>], truth: &[bool]) -> Result<(), LearnError> {
     let width = rows.first().map_or(0, Vec::len);
     if rows.len() != truth.len() || rows.iter().any(|row| row.len() != width) {

@@ -34,7 +34,7 @@ pub struct PatternOptions {
 
 impl Default for PatternOptions {
     fn default() -> Self {
-        Self { threshold: THRESHOLD, first_day: FirstDay::default(), guard12: false, flat_user_facing: false }
+        Self { threshold: THRESHOLD, first_day: FirstDay::default(), guard12: true, flat_user_facing: false }
     }
 }
 

@@ -23,6 +23,7 @@ pub struct ArmRow {
     pub(super) ceiling_all: f64,
     pub(super) ceiling_share_all: f64,
     pub(super) loss: f64,
+    pub(super) calibration_error: f64,
     pub(super) reliability: Value,
     pub(super) importance: Value,
     #[serde(skip)]
@@ -47,7 +48,9 @@ impl ArmRow {
     /// The row of an arm on the fleet of this seed, or on real data.
     pub fn new(seed: Option<u64>, arm: Arm) -> Self {
         let Arm { model, scores, importance, .. } = &arm;
-        let Scores { confident, accuracy, accuracy_all, ceiling, ceiling_all, loss, .. } = *scores;
+        let Scores {
+            confident, accuracy, accuracy_all, ceiling, ceiling_all, loss, calibration_error, ..
+        } = *scores;
         let named = names(*model).iter().zip(&scores.each);
         let shares = COLUMN_NAMES.iter().zip(importance);
         let shares: serde_json::Map<_, _> =
@@ -66,6 +69,7 @@ impl ArmRow {
             ceiling_all,
             ceiling_share_all: accuracy_all / ceiling_all,
             loss,
+            calibration_error,
             reliability: json!(scores.reliability),
             importance: Value::Object(shares),
             arm_of: arm,
