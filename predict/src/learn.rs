@@ -65,7 +65,8 @@ pub(crate) fn learn(
                 groups: Some(groups),
             };
 
-            let (ensemble, shares) = train_forest_out_of_bag(table, target, Some(&whole), &how, seed, threads)?;
+            let (ensemble, shares) =
+                train_forest_out_of_bag(table, target, Some(&whole), &how, seed, threads)?;
             Ok((ensemble, shares.chunks(2).map(|shares| shares[1]).collect()))
         }
         Algorithm::GradientBoosting => {

@@ -234,6 +234,7 @@ pub(crate) mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
+    use crate::data::SplitBy;
     use crate::fleet;
     use crate::model::Algorithm;
     use std::sync::OnceLock;
@@ -311,6 +312,35 @@ pub(crate) mod tests {
         assert_eq!(threshold(&[0.9], &[true]), NEVER);
         // Equal shares are mistaken together or not at all.
         assert!(threshold(&[0.8; 1000], &[false; 1000]) > 0.8);
+    }
+
+    #[test]
+    fn types_are_categories_not_an_order_of_names() {
+        let mut vms = fleet(4000).vms;
+        let before = train(&vms, &options(Algorithm::GradientBoosting)).unwrap();
+        let names = ["burst", "compute", "general", "memory", "spot", "storage"];
+        for vm in &mut vms {
+            let place = names.iter().position(|name| *name == vm.vm_type).unwrap();
+            vm.vm_type = format!("{}-{}", (7 * place + 3) % 6, names[place]);
+        }
+        let after = train(&vms, &options(Algorithm::GradientBoosting)).unwrap();
+        assert_eq!(after.model, before.model);
+    }
+
+    #[test]
+    fn two_weeks_of_history_suffice() {
+        for days in [14, 30, 75] {
+            let drift = Some(fleet::Drift::default());
+            let vms =
+                fleet::make(&fleet::Options { vms: 8000, days, drift, ..fleet::Options::default() }).vms;
+            let file = train(&vms, &options(Algorithm::RandomForest)).unwrap();
+            let About { class, p95, split, .. } = &file.about;
+            // A week of labels cannot be split by time.
+            let by = if days < 42 { SplitBy::Deployments } else { SplitBy::Time };
+            assert_eq!(*split, [by, SplitBy::Time], "{days} days");
+            let good = class.accuracy > 0.9 && class.confident > 0.5 && p95.accuracy_all > 0.55;
+            assert!(good, "{days} days: {class:?} {p95:?}");
+        }
     }
 
     #[test]

@@ -84,9 +84,8 @@ pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
     let shipped = "What `ballast label` says with no option. The pattern's thresholds are the paper's 0.72 and \
         the guard's 0.78, which stands between noise and a half-day's period; those of `acf` and `fft` are \
         from the labelled file, so they are not scored on it.";
-    let folds = "Thresholds for a recall, from other weeks of the same source. The ensemble scores a fifth \
-        of the weeks, is learnt from four fifths of the rest, and the last fifth of the rest chooses the \
-        threshold, one standard error on the safe side.";
+    let folds = "Thresholds for a recall, from other weeks of the same source: four fifths of them, by turns. The \
+        ensemble's are chosen as `ballast label --fit-on` chooses them, one standard error on the safe side.";
     let transfer = "The ensemble and its threshold come from one source, the scores are of another.";
     let kinds = "Weeks of a kind that was not learnt from, nor had a say in the threshold (99 % recall).";
     let parts = vec![

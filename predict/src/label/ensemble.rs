@@ -1,5 +1,6 @@
 //! A labeller that learns from labelled weeks: boosted trees and a forest over [`features`].
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use ballast_forest::{
@@ -166,9 +167,10 @@ pub struct Apart {
     pub limits: [f64; 2],
 }
 
-/// Scores of weeks in parts: what is learnt from four fifths of the other parts scores one, with thresholds
-/// from the last fifth. No week has a say in its own score, nor in the threshold that it is held against.
-/// Without a word for a part whose absence leaves too few weeks of a class.
+/// Scores of weeks in parts, by what is learnt from the other parts alone, as it ships: the model is of all of
+/// them, the thresholds of scores by models that did not learn from the scored week. No week has a say in its
+/// own score, nor in the threshold that it is held against. Nothing is said of a part whose absence leaves too
+/// few weeks of a class.
 pub fn apart(
     rows: &[Vec<f32>],
     truth: &[bool],
@@ -178,26 +180,17 @@ pub fn apart(
 ) -> Result<Vec<Option<Apart>>, LearnError> {
     enough(rows, truth)?;
     let mut said = vec![None; rows.len()];
-    let held_out: std::collections::BTreeSet<usize> = parts.iter().copied().collect();
+    let held_out: BTreeSet<usize> = parts.iter().copied().collect();
 
     for part in held_out {
-        let chooses = |n: usize| {
-            let hash = SplitMix64::first(n as u64 ^ SplitMix64::first(seed));
-            parts[n] != part && hash.is_multiple_of(FOLDS as u64)
-        };
-        let pick = |test: &dyn Fn(usize) -> bool| -> (Vec<Vec<f32>>, Vec<bool>) {
-            let picked = (0..rows.len()).filter(|n| test(*n));
-            picked.map(|n| (rows[n].clone(), truth[n])).unzip()
-        };
-        let (from, to) = pick(&|n| parts[n] != part && !chooses(n));
-        let learnt = match Learnt::train(&from, &to, seed, threads) {
+        let others = (0..rows.len()).filter(|n| parts[*n] != part);
+        let (from, is): (Vec<Vec<f32>>, Vec<bool>) = others.map(|n| (rows[n].clone(), truth[n])).unzip();
+        let scores = match out_of_fold(&from, &is, seed, threads) {
             Err(LearnError::Few { .. }) => continue,
-            learnt => learnt?,
+            scores => scores?,
         };
-
-        let (choosing, is) = pick(&chooses);
-        let scores: Vec<f64> = choosing.iter().map(|row| learnt.score_features(row)).collect();
         let limits = TARGETS.map(|target| wary_threshold(&scores, &is, target));
+        let learnt = Learnt::grown(&from, &is, seed, threads)?;
         for n in (0..rows.len()).filter(|n| parts[*n] == part) {
             said[n] = Some(Apart { score: learnt.score_features(&rows[n]), limits });
         }

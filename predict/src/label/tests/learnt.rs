@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use super::super::ensemble::{FOLDS, LearnError, Learnt, out_of_fold};
+use super::super::ensemble::{FOLDS, LearnError, Learnt, apart, out_of_fold};
 use super::super::{Reason, features};
 use super::synthetic::{Draw, series};
 use super::{HALF_HOURS, Week};
@@ -117,4 +117,20 @@ fn what_cannot_be_looked_at_has_no_score() {
     let score = |values| learnt.score(&Week::new(values));
     assert_eq!(score([f64::NAN; HALF_HOURS]), Err(Reason::TooManyGaps));
     assert_eq!(score([4.2; HALF_HOURS]), Err(Reason::Flat));
+}
+
+#[test]
+fn a_part_has_no_say_in_its_scores_and_thresholds() {
+    let (weeks, truth) = weeks(60, 0);
+    let rows = rows(&weeks);
+    let parts: Vec<usize> = (0..60).map(|n| n % 3).collect();
+    let said = apart(&rows, &truth, &parts, 1, ONE).unwrap();
+    // The first part turns out to be the other way round: nothing that is said of it changes.
+    let turned: Vec<bool> = truth.iter().zip(&parts).map(|(t, part)| *t ^ (*part == 0)).collect();
+    let again = apart(&rows, &turned, &parts, 1, ONE).unwrap();
+    assert!((0..60).step_by(3).all(|n| said[n].is_some() && said[n] == again[n]));
+    assert!((1..60).step_by(3).any(|n| said[n] != again[n]));
+    // Without the only user-facing part nothing is learnt, and nothing is said of it.
+    let parts: Vec<usize> = truth.iter().map(|t| usize::from(*t)).collect();
+    assert!(apart(&rows, &truth, &parts, 1, ONE).unwrap().iter().all(Option::is_none));
 }
