@@ -9,7 +9,7 @@
 //! are not learnt from: there every subscription looks new. When the hold-out has been scored, all of it is
 //! learnt from.
 //!
-//! A label is known a week after its VM arrived. Under [`SIX_WEEKS_S`] that leaves nothing to split by time:
+//! A label is known a week after its VM arrived. Under six weeks that leaves nothing to split by time:
 //! then a quarter of the deployments is held out, and each VM is told of by the other deployments.
 
 use std::collections::BTreeSet;
@@ -105,7 +105,6 @@ pub struct Question<A> {
     pub by: SplitBy,
     /// What is learnt from before the scoring.
     pub fit: TrainingRows<A>,
-    /// What is scored.
     pub held_out: TrainingRows<A>,
     /// All that is learnt from in the end.
     pub all: TrainingRows<A>,

@@ -101,7 +101,7 @@ impl Features {
 
 /// All that is known of a VM before it runs, beside its size.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct Evidence {
     pub past: Option<Past>,
     /// The subscription's bucket shares of the last few days above all.
     pub recent_shares: Option<[f64; 4]>,
@@ -131,8 +131,8 @@ pub struct OfType {
 }
 
 /// The row of a VM of which this is known.
-pub(crate) fn row(known: &Known, cores: f64, memory_gb: f64) -> FeatureRow {
-    let Known { past, recent_shares, alike, of_type } = known;
+pub(crate) fn row(known: &Evidence, cores: f64, memory_gb: f64) -> FeatureRow {
+    let Evidence { past, recent_shares, alike, of_type } = known;
     let number = |value: Option<f64>| value.map_or(f32::NAN, |v| v as f32);
     let past_of = |value: fn(&Past) -> Option<f64>| number(past.as_ref().and_then(value));
     let alike_of = |value: fn(&Alike) -> Option<f64>| number(alike.as_ref().and_then(value));
@@ -208,7 +208,7 @@ mod tests {
             mean_p95_cpu: Some(55.0),
         };
         let of_type = OfType { uf_share: Some(0.7), mean_avg_cpu: None, mean_p95_cpu: Some(44.0) };
-        let known = Known {
+        let known = Evidence {
             past: features().past,
             recent_shares: Some([0.0, 0.0, 0.25, 0.75]),
             alike: Some(alike),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn of_whom_nothing_is_known_has_its_size_alone() {
-        let row = row(&Known::default(), 4.0, 16.0);
+        let row = row(&Evidence::default(), 4.0, 16.0);
         assert!(row[..28].iter().all(|v| v.is_nan()));
         assert_eq!(row[28..], [4.0, 16.0, 0.0]);
     }

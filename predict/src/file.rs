@@ -255,7 +255,8 @@ mod tests {
             let place = HEAD + place.index(bytes.len() - HEAD);
             bytes[place] ^= flip;
             if let Ok(file) = ModelFile::decode(&summed(bytes)) {
-                let _ = file.model.predict(&file.history.known(Some("sub-00001"), Some("general"), 2.0), 2.0, 8.0);
+                let known = file.history.known(Some("sub-00001"), Some("general"), 2.0);
+                let _ = file.model.predict(&known, 2.0, 8.0);
             }
         }
     }

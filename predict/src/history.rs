@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ballast_types::VmClass;
 use serde::{Deserialize, Serialize};
 
-use crate::features::{self, Alike, FeatureRow, Features, Known, OfType, Past};
+use crate::features::{self, Alike, Evidence, FeatureRow, Features, OfType, Past};
 use crate::vm::{self, Bucket, DAY_S, LONG_LIVED_S, VmHistory};
 
 /// What is so old counts half: three weeks, so that two weeks hardly fade and a quarter of a year is gone.
@@ -190,7 +190,7 @@ impl History {
     }
 
     /// All that is known of a VM before it runs. What is unknown of it is left out.
-    pub fn known(&self, subscription: Option<&str>, vm_type: Option<&str>, cores: f64) -> Known {
+    pub fn known(&self, subscription: Option<&str>, vm_type: Option<&str>, cores: f64) -> Evidence {
         self.viewed(subscription, vm_type, cores as u32, Sums::clone)
     }
 
@@ -200,11 +200,11 @@ impl History {
         vm_type: Option<&str>,
         cores: u32,
         view: impl Fn(&Sums) -> Sums,
-    ) -> Known {
+    ) -> Evidence {
         let of = subscription.and_then(|name| self.subscriptions.get(name));
         let alike = vm_type.and_then(|name| of?.alike.get(&(name.to_owned(), cores)));
         let all = of.map(|known| view(&known.all));
-        Known {
+        Evidence {
             past: all.as_ref().and_then(Sums::past),
             recent_shares: all.and_then(|sums| shares(sums.recent)),
             alike: alike.map(|sums| view(sums).alike()),
@@ -213,7 +213,7 @@ impl History {
     }
 
     /// The same of a VM of the past, as others than `own` tell it: those of its deployment.
-    fn known_without(&self, own: &Self, vm: &VmHistory) -> Known {
+    fn known_without(&self, own: &Self, vm: &VmHistory) -> Evidence {
         let less = |all: Option<&Sums>, own: Option<&Sums>| match (all, own) {
             (Some(all), Some(own)) => Some(all.less(own)),
             (all, _) => all.cloned(),
@@ -223,7 +223,7 @@ impl History {
         let (all, part) = (of(self), of(own));
         let alike = less(all.alike.get(&key), part.alike.get(&key)).filter(|sums| sums.vms > 0.0);
         let others = all.all.less(&part.all);
-        Known {
+        Evidence {
             past: others.past(),
             recent_shares: shares(others.recent),
             alike: alike.as_ref().map(Sums::alike),
@@ -311,7 +311,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Takes an arrival; they come in the order of time. What is known of it just then.
-    fn arrive(&mut self, vm: &'a VmHistory, deployment: u32) -> Known {
+    fn arrive(&mut self, vm: &'a VmHistory, deployment: u32) -> Evidence {
         self.until(vm.arrival_s);
         *self.sizes.entry(deployment).or_default() += 1;
         self.ahead.insert((vm.observed_s(), self.arrivals, true), (vm, deployment));
@@ -375,7 +375,7 @@ pub fn beside_others(vms: &[VmHistory], deployments: &[u32], picked: &[usize], a
     picked.iter().map(beside).collect()
 }
 
-fn row_of(known: &Known, vm: &VmHistory) -> FeatureRow {
+fn row_of(known: &Evidence, vm: &VmHistory) -> FeatureRow {
     features::row(known, f64::from(vm.cores), vm.memory_gb)
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{CONFIDENT, ClassAnswer, P95Answer, Prediction};
 use crate::calibrate::Calibration;
-use crate::features::{self, COLUMNS, FeatureRow, Known};
+use crate::features::{self, COLUMNS, Evidence, FeatureRow};
 use crate::vm::Bucket;
 
 /// How models are learnt.
@@ -126,7 +126,7 @@ impl P95Model {
 impl Model {
     /// What to reckon with for a VM of this size, of which this is known. Answers any numbers; check those
     /// that come from outside first ([`Features::check`](crate::Features::check)).
-    pub fn predict(&self, known: &Known, cores: f64, memory_gb: f64) -> Prediction {
+    pub fn predict(&self, known: &Evidence, cores: f64, memory_gb: f64) -> Prediction {
         let row = features::row(known, cores, memory_gb);
         Prediction::new(self.class.answer(&row), self.p95.answer(&row).0)
     }

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use crate::answer::P95Answer;
 use crate::compare::{Arm, PredictedValue};
 use crate::data::TrainingRows;
-use crate::features::{self, FeatureRow, Known, Past};
+use crate::features::{self, Evidence, FeatureRow, Past};
 use crate::model::Algorithm;
 use crate::train::{Options, TrainError, p95_model, p95_scores};
 use crate::vm::Bucket;
@@ -59,7 +59,7 @@ fn row(vm: &Measured, values: &[f32], per_day: usize) -> Option<FeatureRow> {
         mean_avg_cpu: Some(sum / measured.count() as f64),
         mean_p95_cpu: Some(mean_p95_cpu),
     };
-    let known = Known { past: Some(past), ..Known::default() };
+    let known = Evidence { past: Some(past), ..Evidence::default() };
     Some(features::row(&known, vm.cores, vm.memory_gb))
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Prediction;
-use crate::features::{Features, Known};
+use crate::features::{Evidence, Features};
 use crate::file::ModelFile;
 use crate::vm::VmError;
 
@@ -38,7 +38,7 @@ impl ModelFile {
         let mut known = self.history.known(name, vm_type, features.cores);
         // Who tells a past means that one, and nothing besides.
         if let Some(past) = &features.past {
-            known = Known { past: Some(past.clone()), of_type: known.of_type, ..Known::default() };
+            known = Evidence { past: Some(past.clone()), of_type: known.of_type, ..Evidence::default() };
         }
         let prediction = self.model.predict(&known, features.cores, features.memory_gb);
         Ok(Reply { vm_id: vm_id.clone(), prediction })
@@ -69,7 +69,7 @@ mod tests {
         // Told, it stands for itself: nothing else of the subscription is looked up.
         let json = serde_json::to_string(&past).unwrap();
         let told = ask(&format!(r#"{{"vm_id":"a","subscription":"{name}",{size},"past":{json}}}"#));
-        known = Known { recent_shares: None, alike: None, ..known };
+        known = Evidence { recent_shares: None, alike: None, ..known };
         assert_eq!(file.answer(&told).unwrap().prediction, file.model.predict(&known, 2.0, 8.0));
         assert_eq!(reply.vm_id.as_deref(), Some("a"));
         let nobody = ask(&format!(r#"{{"subscription":"nobody",{size}}}"#));

@@ -81,11 +81,11 @@ impl MethodRow {
 /// The report on these rows.
 pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
     let of = |origin| rows.iter().filter(move |row| row.origin == origin);
-    let shipped = "What `ballast label` says with no option. The pattern's thresholds are the paper's 0.72 and \
-        the guard's 0.78, which stands between noise and a half-day's period; those of `acf` and `fft` are \
-        from the labelled file, so they are not scored on it.";
-    let folds = "Thresholds for a recall, from other weeks of the same source: four fifths of them, by turns. The \
-        ensemble's are chosen as `ballast label --fit-on` chooses them, one standard error on the safe side.";
+    let shipped = "What `ballast label` says with no option. The pattern's thresholds are the paper's 0.72 \
+        and the guard's 0.78, which stands between noise and a half-day's period; those of `acf` and `fft` \
+        are from the labelled file, so they are not scored on it.";
+    let folds = "Thresholds for a recall, from other weeks of the same source: four fifths of them. The \
+        ensemble's are chosen as `ballast label --fit-on` does, one standard error on the safe side.";
     let transfer = "The ensemble and its threshold come from one source, the scores are of another.";
     let kinds = "Weeks of a kind that was not learnt from, nor had a say in the threshold (99 % recall).";
     let parts = vec![
@@ -116,10 +116,10 @@ pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
 }
 
 fn words() -> String {
-    "All weeks are synthetic: no public trace says what its VMs were for. Three sources that know nothing of \
-     one another: a labelled file (`criticality_synthetic`, made before any of this; left out where it is not \
-     there), and two generators of this project, `shapes` and `mechanisms` (`predict/src/label/generate.rs`), \
-     which chose no threshold. The paper's figures are of 840 real workloads, labelled by hand."
+    "All weeks are synthetic: no public trace says what its VMs were for. Three sources know nothing \
+     of one another: a labelled file (`criticality_synthetic`, made before any of this; left out where it is \
+     not there), and two generators of this project, `shapes` and `mechanisms` \
+     (`predict/src/label/generate.rs`), which chose no threshold. The paper's figures are of 840 real workloads, labelled by hand."
         .to_owned()
 }
 

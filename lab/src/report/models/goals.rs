@@ -1,5 +1,5 @@
-//! Figures to reach; the worst fleet counts. Each is a comparison with the best rule that learns nothing, so that
-//! no constant and no GROUP BY can reach it.
+//! Figures to reach; the worst fleet counts. Each is a comparison with the best rule that learns nothing, so
+//! that no constant and no GROUP BY can reach it.
 
 use ballast_predict::compare::{GROUP_BYS, PredictedValue};
 use ballast_predict::model::Algorithm;
