@@ -116,10 +116,11 @@ pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
 }
 
 fn words() -> String {
-    "All weeks are synthetic: no public trace says what its VMs were for. Three sources know nothing \
-     of one another: a labelled file (`criticality_synthetic`, made before any of this; left out where it is \
-     not there), and two generators of this project, `shapes` and `mechanisms` \
-     (`predict/src/label/generate.rs`), which chose no threshold. The paper's figures are of 840 real workloads, labelled by hand."
+    "All weeks are synthetic: no public trace says what its VMs were for. Three sources know nothing of \
+     one another: a labelled file (`criticality_synthetic`, made before any of this; left out where it \
+     is not there), and two generators of this project, `shapes` and `mechanisms` \
+     (`predict/src/label/generate.rs`), which chose no threshold. The paper's figures are of 840 real \
+     workloads, labelled by hand."
         .to_owned()
 }
 
