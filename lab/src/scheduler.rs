@@ -159,7 +159,7 @@ impl Options {
 /// Packing to power, from the least packing on.
 const WEIGHTS: [(u32, u32); 6] = [(1, 2), (1, 1), (2, 1), (4, 1), (8, 1), (16, 1)];
 /// Shares of cores that are asked for.
-const FULLER: [f64; 3] = [0.75, 0.85, 0.95];
+const FULLER: [f64; 3] = [0.95, 1.0, 1.05];
 /// What is told, by name.
 const KNOWLEDGE: [(&str, Class, P95, Quarter); 11] = {
     use Quarter::{Middle, UpperEnd};
@@ -246,7 +246,7 @@ impl Job {
 }
 
 /// One arm with one weight; medians over the seeds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SchedulerResult {
     pub arm: Arm,
     /// The weight of the chassis score; `None` without the power rule.
@@ -265,6 +265,8 @@ pub struct SchedulerResult {
     pub budget_1pct_w: f64,
     /// The lowest and the highest of the seeds.
     pub budget_1pct_w_range: (f64, f64),
+    /// That of each seed, in the order of the seeds, to be compared seed by seed.
+    pub budget_1pct_w_by_seed: Vec<f64>,
     /// Watts that the low-priority cores of a server with VMs can shed, 10th percentile over server-hours.
     pub sheddable_w_p10: f64,
     /// Deployments refused because all servers together had too few cores.
@@ -299,6 +301,7 @@ pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<SchedulerRe
             user_facing_throttled_core_h: over(&|m| m.user_facing_throttled_core_h).median,
             budget_1pct_w: budget.median,
             budget_1pct_w_range: (budget.min, budget.max),
+            budget_1pct_w_by_seed: months.iter().map(|d| d.budget_1pct_w).collect(),
             sheddable_w_p10: over(&|m| m.sheddable_w_p10).median,
             failures_for_cores: failures(Reason::Cores),
             failures_for_fragmentation: failures(Reason::Fragmentation),
