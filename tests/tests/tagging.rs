@@ -200,7 +200,7 @@ fn nothing_is_lost_when_either_side_is_started_anew() {
 
     // With an agent that has lost everything, and while it is away.
     lab.lab.kill("s01");
-    fs::remove_file(lab.lab.home("s01").join("state/predictions.json")).expect("a file");
+    fs::remove_file(lab.lab.journal("s01").with_file_name("predictions.json")).expect("a file");
     lab.remove("batch0");
     lab.place(&told("batch2", "non-user-facing"));
     lab.lab.start("s01");
@@ -213,7 +213,7 @@ fn nothing_is_lost_when_either_side_is_started_anew() {
     // An agent that is started anew without a word from anybody is told again, also what has not changed.
     lab.place.wait("it is told", |_| lab.is_told());
     lab.lab.kill("s01");
-    fs::remove_file(lab.lab.home("s01").join("state/predictions.json")).expect("a file");
+    fs::remove_file(lab.lab.journal("s01").with_file_name("predictions.json")).expect("a file");
     lab.lab.start("s01");
     lab.lab.wait("it hears again", |_| lab.counts_as("batch2", BATCH.0, BATCH.1));
 }

@@ -96,7 +96,7 @@ impl Vms {
     ) -> anyhow::Result<(Self, Vec<ControlledVm>)> {
         let VmSources { vms, groups, changes_path, auto_path } = sources;
         let boot_id = ballast_hw::boot_id(root).ok();
-        let predicted = Predicted::read(changes_path.with_file_name(FILE), boot_id.clone(), clock::now());
+        let predicted = Predicted::read(journal.folder().join(FILE), boot_id.clone(), clock::now());
         let mut specs = Specs::read(vms, changes_path, auto_path, domains, floating.is_some())?;
         specs.predicted = predicted;
         let mut discovery = Discovery::new(groups.discover);

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::Vms;
 
-/// What is predicted, in the state folder.
+/// What is predicted, beside the journal: a reboot voids both.
 pub(super) const FILE: &str = "predictions.json";
 /// Nothing that is on disk can have been meant to hold for longer.
 const VALID_MAX: Duration = Duration::from_secs(3600);
@@ -85,7 +85,7 @@ impl Predicted {
         Ok(is_new)
     }
 
-    /// Puts on disk what is held: what is new, and what has half used up its time there.
+    /// Writes down what is held: what is new, and what has half used up its time there.
     fn keep(&mut self, now: Instant) -> io::Result<()> {
         let Some(held) = self.held.as_ref().filter(|_| self.boot_id.is_some()) else { return Ok(()) };
         if self.kept_until > now && (self.kept_until - now) * 2 >= held.until - now {
