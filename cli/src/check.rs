@@ -43,6 +43,9 @@ pub(crate) struct CheckArgs {
     /// The agent's state folder, whose lock tells whether it runs
     #[arg(long, value_name = "DIR", default_value = JournalFolders::STATE_DIR)]
     state_dir: PathBuf,
+    /// Its run folder, where the journal lies, if the agent has another than usual
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
     /// Copy what is read to a new folder, for --root and for reports; serial numbers and names are left out
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "write_test", "seconds"])]
     record: Option<PathBuf>,
@@ -82,7 +85,11 @@ fn report(root: &Root, args: &CheckArgs) -> anyhow::Result<Report> {
     // A folder's values do not move by themselves.
     let seconds = args.seconds.unwrap_or(if args.root.as_os_str() == "/" { 6 } else { 0 });
     let sensors = watch(root, &machine, Duration::from_secs(seconds));
-    let written = args.write_test.then(|| write_test(root, &args.state_dir)).transpose()?;
+    let journal = || match &args.run_dir {
+        Some(run_dir) => JournalFolders::new(run_dir, &args.state_dir),
+        None => JournalFolders::of(&args.state_dir),
+    };
+    let written = args.write_test.then(|| write_test(root, &journal())).transpose()?;
     let findings = findings::all(&machine, &sensors);
     let functions = functions::all(&machine, &sensors, written.as_deref());
     let agent_toml = fragment::agent_toml(&machine, &sensors, &functions);
@@ -114,10 +121,10 @@ fn watch(root: &Root, machine: &Machine, time: Duration) -> Vec<Watched> {
 }
 
 /// The write test with signals held back: Ctrl-C ends it when everything is back, a moment later.
-fn write_test(root: &Root, state_dir: &std::path::Path) -> anyhow::Result<Vec<Written>> {
+fn write_test(root: &Root, journal: &JournalFolders) -> anyhow::Result<Vec<Written>> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
     signals.thread_block()?;
-    let written = probe::write_trial(root, &JournalFolders::of(state_dir));
+    let written = probe::write_trial(root, journal);
     signals.thread_unblock()?;
     written.context("write test")
 }

@@ -6,10 +6,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, fchown, lchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown, lchown};
 use std::path::Path;
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::geteuid;
 
 /// Replaces a file, so that a reader, or a crash, sees the old or the new text, never half.
@@ -61,8 +61,10 @@ pub struct Lock {
     _held: Vec<Flock<File>>,
 }
 
-/// Takes a folder for this process alone: the folder itself, which needs no room on its disk, and its file `lock`, which
-/// is all that earlier versions look at. One of the two is enough.
+/// Takes a folder for this process alone: its file `lock`, which is all that earlier versions look at, and the folder
+/// itself, which needs no room on its disk. One of the two is enough.
+///
+/// Whoever can open a file can lock it. So nobody else may open `lock`, and a folder that all may list is no lock.
 ///
 /// # Errors
 /// `EWOULDBLOCK` when another process has it; else what the file system says.
@@ -71,8 +73,12 @@ pub fn lock(folder: &Path) -> io::Result<Lock> {
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| io::Error::from(error))
     };
     let (mut held, mut failed) = (vec![], None);
-    let file = File::options().write(true).create(true).truncate(false).open(folder.join("lock"));
-    for opened in [File::open(folder), file] {
+    let mut options = File::options();
+    // A link that the folder's owner has laid leads root nowhere.
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
+    let file = options.open(folder.join("lock"));
+    let is_private = fs::metadata(folder)?.mode() & 0o007 == 0;
+    for opened in is_private.then(|| File::open(folder)).into_iter().chain([file]) {
         match opened.and_then(take) {
             Ok(lock) => held.push(lock),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
@@ -106,6 +112,8 @@ fn owner_for(folder: &Path) -> io::Result<Option<(u32, u32)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -121,6 +129,23 @@ mod tests {
         folder(&dir.path().join("caps")).unwrap();
         folder(&dir.path().join("caps")).unwrap();
         assert!(folder(&victim).is_err(), "a file is no folder");
+    }
+
+    #[test]
+    fn nobody_else_can_hold_a_folder_that_all_may_list() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let by_hand = Flock::lock(File::open(dir.path()).unwrap(), FlockArg::LockExclusiveNonblock);
+        let ours = lock(dir.path()).unwrap();
+        assert_eq!(fs::metadata(dir.path().join("lock")).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(lock(dir.path()).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop((by_hand, ours));
+
+        let (link, victim) = (dir.path().join("lock"), dir.path().join("victim"));
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        lock(dir.path()).unwrap_err();
+        assert!(!victim.exists());
     }
 
     #[test]

@@ -8,12 +8,14 @@
 //! agent from acting. Where that folder cannot be written, it lies in the state folder, as in earlier versions.
 //!
 //! A journal of another boot is worthless (no cap survives a reboot). One that is damaged is set aside as
-//! `journal.json.bad`, and the machine is taken as it stands. One that another version has written, or that
-//! the disk does not give, is held: it may name caps, so what the machine shows is nobody's original.
+//! `journal.json.bad` before a new one is written, and the machine is taken as it stands. One that another version
+//! has written, or that the disk does not give, is held: it may name caps, so what the machine shows is nobody's
+//! original. Where both folders have one, what is worse counts.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use ballast_types::BootId;
@@ -61,8 +63,8 @@ pub enum Opened {
     Adopted(Box<Originals>),
     /// The machine was rebooted since: nothing is restricted any more.
     OtherBoot,
-    /// The file could not be understood; it was moved here.
-    SetAside(PathBuf),
+    /// The file cannot be understood, and is set aside before another is written; why.
+    Damaged(String),
     /// The file stays as it is, and nothing may be changed: whoever can read it must put back what it names.
     Held(String),
 }
@@ -107,7 +109,7 @@ impl JournalFolders {
 
     /// Whether a journal lies in any of them. What cannot be looked for counts as there.
     pub fn hold_a_journal(&self) -> bool {
-        self.files().any(|file| !matches!(file.try_exists(), Ok(false)))
+        self.files().any(|file| is_there(&file))
     }
 
     /// Which boot the journal says that it is of.
@@ -124,9 +126,14 @@ impl JournalFolders {
 
     /// Whether a journal of so many bytes could be written now: writes as many, and removes them.
     pub fn have_room_for(&self, bytes: usize) -> io::Result<()> {
-        let mut tried = self.0.iter().map(|folder| durable::probe(folder, bytes));
-        let first = tried.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
-        if tried.any(|it| it.is_ok()) { Ok(()) } else { first }
+        let mut failed = None;
+        for folder in &self.0 {
+            match durable::probe(folder, bytes) {
+                Ok(()) => return Ok(()),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Those that are not there.
@@ -169,21 +176,27 @@ impl Journal {
     /// Opens the journal in its folders, which are made if they are not there. Fails if none of them can be
     /// used, or another agent holds one.
     pub fn open(folders: &JournalFolders, boot_id: &BootId) -> Result<(Self, Opened), HwError> {
-        let (mut used, mut locks, mut unusable) = (vec![], vec![], None);
+        let (mut used, mut inodes, mut locks) = (vec![], vec![], vec![]);
+        let (mut unusable, mut held) = (None, None);
         for folder in folders.iter() {
             let failed = |allowed| move |e| HwError::io(folder, Operation::Write, allowed, e);
-            let made = fs::create_dir_all(folder).and_then(|()| fs::canonicalize(folder));
-            let locked = made.map_err(failed("a folder that can be written")).and_then(|folder| {
-                if used.contains(&folder) {
+            let made = fs::create_dir_all(folder).and_then(|()| fs::metadata(folder));
+            let locked = made.map_err(failed("a folder that can be written")).and_then(|made| {
+                let inode = (made.dev(), made.ino());
+                if inodes.contains(&inode) {
                     return Ok(());
                 }
-                locks.push(durable::lock(&folder).map_err(failed("a folder that no other agent uses"))?);
-                used.push(folder);
+                locks.push(durable::lock(folder).map_err(failed("a folder that no other agent uses"))?);
+                inodes.push(inode);
+                used.push(folder.clone());
                 Ok(())
             });
             match locked {
                 Err(error) if error.is_locked() => return Err(error),
-                Err(error) => unusable = Some(error),
+                Err(error) => {
+                    held = held.or(is_there(&folder.join(Self::FILE)).then(|| error.to_string()));
+                    unusable = Some(error);
+                }
                 Ok(()) => {}
             }
         }
@@ -196,7 +209,7 @@ impl Journal {
 
         let folders = JournalFolders(used);
         let mut journal = Self { folders, boot_id: boot_id.clone(), idle: false, _locks: locks };
-        let opened = journal.read()?;
+        let opened = held.map_or_else(|| journal.read(), Opened::Held);
         journal.idle = matches!(opened, Opened::Held(_));
         Ok((journal, opened))
     }
@@ -212,25 +225,26 @@ impl Journal {
         self.idle
     }
 
-    fn read(&self) -> Result<Opened, HwError> {
-        let mut found = Opened::Clean;
-        for path in self.folders.files() {
-            match self.read_file(&path)? {
-                Opened::Clean => {}
-                Opened::OtherBoot => found = Opened::OtherBoot,
-                opened => return Ok(opened),
-            }
-        }
-        Ok(found)
+    /// Of several the worst, and of those alike the one that is written first.
+    fn read(&self) -> Opened {
+        let rank = |opened: &Opened| match opened {
+            Opened::Held(_) => 0,
+            Opened::Adopted(_) => 1,
+            Opened::Damaged(_) => 2,
+            Opened::OtherBoot => 3,
+            Opened::Clean => 4,
+        };
+        let found = self.folders.files().map(|path| self.read_file(&path));
+        found.min_by_key(rank).unwrap_or(Opened::Clean)
     }
 
-    fn read_file(&self, path: &Path) -> Result<Opened, HwError> {
+    fn read_file(&self, path: &Path) -> Opened {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Opened::Clean),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Opened::Clean,
             Err(e) => {
                 let error = HwError::io(path, Operation::Read, "a readable file", e);
-                return Ok(Opened::Held(error.to_string()));
+                return Opened::Held(error.to_string());
             }
         };
 
@@ -244,26 +258,22 @@ impl Journal {
                     warn!(%error, "the journal of another boot could not be removed: it is known as old by \
                                    its boot id");
                 }
-                Ok(Opened::OtherBoot)
+                Opened::OtherBoot
             }
             Some(Head { version, .. }) if version != u64::from(VERSION) => {
                 let path = path.display();
-                Ok(Opened::Held(format!(
-                    "{path} is of version {version}; this agent knows version {VERSION}"
-                )))
+                Opened::Held(format!("{path} is of version {version}; this agent knows version {VERSION}"))
             }
             _ => match serde_json::from_slice::<Record>(&bytes) {
-                Ok(record) => Ok(Opened::Adopted(Box::new(record.originals))),
-                Err(e) => set_aside(path, &e.to_string()).map(Opened::SetAside),
+                Ok(record) => Opened::Adopted(Box::new(record.originals)),
+                Err(error) => Opened::Damaged(format!("{}: {error}", path.display())),
             },
         }
     }
 
-    /// Gives up what is held: it is moved to `journal.json.bad`.
-    pub fn set_held_aside(self) -> Result<(), HwError> {
-        let held = self.folders.files().filter(|file| !matches!(file.try_exists(), Ok(false)));
-        let why = "it was held, and a release has lifted what it could";
-        held.map(|file| set_aside(&file, why)).try_for_each(|aside| aside.map(drop))
+    /// Gives up what is there: it is moved to `journal.json.bad`.
+    pub fn set_all_aside(self) -> Result<(), HwError> {
+        self.folders.files().filter(|file| is_there(file)).try_for_each(|file| set_aside(&file))
     }
 
     /// Writes every original down, safely on disk when this returns. Called before the first change. Fails if
@@ -277,15 +287,25 @@ impl Journal {
         if self.says(&text) {
             return Ok(());
         }
-        let mut failed = None;
+        let damaged = |file: &PathBuf| matches!(self.read_file(file), Opened::Damaged(_));
+        self.folders.files().filter(damaged).try_for_each(|file| set_aside(&file))?;
+
+        let (mut before, mut failed) = (vec![], None);
         for path in self.folders.files() {
             match durable::replace(&path, &text) {
-                // An older one must not be read in its place.
                 Ok(()) => {
-                    return self.folders.files().filter(|it| *it != path).try_for_each(|it| remove(&it));
+                    // An older one must not be read in its place; one that is read after it does no harm.
+                    before.iter().try_for_each(|it: &PathBuf| remove(it))?;
+                    for after in self.folders.files().skip(before.len() + 1) {
+                        if let Err(error) = remove(&after) {
+                            warn!(%error, "an older journal stays, and does not count");
+                        }
+                    }
+                    return Ok(());
                 }
                 Err(error) => failed = failed.or(Some(unwritten(&path, error))),
             }
+            before.push(path);
         }
         failed.map_or(Ok(()), Err)
     }
@@ -314,7 +334,9 @@ impl Journal {
         if self.idle {
             return Ok(());
         }
-        let removed: Vec<_> = self.folders.files().map(|file| remove(&file)).collect();
+        // One of another boot is known as old wherever it stays.
+        let counts = |file: &PathBuf| !matches!(self.read_file(file), Opened::OtherBoot | Opened::Clean);
+        let removed: Vec<_> = self.folders.files().filter(counts).map(|file| remove(&file)).collect();
         removed.into_iter().collect()
     }
 
@@ -338,14 +360,20 @@ fn remove(path: &Path) -> Result<(), HwError> {
     }
 }
 
-/// Moves a journal to where nobody reads it; gives where that is.
-fn set_aside(path: &Path, why: &str) -> Result<PathBuf, HwError> {
+/// Whether there is such a file. What cannot be looked for counts as there.
+fn is_there(file: &Path) -> bool {
+    let no = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    !fs::symlink_metadata(file).is_err_and(|error| no.contains(&error.kind()))
+}
+
+/// Moves a journal to where nobody reads it.
+fn set_aside(path: &Path) -> Result<(), HwError> {
     let aside = path.with_extension("json.bad");
     fs::rename(path, &aside)
         .map_err(|e| HwError::io(path, Operation::Write, "a file that can be moved", e))?;
-    warn!(file = %aside.display(), why, "the journal cannot be understood and was set aside: caps of a \
-        previous instance are not known, the machine is taken as it stands");
-    Ok(aside)
+    warn!(file = %aside.display(), "the journal cannot be understood and was set aside: caps of a previous \
+        instance are not known, the machine is taken as it stands");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -425,11 +453,14 @@ mod tests {
         for bad in ["", "{", "[]", r#"{"version":1,"boot_id":"boot-1","originals":[]}"#, "\u{0}"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join("journal.json"), bad).unwrap();
-            let (_, opened) = open(dir.path(), 1).unwrap();
+            let (mut journal, opened) = open(dir.path(), 1).unwrap();
             let aside = dir.path().join("journal.json.bad");
-            assert_eq!(opened, Opened::SetAside(aside.clone()), "{bad:?}");
+            assert!(matches!(opened, Opened::Damaged(_)), "{bad:?}");
+            assert!(!aside.exists(), "who only looks leaves it for one who puts back");
+            journal.begin(&originals()).unwrap();
+            drop(journal);
             assert_eq!(fs::read_to_string(aside).unwrap(), bad);
-            assert!(!dir.path().join("journal.json").exists());
+            assert!(matches!(open(dir.path(), 1).unwrap().1, Opened::Adopted(_)));
         }
     }
 
@@ -452,7 +483,7 @@ mod tests {
         fs::create_dir(&file).unwrap();
         let (journal, opened) = open(dir.path(), 1).unwrap();
         assert!(matches!(&opened, Opened::Held(why) if why.contains("journal.json")), "{opened:?}");
-        journal.set_held_aside().unwrap();
+        journal.set_all_aside().unwrap();
         assert_eq!(open(dir.path(), 1).unwrap().1, Opened::Clean);
     }
 
@@ -586,5 +617,54 @@ mod tests {
         }
         let error = Journal::open(&folders, &boot(1)).unwrap_err();
         assert!(!error.is_locked() && error.to_string().contains("state"), "{error}");
+    }
+
+    #[test]
+    fn of_two_journals_the_worse_counts_and_none_is_lost() {
+        let ours = Record { version: VERSION, boot_id: boot(1), originals: originals() };
+        let ours = serde_json::to_string(&ours).unwrap();
+        let newer = r#"{"version":9,"boot_id":"boot-1"}"#;
+        let old = r#"{"version":1,"boot_id":"boot-0","originals":{"cpufreq":null}}"#;
+        for (first, second, expected) in [
+            (ours.as_str(), newer, "held"),
+            (newer, ours.as_str(), "held"),
+            ("{", ours.as_str(), "adopted"),
+            (ours.as_str(), "{", "adopted"),
+            (old, ours.as_str(), "adopted"),
+            (old, "{", "damaged"),
+            (old, old, "of another boot"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let (folders, files) = two(dir.path());
+            for (file, text) in files.iter().zip([first, second]) {
+                fs::create_dir(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            let (mut journal, opened) = Journal::open(&folders, &boot(1)).unwrap();
+            let is = match opened {
+                Opened::Held(_) => "held",
+                Opened::Adopted(_) => "adopted",
+                Opened::Damaged(_) => "damaged",
+                Opened::OtherBoot => "of another boot",
+                Opened::Clean => "clean",
+            };
+            assert_eq!(is, expected, "{first} {second}");
+            journal.begin(&originals()).unwrap();
+            journal.finish().unwrap();
+            let kept = files.each_ref().map(|file| fs::read_to_string(file).ok());
+            assert_eq!(kept.iter().flatten().any(|text| text == newer), expected == "held");
+            let aside = files.iter().any(|file| file.with_extension("json.bad").exists());
+            assert_eq!(aside, first == "{" || second == "{");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_looked_into_may_hold_caps() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folders, _) = two(dir.path());
+        std::os::unix::fs::symlink("state", dir.path().join("state")).unwrap();
+        let (journal, opened) = Journal::open(&folders, &boot(1)).unwrap();
+        assert!(matches!(&opened, Opened::Held(why) if why.contains("state")), "{opened:?}");
+        assert!(journal.is_idle());
     }
 }

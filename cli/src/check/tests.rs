@@ -10,6 +10,7 @@ fn args(root: &std::path::Path) -> CheckArgs {
         json: true,
         write_test: false,
         state_dir: "/nonexistent".into(),
+        run_dir: None,
         record: None,
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct AgentEffects {
     pub(super) alarms: AlarmBook,
     pub(super) policy: PolicyLog,
     pub(super) waiting: Waiting,
+    /// The server's limit, ordered before it was known what the rest of the server draws.
+    pub(super) waits_for_rest: Cell<Option<(ActionId, Watts)>>,
 }
 
 /// Who waits for the answer to the newest alert.
@@ -62,11 +64,17 @@ impl AgentEffects {
 
     /// Orders the server's limit, or its end; what keeps it from being ordered.
     fn order_limit(&self, id: ActionId, watts: Option<Watts>) -> Result<(), ActuatorError> {
+        self.waits_for_rest.set(None);
         let limit = self.limit.as_ref().ok_or(ActuatorError::Permanent)?;
         let watts = match watts {
             // The rest of the server draws on beside its packages.
             Some(watts) if limit.packages_only => {
-                Some(watts - self.sensors.non_cpu.get().ok_or(ActuatorError::Transient)?)
+                let Some(rest) = self.sensors.non_cpu.get() else {
+                    // At a start: the first reading is under way, and is waited for as a slow device is.
+                    self.waits_for_rest.set(Some((id, watts)));
+                    return Ok(());
+                };
+                Some(watts - rest)
             }
             watts => watts,
         };
@@ -96,6 +104,10 @@ impl Effects<Agent> for AgentEffects {
     type Status = AgentStatus;
 
     fn open(&mut self, message: Message) -> Option<Input> {
+        if let Some((id, watts)) = self.waits_for_rest.get() {
+            // What fails now is not answered in time.
+            let _ = self.order_limit(id, Some(watts));
+        }
         match message {
             Message::Alert(alert, waiting) => {
                 self.waiting = Some(waiting);

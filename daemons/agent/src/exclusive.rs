@@ -50,7 +50,7 @@ impl Exclusive {
         opened: &Opened,
         created: JournalFolders,
     ) -> anyhow::Result<Self> {
-        if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_) | Opened::Held(_)) {
+        if matches!(opened, Opened::Adopted(_) | Opened::Damaged(_) | Opened::Held(_)) {
             bail!(
                 "{}: an agent that has ended left restrictions: put them back first, with ballast-agent \
                  release",

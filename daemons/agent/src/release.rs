@@ -51,11 +51,13 @@ impl ReleaseArgs {
     /// Where the agent lived, and how long to hold.
     fn read(&self) -> (Installation, Duration) {
         let (daemon, run_dir, hold) = AgentConfig::for_release(&self.config);
+        let default = JournalFolders::of(&daemon.state_dir).first().to_owned();
         let state_dir = self.state_dir.clone().unwrap_or(daemon.state_dir);
-        let journal = match (&self.run_dir, &self.state_dir) {
-            (Some(run_dir), _) => JournalFolders::new(run_dir, &state_dir),
-            (None, Some(_)) => JournalFolders::of(&state_dir),
-            (None, None) => JournalFolders::new(&run_dir, &state_dir),
+        let journal = match &self.run_dir {
+            Some(run_dir) => JournalFolders::new(run_dir, &state_dir),
+            // The config names none of its own.
+            None if run_dir == default => JournalFolders::of(&state_dir),
+            None => JournalFolders::new(&run_dir, &state_dir),
         };
         (Installation { root: Root::at(daemon.root), journal, state_dir }, hold)
     }
@@ -78,7 +80,7 @@ impl Installation {
 /// `ballast-agent release`.
 pub(super) fn main(args: &ReleaseArgs) -> ExitCode {
     let _flush = ballast_runtime::log::start(tracing::Level::INFO);
-    finish(release(&args.read().0))
+    finish(release(&args.read().0, true))
 }
 
 /// `ballast-agent stop-post`: systemd says in `SERVICE_RESULT` how the agent has ended.
@@ -91,7 +93,7 @@ pub(super) fn stop_post(args: &ReleaseArgs) -> ExitCode {
     };
 
     if result == "success" {
-        let done = release(&installation);
+        let done = release(&installation, false);
         if done.is_err()
             && let Err(error) = arm(hold)
         {
@@ -137,8 +139,9 @@ fn finish(released: anyhow::Result<Released>) -> ExitCode {
 }
 
 /// Puts back what the journal names, unless a live agent holds its folders. What cannot be read is passed
-/// over, and named.
-fn release(installation: &Installation) -> anyhow::Result<Released> {
+/// over, and named. A journal of another version is given up on order alone: an agent of that version can still
+/// take it over.
+fn release(installation: &Installation, on_order: bool) -> anyhow::Result<Released> {
     if !installation.is_left() {
         return Ok(Released::Nothing);
     }
@@ -152,24 +155,21 @@ fn release(installation: &Installation) -> anyhow::Result<Released> {
         opened => opened,
     };
 
-    let mut left = Box::<Originals>::default();
     let mut failed = vec![];
     let journal = match opened {
         // No reboot clears the limit of a BMC.
         Ok((journal, Opened::Clean | Opened::OtherBoot)) => Some(journal),
         Ok((journal, Opened::Adopted(originals))) => {
-            left = originals;
-            failed.extend(put_back(root, &left));
+            failed.extend(put_back(root, &originals));
             Some(journal)
         }
-        Ok((_, Opened::SetAside(aside))) => {
-            let why = format!("the journal cannot be understood and is now {}", aside.display());
-            failed.extend(lift_blind(root, &why));
-            None
+        Ok((_, Opened::Held(why))) if !on_order => {
+            tracing::warn!(why, "what the journal names stays as it is; ballast-agent release gives it up");
+            return Ok(Released::Held);
         }
-        Ok((journal, Opened::Held(why))) => {
+        Ok((journal, Opened::Damaged(why) | Opened::Held(why))) => {
             failed.extend(lift_blind(root, &why));
-            failed.extend(journal.set_held_aside().err().map(|error| error.to_string()));
+            failed.extend(journal.set_all_aside().err().map(|error| error.to_string()));
             None
         }
         // An agent may run here, for all that is known.
@@ -184,17 +184,12 @@ fn release(installation: &Installation) -> anyhow::Result<Released> {
         Err(error) => failed.push(format!("the server's own limit: {error:#}")),
     }
 
-    match (journal, failed.is_empty()) {
-        (Some(journal), true) => journal.finish()?,
-        (Some(mut journal), false) => {
-            // As it was: the next call tries all of it again.
-            let kept = journal.begin(&left).err().map(|error| error.to_string());
-            failed.extend(kept);
-        }
-        (None, _) => {}
-    }
     if !failed.is_empty() {
+        // The journal stays as it was: the next call tries all of it again.
         bail!("not put back: {}", failed.join("; "));
+    }
+    if let Some(journal) = journal {
+        journal.finish()?;
     }
 
     Ok(Released::All)
@@ -318,7 +313,7 @@ mod tests {
     fn failed(root: &Root, state: &Path) -> String {
         let journal = JournalFolders::of(state);
         let installation = Installation { root: root.clone(), journal, state_dir: state.to_owned() };
-        format!("{:#}", release(&installation).err().expect("something is not put back"))
+        format!("{:#}", release(&installation, true).err().expect("something is not put back"))
     }
 
     #[test]

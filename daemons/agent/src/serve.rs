@@ -1,5 +1,6 @@
 //! The last steps: the agent serves until it is told to stop, and then puts everything back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub(crate) struct Served {
     root: Root,
     rapl_left: limit::RaplOriginals,
     dry: bool,
+    /// Whether it ends because the next start may act.
+    has_room: Arc<AtomicBool>,
     _usage: Usage,
     _bmcs: Bmcs,
     runtime: Runtime,
@@ -60,8 +63,9 @@ impl Started<'_> {
             tls.watch(self.events.clone())?;
         }
         let place = &self.config.daemon;
+        let has_room = Arc::new(AtomicBool::new(false));
         if self.waits_for_room {
-            start_anew_when_there_is_room(self.config.journal_folders())?;
+            start_anew_when_there_is_room(self.config.journal_folders(), Arc::clone(&has_room))?;
         }
 
         let access = AccessPolicy::new(Some(self.config.chassis.clone()));
@@ -96,6 +100,7 @@ impl Started<'_> {
             root: self.root,
             rapl_left: self.rapl_left,
             dry: self.dry,
+            has_room,
             _usage: self.usage,
             _bmcs: self.bmcs,
             runtime: self.runtime,
@@ -130,7 +135,13 @@ impl Served {
             bail!("{cores:#}; {groups:#}");
         }
         cores.and(groups)?;
-        tracing::info!("everything is restored");
+        if self.has_room.load(Ordering::Relaxed) {
+            // No success: what a previous instance has restricted is for the next start, and for no release.
+            bail!("the journal can be written again, and the next start may act");
+        }
+        let said =
+            if self.dry { "nothing was changed, and nothing is put back" } else { "everything is restored" };
+        tracing::info!("{said}");
 
         Ok(())
     }
@@ -143,12 +154,13 @@ fn is_lifted(status: &AgentStatus) -> bool {
 
 /// Ends this agent, which only watches, once its journal can be written: systemd starts it anew, and the new
 /// one may act.
-fn start_anew_when_there_is_room(journal: JournalFolders) -> std::io::Result<()> {
+fn start_anew_when_there_is_room(journal: JournalFolders, has_room: Arc<AtomicBool>) -> std::io::Result<()> {
     threads::every("journal", LOOK_FOR_ROOM, move || {
         if journal.have_room_for(JOURNAL_BYTES).is_err() {
             return true;
         }
         tracing::warn!("the journal can be written again: the agent ends, and its next start may act");
+        has_room.store(true, Ordering::Relaxed);
         // Cannot fail for this process and a signal that there is.
         let _ = raise(Signal::SIGTERM);
         false

@@ -121,6 +121,7 @@ impl<'a> Adopted<'a> {
             alarms: alarms.clone(),
             policy: PolicyLog::new(no_rapl),
             waiting: None,
+            waits_for_rest: Cell::new(None),
         };
 
         let machine = Agent::new(params, found, began_at);

@@ -39,7 +39,7 @@ pub struct Written {
 pub fn write_trial(root: &Root, folders: &JournalFolders) -> Result<Vec<Written>, HwError> {
     let made = folders.missing();
     let (mut journal, opened) = Journal::open(folders, &boot_id(root)?)?;
-    if matches!(opened, Opened::Adopted(_) | Opened::SetAside(_) | Opened::Held(_)) {
+    if matches!(opened, Opened::Adopted(_) | Opened::Damaged(_) | Opened::Held(_)) {
         let allowed = "no restrictions of an agent that has ended: put them back first, with \
                        ballast-agent release, or start the agent";
         return Err(HwError::value(journal.folder(), Operation::Write, Journal::FILE, allowed));

@@ -3,10 +3,10 @@
 
 use ballast_sim::cluster::Arm;
 
+use crate::Spread;
 use crate::report::table::TextTable;
 use crate::report::{Goal, Part, maybe, number, percent, range};
 use crate::scheduler::{Case, Options, SchedulerResult};
-use crate::Spread;
 
 /// Failure rates are about the same where they differ by no more.
 const FAILURES: f64 = 0.001;
