@@ -151,9 +151,9 @@ mod tests {
         let list = vec!["0-8191"; 9_000].join(",");
         let start = std::time::Instant::now();
         assert_eq!(list.parse::<CpuList>().unwrap().len(), 8192);
-        // By sets it takes seconds.
+        // By sets it takes ten seconds and more.
         let took = start.elapsed();
-        assert!(took.as_millis() < 1_000, "{took:?}");
+        assert!(took.as_millis() < 4_000, "{took:?}");
     }
 
     #[test]
