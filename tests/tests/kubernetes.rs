@@ -15,6 +15,7 @@ ballast_testbed::wall_time![
     a_scheduler_is_answered_by_a_cluster_that_is_followed,
     watches_that_break_go_on_and_versions_that_are_gone_are_listed_anew,
     what_is_stale_has_no_opinion,
+    labels_are_written_where_that_is_configured_and_whoever_owns_one_wins,
     in_shadow_nothing_is_decided_and_all_is_recorded,
     without_an_api_server_it_is_not_ready_and_has_no_opinion,
     a_question_of_16_mib_takes_50_ms_of_the_loop_and_64_mib_at_most,
@@ -344,4 +345,35 @@ fn a_question_of_16_mib_takes_50_ms_of_the_loop_and_64_mib_at_most() {
     // Not optimised, reading alone takes longer.
     let most = Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 50 });
     assert!(took <= most, "{took:?} of the loop");
+}
+
+fn labels_are_written_where_that_is_configured_and_whoever_owns_one_wins() {
+    // Of the pods that are listed one has a class; off by default, nothing is written.
+    let api = ApiServer::start();
+    let lab = extender(&api, PATIENT);
+    lab.wait("it is ready", |lab| lab.get("/readyz").0 == 200);
+    drop(lab);
+    assert_eq!(api.model().patches, []);
+
+    // What the server cannot take now is tried again, what is somebody else's is not.
+    api.model().patch_refusals = vec![403, 500, 409];
+    let lab = extender(&api, &format!("{PATIENT}write_labels = true\n"));
+    lab.wait("an alarm", |lab| {
+        lab.get("/v1/status").1.contains("labels are not written: the API server says 403")
+    });
+    lab.wait("it is refused for good", |_| api.model().patches.len() == 3);
+    lab.wait("the alarm is over", |lab| !lab.get("/v1/status").1.contains("labels are not written"));
+    let (name, patch) = api.model().patches[2].clone();
+    let metadata = &patch["metadata"];
+    assert_eq!(metadata["labels"], json!({"ballast.dev/criticality": "user-facing"}));
+    let written =
+        format!("{}/{}", metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap());
+    assert!(written == name && metadata["uid"].as_str().is_some_and(|uid| uid.len() == 36), "{patch}");
+
+    // Those that come by the watch.
+    api.send("pods", &recorded("pods.watch.jsonl"));
+    let batch = json!({"ballast.dev/criticality": "non-user-facing"});
+    lab.wait("the next", |_| {
+        api.model().patches.iter().any(|(_, patch)| patch["metadata"]["labels"] == batch)
+    });
 }

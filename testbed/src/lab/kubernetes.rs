@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, patch};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -36,6 +36,10 @@ pub struct Kind {
 pub struct Model {
     /// By plural name: `nodes`, `pods`.
     pub kinds: BTreeMap<String, Kind>,
+    /// What pods were to be patched with, by `namespace/name`, in order.
+    pub patches: Vec<(String, Value)>,
+    /// Statuses that the next patches are refused with.
+    pub patch_refusals: Vec<u16>,
 }
 
 /// A recorded file of `tests/kubernetes`.
@@ -62,7 +66,10 @@ impl ApiServer {
             lock(&model).kinds.insert(kind.into(), Kind { pages, ..Kind::default() });
         }
 
-        let routes = Router::new().route("/api/v1/{kind}", get(answer)).with_state(Arc::clone(&model));
+        let routes = Router::new()
+            .route("/api/v1/{kind}", get(answer))
+            .route("/api/v1/namespaces/{namespace}/pods/{name}", patch(patched))
+            .with_state(Arc::clone(&model));
         let server = Server::start(routes);
 
         Self { url: server.url(), model, _server: server }
@@ -114,6 +121,24 @@ impl ApiServer {
 
 fn lock(model: &Shared) -> MutexGuard<'_, Model> {
     model.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes note of a server-side apply; anything else is refused.
+async fn patched(
+    State(model): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<BTreeMap<String, String>>,
+    headers: HeaderMap,
+    body: String,
+) -> StatusCode {
+    let is_apply = headers.get("content-type").is_some_and(|it| it == "application/apply-patch+yaml");
+    if !is_apply || query.get("fieldManager").map(String::as_str) != Some("ballast-place") {
+        return StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    }
+    let mut model = lock(&model);
+    model.patches.push((format!("{namespace}/{name}"), serde_json::from_str(&body).expect("JSON")));
+    let refused = if model.patch_refusals.is_empty() { 200 } else { model.patch_refusals.remove(0) };
+    StatusCode::from_u16(refused).expect("a status")
 }
 
 async fn answer(

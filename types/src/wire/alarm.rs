@@ -163,6 +163,8 @@ alarms! {
     AgentUninformed "agent_uninformed" Warning
         "A host's agent does not hear what is predicted of its VMs: they count as user-facing.";
     KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: every score is neutral.";
+    KubernetesUnlabelled "kubernetes_unlabelled" Warning
+        "What is predicted of pods cannot be written on them.";
     KubernetesUnreadable "kubernetes_unreadable" Info "Objects of the cluster cannot be read.";
 }
 

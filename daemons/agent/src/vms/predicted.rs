@@ -69,7 +69,7 @@ impl Predicted {
         self.held.as_ref().map_or(NONE, |held| &held.vms)
     }
 
-    /// Takes what was told in the place of all before it: whether the VMs are others now, or otherwise.
+    /// Takes what was told in the place of all before it: whether that is another than before.
     fn take(&mut self, now: Instant, told: Predictions) -> Result<bool, TellError> {
         self.expire(now);
         let Predictions { seq, valid_for_ms, vms } = told;
@@ -124,10 +124,12 @@ impl Vms {
             return Err(TellError::Stopping);
         }
         let now = clock::now();
-        let is_new = self.specs.predicted.take(now, told)?;
+        let asked = self.specs.groups();
+        self.specs.predicted.take(now, told)?;
         let written = self.specs.predicted.keep(now);
-        if !is_new {
-            self.note_predictions();
+        // Most of what is told changes nothing here, and then nobody's cores are looked at.
+        if self.specs.groups() == asked {
+            self.note();
             return Ok((None, written));
         }
         let before = self.set.clone();

@@ -22,6 +22,8 @@ pub struct KubernetesConfig {
     pub chassis_label: String,
     /// What the names of a pod's labels begin with that give hints: `ballast.dev/` for `ballast.dev/class`.
     pub label_prefix: String,
+    /// Whether what is predicted of a pod is written on it, as a label.
+    pub write_labels: bool,
     /// Nothing heard for so long: every score is neutral, and every node passes.
     pub stale_after: Duration,
     /// Whether what would have been chosen is only recorded beside what was.
@@ -61,6 +63,8 @@ impl KubernetesConfig {
                     prefix,
                 ),
             );
+        let help = "Writes `ballast.dev/criticality` on pods; needs the right to `patch` them.";
+        let write_labels = section.key("write_labels", help).or(false, flag());
         let stale_after = section
             .key("stale_after_s", "Nothing heard for so long: scores are all alike, every node passes.")
             .or(Duration::from_secs(180), seconds::<1>("whole seconds", 1..=86_400));
@@ -81,6 +85,7 @@ impl KubernetesConfig {
             ca_file,
             chassis_label,
             label_prefix,
+            write_labels,
             stale_after,
             shadow,
             page_size,

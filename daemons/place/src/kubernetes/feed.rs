@@ -6,6 +6,7 @@ use ballast_types::Instant;
 use ballast_types::wire::FollowStatus;
 
 use super::follow::{Failure, Sink};
+use super::labels::Labels;
 use super::mirror::{Effect, Mirror, ObservedNode, ObservedPod, Reading};
 use super::object::{Node, Object, Pod};
 use super::{Kube, State};
@@ -62,6 +63,8 @@ pub(crate) trait Followed: Object {
     fn gone(mirror: &mut Mirror, one: &Self::Observed) -> Effect;
     /// Before the mirror is told.
     fn look_at(_kube: &Kube, _one: &Self::Observed) {}
+    /// Before all of them are told.
+    fn listed(_kube: &Kube) {}
     /// After it was told gone.
     fn forget(_kube: &Kube, _one: &Self::Observed) {}
 }
@@ -105,10 +108,14 @@ impl Followed for Pod {
     fn look_at(kube: &Kube, one: &ObservedPod) {
         kube.look_at(one);
     }
+    fn listed(kube: &Kube) {
+        kube.labels.iter().for_each(Labels::listed);
+    }
     fn forget(kube: &Kube, one: &ObservedPod) {
         if let Some(shadow) = &kube.shadow {
             lock(shadow).forget(&one.ident.uid);
         }
+        kube.labels.iter().for_each(|labels| labels.forget(&one.ident.uid));
     }
 }
 
@@ -120,6 +127,7 @@ impl<T: Followed> Sink<T> for Kube {
     }
 
     fn listed(&self, all: Vec<T::Observed>) {
+        T::listed(self);
         all.iter().for_each(|one| T::look_at(self, one));
         let mut state = lock(&self.state);
         let effects = T::list(&mut state.mirror, all);

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::http::StatusCode;
-use reqwest::header::{ACCEPT, RETRY_AFTER};
-use reqwest::{Client, Response};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use reqwest::{Client, Method, RequestBuilder, Response};
 use tokio::time::{sleep, timeout};
 
 use super::object::{List, Notice, Object, Status};
@@ -75,7 +75,9 @@ pub(crate) struct Failure {
     /// Whether only a new list helps.
     relist: bool,
     /// What the server asks to be waited for.
-    after: Option<Duration>,
+    pub(super) after: Option<Duration>,
+    /// How the server has refused it.
+    pub(super) status: Option<StatusCode>,
 }
 
 impl fmt::Display for Failure {
@@ -87,33 +89,39 @@ impl fmt::Display for Failure {
 impl Failure {
     /// On the way: what was told up to here is good.
     fn lost(why: impl fmt::Display) -> Self {
-        Self { why: why.to_string(), relist: false, after: None }
+        Self { why: why.to_string(), relist: false, after: None, status: None }
     }
 
     /// By the server itself, or in what it has sent.
     fn refused(why: impl fmt::Display) -> Self {
-        Self { why: why.to_string(), relist: true, after: None }
+        Self { why: why.to_string(), relist: true, after: None, status: None }
     }
 }
 
 /// How long to wait before the next try.
 #[derive(Debug)]
-struct Backoff(Duration);
+pub(super) struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(WAIT_FIRST)
+    }
+}
 
 impl Backoff {
-    fn next(&mut self) -> Duration {
+    pub(super) fn next(&mut self) -> Duration {
         let wait = self.0;
         self.0 = (wait * 2).min(WAIT_MOST);
         wait
     }
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.0 = WAIT_FIRST;
     }
 }
 
 /// Follows all objects of a kind, for ever.
 pub(crate) async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
-    let mut backoff = Backoff(WAIT_FIRST);
+    let mut backoff = Backoff::default();
     let mut connection = Connection::default();
     loop {
         let failure = match list(api, &mut connection, sink).await {
@@ -263,7 +271,7 @@ fn said(status: &Status) -> String {
 
 /// The client, made anew when the authority's file changes.
 #[derive(Default)]
-struct Connection(Option<(Fingerprint, Client)>);
+pub(super) struct Connection(Option<(Fingerprint, Client)>);
 
 impl Connection {
     async fn get<T: Object>(
@@ -272,46 +280,34 @@ impl Connection {
         query: &[(&str, &str)],
         within: Option<Duration>,
     ) -> Result<Response, Failure> {
-        let client = self.client(api).map_err(|error| Failure::lost(format!("{error:#}")))?;
-        let mut request = client.get(format!("{}/api/v1/{}", api.url, T::PLURAL));
-        request = request.header(ACCEPT, "application/json").query(query);
-
+        let mut request = self.request(api, Method::GET, T::PLURAL)?.query(query);
         if !T::FIELD_SELECTOR.is_empty() {
             request = request.query(&[("fieldSelector", T::FIELD_SELECTOR)]);
         }
+        if let Some(within) = within {
+            request = request.timeout(within);
+        }
+        send(request).await
+    }
+
+    /// Has the server apply this to the object at `path`, as far as nobody else has said otherwise.
+    pub(super) async fn apply(&mut self, api: &Api, path: &str, body: String) -> Result<(), Failure> {
+        let request = self.request(api, Method::PATCH, path)?.query(&[("fieldManager", "ballast-place")]);
+        // JSON is YAML.
+        let request = request.header(CONTENT_TYPE, "application/apply-patch+yaml").body(body);
+        send(request.timeout(PAGE_WITHIN)).await.map(drop)
+    }
+
+    fn request(&mut self, api: &Api, method: Method, path: &str) -> Result<RequestBuilder, Failure> {
+        let client = self.client(api).map_err(|error| Failure::lost(format!("{error:#}")))?;
+        let mut request = client.request(method, format!("{}/api/v1/{path}", api.url));
+        request = request.header(ACCEPT, "application/json");
         if api.is_tls() {
             let token = std::fs::read_to_string(&api.token_file);
             let unread = |error| Failure::lost(format!("{}: {error}", api.token_file.display()));
             request = request.bearer_auth(token.map_err(unread)?.trim());
         }
-
-        if let Some(within) = within {
-            request = request.timeout(within);
-        }
-
-        // The headers come at once, also a watch's.
-        let sent = timeout(PAGE_WITHIN, request.send()).await;
-        let sent = sent.map_err(|_| Failure::lost("the API server does not answer"))?;
-        let mut answer = sent.map_err(|error| Failure::lost(tls::cause(&error)))?;
-        let code = answer.status();
-
-        if code.is_success() {
-            return Ok(answer);
-        }
-        let seconds = answer.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
-        let body = body(&mut answer, 1 << 20).await.unwrap_or_default();
-        let status = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
-            message: String::from_utf8_lossy(&body).trim().to_owned(),
-            ..Status::default()
-        });
-
-        let why = said(&Status { code: code.as_u16(), ..status });
-
-        // Who may not ask may not list either; who asks too often is told to wait.
-        let keep = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
-        let after = seconds.map(|s| Duration::from_secs(s).min(WAIT_MOST));
-
-        Err(Failure { why, relist: !keep.contains(&code), after })
+        Ok(request)
     }
 
     fn client(&mut self, api: &Api) -> anyhow::Result<Client> {
@@ -323,6 +319,33 @@ impl Connection {
         self.0 = Some((stamp, client.clone()));
         Ok(client)
     }
+}
+
+/// Sends a request; the answer to one that was not refused.
+async fn send(request: RequestBuilder) -> Result<Response, Failure> {
+    // The headers come at once, also a watch's.
+    let sent = timeout(PAGE_WITHIN, request.send()).await;
+    let sent = sent.map_err(|_| Failure::lost("the API server does not answer"))?;
+    let mut answer = sent.map_err(|error| Failure::lost(tls::cause(&error)))?;
+    let code = answer.status();
+
+    if code.is_success() {
+        return Ok(answer);
+    }
+    let seconds = answer.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
+    let body = body(&mut answer, 1 << 20).await.unwrap_or_default();
+    let status = serde_json::from_slice(&body).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(&body).trim().to_owned(),
+        ..Status::default()
+    });
+
+    let why = said(&Status { code: code.as_u16(), ..status });
+
+    // Who may not ask may not list either; who asks too often is told to wait.
+    let keep = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
+    let after = seconds.map(|s| Duration::from_secs(s).min(WAIT_MOST));
+
+    Err(Failure { why, relist: !keep.contains(&code), after, status: Some(code) })
 }
 
 impl Api {

@@ -78,6 +78,18 @@ fn told<T>(
     Some(meant)
 }
 
+/// The label that says what a pod is, in the word of its class.
+pub(super) fn criticality(prefix: &str) -> String {
+    format!("{prefix}criticality")
+}
+
+pub(super) const fn word(class: VmClass) -> &'static str {
+    match class {
+        VmClass::UserFacing => "user-facing",
+        VmClass::NonUserFacing => "non-user-facing",
+    }
+}
+
 fn class(value: &str) -> Option<VmClass> {
     match value {
         "user-facing" => Some(VmClass::UserFacing),

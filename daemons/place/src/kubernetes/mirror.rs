@@ -24,7 +24,7 @@ use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapsho
 use ballast_placement::{Expected, HostState, MemoryKb, MilliCores, Resources};
 
 use super::demand::{Amount, allocatable, requests};
-use super::hints::{Predict, RefusedHint, hints, workload};
+use super::hints::{Predict, RefusedHint, criticality, hints, workload};
 use super::object::{Meta, Node, Object as _, Pod};
 
 /// So many uids that are gone are remembered: more than can be told late.
@@ -89,6 +89,8 @@ pub(crate) struct Read {
     pub(crate) amount: Amount,
     /// Labels that mean nothing.
     pub(crate) refused: Vec<RefusedHint>,
+    /// What it is, as its label says.
+    pub(crate) criticality: Option<String>,
 }
 
 /// Which object it is, in which version.
@@ -191,7 +193,8 @@ impl Reading<'_> {
             ..VmSpec::new(Resources { cores, memory })
         };
 
-        Ok(Read { spec, amount, refused })
+        let criticality = pod.metadata.labels.get(&criticality(self.label_prefix)).cloned();
+        Ok(Read { spec, amount, refused, criticality })
     }
 }
 

@@ -13,6 +13,7 @@ mod extender;
 mod feed;
 mod follow;
 mod hints;
+mod labels;
 mod mirror;
 mod object;
 mod quantity;
@@ -39,6 +40,7 @@ use ballast_runtime::{clock, lock};
 use feed::Feed;
 use follow::{Api, follow};
 use hints::RefusedHint;
+use labels::Labels;
 use mirror::{Change, Holds, Mirror, ObservedPod, Read, Reading};
 use object::{Node, Pod};
 pub(crate) use questions::{endpoints, routes};
@@ -61,6 +63,8 @@ pub(crate) struct Kube {
     events: Events,
     state: Mutex<State>,
     shadow: Option<Mutex<Shadow>>,
+    /// What writes labels, if anything does.
+    labels: Option<Labels>,
     /// Labels that were told, by workload and label.
     told: Mutex<HashSet<(String, String)>>,
     /// Held by the one long question that is read.
@@ -142,7 +146,12 @@ impl Kube {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let kube = Arc::clone(&this);
         let following = async move || {
-            tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube));
+            let write = async {
+                if let Some(labels) = &kube.labels {
+                    labels.write(&api).await;
+                }
+            };
+            tokio::join!(follow::<Node>(&api, &*kube), follow::<Pod>(&api, &*kube), write);
         };
         supervise("kubernetes", runtime, move |runtime| runtime.block_on(following()))?;
 
@@ -159,6 +168,7 @@ impl Kube {
             events,
             state: Mutex::new(state),
             shadow: config.shadow.then(Mutex::default),
+            labels: config.write_labels.then(|| Labels::new(&config.label_prefix)),
             told: Mutex::default(),
             long_question: Arc::default(),
             counters: Counters::default(),
@@ -211,7 +221,7 @@ impl Kube {
     /// What an operator should look at.
     pub(crate) fn alarms(&self) -> Vec<Alarm> {
         let (state, now) = (lock(&self.state), clock::now());
-        let mut alarms = vec![];
+        let mut alarms: Vec<Alarm> = self.labels.iter().filter_map(Labels::alarm).collect();
         for (what, feed) in [("nodes", &state.nodes), ("pods", &state.pods)] {
             if feed.is_stale(now, self.config.stale_after) {
                 let age = feed.age(now).map_or_else(
@@ -296,6 +306,7 @@ impl Kube {
     /// Counts and tells labels that mean nothing; compares, where a pod has its node, with what would have
     /// been chosen.
     fn look_at(&self, pod: &ObservedPod) {
+        self.labels.iter().for_each(|labels| labels.look_at(pod));
         let Holds::Share { node, read } = &pod.holds else { return };
         if let Ok(read) = read {
             self.tell_refused(read);
