@@ -11,14 +11,14 @@ use ballast_types::wire::{AgentStatus, ChassisStatus, CoresStatus, Report, Serve
 use ballast_types::{KiloHertz, ServerId, Watts};
 use clap::Args;
 
-use crate::common::answers::{Answer, Said, ask_all};
+use crate::common::answers::{Answer, Said, ask_all, unready};
 use crate::common::daemons::{TlsArgs, agent_state, chassis_state};
 use crate::common::grid::{Column, Fit, grid};
 use crate::common::terminal::{say, tell};
 
-/// With `--check`: an alarm is on.
+/// With `--check`: an alarm is on, or a daemon is not ready.
 const EXIT_ALARM: u8 = 1;
-/// With `--check`: a daemon did not answer.
+/// With `--check`: a daemon did not answer, or could not be asked.
 const EXIT_UNREACHABLE: u8 = 2;
 
 #[derive(Args, Debug)]
@@ -35,8 +35,8 @@ pub(crate) struct StatusArgs {
     /// Print a JSON array with one object per URL: {url, status} or {url, error}
     #[arg(long, conflicts_with = "check")]
     json: bool,
-    /// Only say whether all is well, in one line and by the exit code: 0 it is, 1 an alarm is on, 2 a daemon
-    /// does not answer
+    /// Only say whether all is well, in one line and by the exit code: 0 it is, 1 an alarm is on or a daemon is
+    /// not ready, 2 a daemon does not answer or cannot be asked
     #[arg(long)]
     check: bool,
     /// Show every column, however wide the terminal is
@@ -48,14 +48,15 @@ pub(crate) struct StatusArgs {
 
 /// Asks every URL and prints the answers; exit code 1 if one of them gave none, or as `--check` says.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answers = runtime.block_on(ask_all(args.urls.clone(), args.tls.open()?))?;
     if args.check {
-        let (line, code) = checked(&answers);
-        say(&line)?;
+        let asked = check(args);
+        let (line, code) = asked.unwrap_or_else(|why| (format!("UNREACHABLE: {why:#}"), EXIT_UNREACHABLE));
+        // The code says it too.
+        let _ = say(&line);
         return Ok(code.into());
     }
-
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let answers = runtime.block_on(ask_all(args.urls.clone(), args.tls.open()?))?;
     let failed: Vec<_> = answers.iter().filter_map(unanswered).collect();
     if args.json {
         say(&serde_json::to_string_pretty(&answers)?)?;
@@ -75,16 +76,38 @@ fn unanswered(answer: &Answer) -> Option<String> {
     }
 }
 
-/// One line for a monitoring system, and the exit code: what is worst comes first.
-fn checked(answers: &[Answer]) -> (String, u8) {
+/// Asks every URL whether all is well there.
+fn check(args: &StatusArgs) -> anyhow::Result<(String, u8)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tls = args.tls.open()?;
+    let mut answers = runtime.block_on(ask_all(args.urls.clone(), tls.clone()))?;
+
+    let mut all = vec![];
+    for answer in &mut answers {
+        let asked = match answer.said {
+            Said::Error(_) => Ok(vec![]),
+            _ => runtime.block_on(unready(&answer.url, tls.as_deref())),
+        };
+        all.push(asked.unwrap_or_else(|why| {
+            answer.said = Said::Error(why);
+            vec![]
+        }));
+    }
+    Ok(checked(&answers, &all))
+}
+
+/// One line for a monitoring system, and the exit code: what is worst comes first. `unready`: why the daemon of each
+/// answer does not do its work.
+fn checked(answers: &[Answer], unready: &[Vec<String>]) -> (String, u8) {
     let failed: Vec<_> = answers.iter().filter_map(unanswered).collect();
-    let alarms: Vec<_> = answers.iter().flat_map(|answer| answer.said.alarms()).collect();
-    let (word, code) = match (failed.is_empty(), alarms.is_empty()) {
+    let problems = answers.iter().zip(unready).map(|(answer, unready)| answer.said.problems(unready));
+    let problems: Vec<_> = problems.flatten().collect();
+    let (word, code) = match (failed.is_empty(), problems.is_empty()) {
         (false, _) => ("UNREACHABLE", EXIT_UNREACHABLE),
         (true, false) => ("ALARM", EXIT_ALARM),
         (true, true) => return (format!("OK: {} answered, no alarm", answers.len()), 0),
     };
-    let all: Vec<_> = failed.into_iter().chain(alarms).collect();
+    let all: Vec<_> = failed.into_iter().chain(problems).collect();
     (format!("{word}: {}", all.join("; ")), code)
 }
 
@@ -446,18 +469,21 @@ mod tests {
         let fine = || parse(&serde_json::to_vec(&fine).unwrap()).unwrap();
         let alarm = || parse(&chassis()).unwrap();
         let dead = || Said::Error("connection refused".into());
-        for (said, code, line) in [
-            (vec![fine()], 0, "OK: 1 answered, no alarm"),
-            (vec![fine(), alarm()], 1, "ALARM: c1: s02 is silent (server_silent)"),
-            (
-                vec![alarm(), dead()],
-                2,
-                "UNREACHABLE: http://a: connection refused; c1: s02 is silent (server_silent)",
-            ),
+        let silent = "c1: s02 is silent (server_silent)";
+        for (said, unready, code, line) in [
+            (vec![fine()], "", 0, "OK: 1 answered, no alarm"),
+            (vec![fine(), alarm()], "", 1, &*format!("ALARM: {silent}")),
+            (vec![fine()], "no live lease", 1, "ALARM: c1: not ready: no live lease"),
+            // An alarm says so already.
+            (vec![alarm()], "s02 is silent", 1, &format!("ALARM: {silent}")),
+            (vec![alarm(), dead()], "", 2, &format!("UNREACHABLE: http://a: connection refused; {silent}")),
         ] {
+            let unready: Vec<String> =
+                Some(unready.to_owned()).filter(|it| !it.is_empty()).into_iter().collect();
+            let unready = vec![unready; said.len()];
             let answers: Vec<_> =
                 said.into_iter().map(|said| Answer { url: "http://a".into(), said }).collect();
-            assert_eq!(checked(&answers), (line.to_owned(), code));
+            assert_eq!(checked(&answers, &unready), (line.to_owned(), code));
         }
     }
 

@@ -476,6 +476,8 @@ fn a_manager_that_runs_dry_alerts_nobody_and_caps_nothing() {
     assert!(chassis.servers.iter().all(|s| s.report.is_none() && s.hardware_cap_w.is_none()));
     assert!(lab.log("chassis").contains("dry run: the manager would alert"), "{}", lab.log("chassis"));
     assert!(!lab.home("chassis").join("state/ledger.json").exists());
+    let (ready, why) = lab.get("chassis", "/readyz");
+    assert!(ready == 503 && why.contains("dry run: no server is alerted"), "{why}");
 
     for name in lab.servers() {
         assert_eq!(lab.agent(&name).unwrap().report.cap_w, None, "{name} was told something");

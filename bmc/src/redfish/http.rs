@@ -6,6 +6,7 @@ use reqwest::{Client, Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::ROOT;
 use super::credentials::{Auth, Credentials};
 use super::pin::Pin;
 use super::refusals::Refusals;
@@ -43,6 +44,8 @@ pub(super) struct Http {
     client: Client,
     settings: Settings,
     session: Option<Session>,
+    /// It has answered the account for more than its root, which many show to anybody.
+    is_let_in: bool,
     refusals: Refusals,
 }
 
@@ -92,7 +95,7 @@ impl Http {
         let client = builder.build().map_err(|error| cannot(chain(&error)))?;
         settings.url.truncate(settings.url.trim_end_matches('/').len());
 
-        Ok(Self { client, settings, session: None, refusals: Refusals::default() })
+        Ok(Self { client, settings, session: None, is_let_in: false, refusals: Refusals::default() })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -143,18 +146,23 @@ impl Http {
             Auth::Session => {}
         }
         let mut answer = self.send(method.clone(), path, body, etag).await?;
-        let is_refused = |answer: &Answer| answer.status == StatusCode::UNAUTHORIZED;
-        if is_refused(&answer) && self.settings.auth == Auth::Session && !fresh {
+        let is_basic = self.settings.auth == Auth::Basic;
+        if answer.status == StatusCode::UNAUTHORIZED && !is_basic && !fresh {
             self.session = None;
             self.log_in().await?;
             answer = self.send(method, path, body, etag).await?;
         }
 
-        // A session that is worth nothing is no better than none.
-        if is_refused(&answer) {
-            self.refusals.refused(Instant::now());
-        } else {
-            self.refusals.forget();
+        match answer.status {
+            // A session that is worth nothing is no better than none.
+            StatusCode::UNAUTHORIZED => self.refusals.refused(Instant::now()),
+            // Some say so of a wrong password. Later it is a resource that the account may not see.
+            StatusCode::FORBIDDEN if is_basic && !self.is_let_in => self.refusals.refused(Instant::now()),
+            _ if is_basic && path == ROOT => {}
+            status => {
+                self.is_let_in |= status.is_success();
+                self.refusals.forget();
+            }
         }
         Ok(answer)
     }
@@ -168,6 +176,7 @@ impl Http {
         match file.map(Credentials::read).transpose() {
             Ok(Some(read)) if read != self.settings.credentials => {
                 self.settings.credentials = read;
+                self.is_let_in = false;
                 self.refusals.forget();
             }
             Ok(_) => {}

@@ -25,6 +25,15 @@ struct Bmc {
 impl Bmc {
     /// One that has `certificate`, or speaks plain HTTP.
     fn start(password: &'static str, certificate: Option<&CertifiedKey<rcgen::KeyPair>>) -> Self {
+        Self::refusing("401 Unauthorized", password, certificate)
+    }
+
+    /// The same, which says so of any other password.
+    fn refusing(
+        refusal: &'static str,
+        password: &'static str,
+        certificate: Option<&CertifiedKey<rcgen::KeyPair>>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let scheme = if certificate.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
@@ -45,9 +54,9 @@ impl Bmc {
                 let _ = match &tls {
                     Some(tls) => {
                         let connection = ServerConnection::new(Arc::clone(tls)).unwrap();
-                        answer(StreamOwned::new(connection, stream), password, &counted)
+                        answer(StreamOwned::new(connection, stream), password, refusal, &counted)
                     }
-                    None => answer(stream, password, &counted),
+                    None => answer(stream, password, refusal, &counted),
                 };
             }
         });
@@ -70,7 +79,12 @@ impl Bmc {
 }
 
 /// Answers one request: any account with that password is let in, and there is nothing to be seen.
-fn answer(mut stream: impl Read + Write, password: &str, log_ins: &AtomicUsize) -> io::Result<()> {
+fn answer(
+    mut stream: impl Read + Write,
+    password: &str,
+    refusal: &str,
+    log_ins: &AtomicUsize,
+) -> io::Result<()> {
     let (mut bytes, mut chunk) = (vec![], [0; 4096]);
     let text = loop {
         let n = stream.read(&mut chunk)?;
@@ -92,7 +106,7 @@ fn answer(mut stream: impl Read + Write, password: &str, log_ins: &AtomicUsize) 
     let is_let_in = text.contains(&format!("{password:?}")) || text.contains("YmFsbGFzdDpyaWdodA==");
     let status = if text.starts_with("POST") || text.to_lowercase().contains("authorization: basic") {
         log_ins.fetch_add(1, Ordering::Relaxed);
-        if is_let_in { "201 Created" } else { "401 Unauthorized" }
+        if is_let_in { "201 Created" } else { refusal }
     } else {
         "404 Not Found"
     };
@@ -111,12 +125,18 @@ fn credentials(folder: &tempfile::TempDir, password: &str) -> PathBuf {
 #[test]
 fn a_refused_log_in_is_not_tried_again_until_later_or_with_other_credentials() {
     let folder = tempfile::tempdir().unwrap();
-    for auth in [Auth::Session, Auth::Basic] {
-        let bmc = Bmc::start("right", None);
+    let (unauthorized, forbidden) = ("401 Unauthorized", "403 Forbidden");
+    for (auth, refusal) in [
+        (Auth::Session, unauthorized),
+        (Auth::Session, forbidden),
+        (Auth::Basic, unauthorized),
+        (Auth::Basic, forbidden),
+    ] {
+        let bmc = Bmc::refusing(refusal, "right", None);
         let file = credentials(&folder, "wrong");
         let mut redfish = bmc.client(&file, None, auth);
         let first = redfish.power().unwrap_err().to_string();
-        assert!(first.contains("wrong username or password"), "{first}");
+        assert!(first.contains(refusal), "{first}");
         for _ in 0..20 {
             let later = redfish.power().unwrap_err().to_string();
             assert!(later.contains("tried again in") && later.contains("credentials_file"), "{later}");

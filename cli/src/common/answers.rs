@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ballast_runtime::tls::{self, Tls};
 use ballast_types::Role;
-use ballast_types::wire::{AgentStatus, ChassisStatus, PlaceStatus};
+use ballast_types::wire::{AgentStatus, Alarm, ChassisStatus, ErrorBody, PlaceStatus};
+use reqwest::StatusCode;
 use reqwest::tls::TlsInfo;
 use serde::Serialize;
 
@@ -72,6 +73,25 @@ async fn ask(url: &str, tls: Option<&Tls>) -> Result<Said, String> {
     }
 }
 
+/// Why a daemon does not do its work, by its `/readyz`; empty if it does.
+///
+/// # Errors
+/// When it does not say.
+pub(crate) async fn unready(url: &str, tls: Option<&Tls>) -> Result<Vec<String>, String> {
+    let target = target(url)?;
+    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
+    let answer = client.get(target.url("/readyz")).send().await;
+    let answer = answer.map_err(|error| failure(&target, &error))?;
+    match answer.status() {
+        status if status.is_success() => Ok(vec![]),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            let body = answer.json::<ErrorBody>().await.map_err(|error| failure(&target, &error))?;
+            Ok(if body.reasons.is_empty() { vec![body.error] } else { body.reasons })
+        }
+        _ => Err(format!("GET /readyz: {}", refusal(answer).await)),
+    }
+}
+
 /// A status by the `role` that it names.
 pub(crate) fn parse(body: &[u8]) -> Result<Said, String> {
     #[derive(serde::Deserialize)]
@@ -98,21 +118,34 @@ impl Said {
         }
     }
 
+    /// Its alarms, and why it does not do its work where no alarm says so.
+    pub(crate) fn problems(&self, unready: &[String]) -> Vec<String> {
+        let (of, alarms) = self.own_alarms();
+        let unsaid = unready.iter().filter(|why| !alarms.iter().any(|alarm| alarm.message == **why));
+        self.alarms().chain(unsaid.map(|why| format!("{of}: not ready: {why}"))).collect()
+    }
+
     /// What an operator should look at, each with the name of its chassis, server or daemon, and the name under
     /// which the runbook has it.
     pub(crate) fn alarms(&self) -> impl Iterator<Item = String> {
-        let (of, alarms) = match self {
+        let (of, alarms) = self.own_alarms();
+        alarms.iter().map(move |alarm| format!("{of}: {} ({})", alarm.message, alarm.id))
+    }
+
+    fn own_alarms(&self) -> (&str, &[Alarm]) {
+        match self {
             Self::Chassis(chassis) => (chassis.chassis_id.as_str(), chassis.alarms.as_slice()),
             Self::Agent(agent) => (agent.report.server.as_str(), agent.alarms.as_slice()),
             Self::Place(place) => (place.name.as_str(), place.alarms.as_slice()),
             Self::Error(_) => ("", [].as_slice()),
-        };
-        alarms.iter().map(move |alarm| format!("{of}: {} ({})", alarm.message, alarm.id))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
 
     #[test]
@@ -120,6 +153,29 @@ mod tests {
         for (body, why) in [("<html>", "not a status"), ("{\"role\":\"king\"}", "role = \"king\"")] {
             let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
             assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_ready_says_why() {
+        let reasons = r#"{"error": "blind; no live lease", "reasons": ["blind", "no live lease"]}"#;
+        for (status, body, expected) in [
+            ("200 OK", "ok\n", Ok(vec![])),
+            ("503 Service Unavailable", reasons, Ok(vec!["blind".to_owned(), "no live lease".to_owned()])),
+            ("503 Service Unavailable", "{\"error\": \"starting\"}", Ok(vec!["starting".to_owned()])),
+            ("404 Not Found", "{}", Err("GET /readyz: 404 Not Found".to_owned())),
+        ] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let at = listener.local_addr().unwrap().to_string();
+            let answering = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}", body.len());
+                write!(stream, "{head}\r\nConnection: close\r\n\r\n{body}").unwrap();
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            assert_eq!(runtime.block_on(unready(&at, None)), expected);
+            answering.join().unwrap();
         }
     }
 

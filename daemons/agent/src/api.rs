@@ -287,7 +287,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (api, _) = api(&folder);
         let unready = |state: &str, (epoch, lease): (u64, Option<u64>), alarms: &[AlarmId]| {
-            let alarms: Vec<_> = alarms.iter().map(|id| Alarm::new(*id, id.name())).collect();
+            let now = ballast_runtime::clock::unix_ms();
+            let alarm = |id: &AlarmId| Alarm { since_unix_ms: now, ..Alarm::new(*id, id.name()) };
+            let alarms: Vec<_> = alarms.iter().map(alarm).collect();
             let status = serde_json::json!({
                 "role": "agent", "chassis_id": "c1", "policy": "stepwise", "fallback_w": 190.0,
                 "lease_ms": lease, "refused_alerts": 0, "power_faults": 0, "vms": [], "alarms": alarms,

@@ -36,8 +36,13 @@ const FOR_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Why a fenced manager sets no budget.
 const OVERRULED: &str = "refused: another manager rules this chassis";
 /// The alarms with which a manager lives, and does not do its work.
-const UNREADY: [AlarmId; 4] =
-    [AlarmId::Fenced, AlarmId::Blind, AlarmId::CertificateExpired, AlarmId::RecordingLosesSteps];
+const UNREADY: [AlarmId; 5] = [
+    AlarmId::Fenced,
+    AlarmId::Blind,
+    AlarmId::DryRun,
+    AlarmId::CertificateExpired,
+    AlarmId::RecordingLosesSteps,
+];
 /// Why a manager is not ready at first.
 const NO_READING: &str = "no complete reading of the power supplies yet";
 
@@ -398,7 +403,10 @@ mod tests {
     fn a_manager_that_does_not_do_its_work_says_every_reason() {
         let (api, _inbox) = working(2000);
         let unready = |state, alarms: &[AlarmId]| {
-            let alarms = alarms.iter().map(|id| Alarm::new(*id, id.name())).collect();
+            let alarms = alarms
+                .iter()
+                .map(|id| Alarm { since_unix_ms: clock::unix_ms(), ..Alarm::new(*id, id.name()) });
+            let alarms = alarms.collect();
             let status = ChassisStatus { state, alarms, ..status(Watts::from_whole(2450), 2000) };
             api.snapshot.set(status, clock::now());
             api.unready()
@@ -409,6 +417,7 @@ mod tests {
             (ChassisState::Boot, &[], &[NO_READING]),
             (ChassisState::Fenced, &[AlarmId::Fenced], &["fenced"]),
             (ChassisState::Blind, &[AlarmId::Blind], &["blind"]),
+            (ChassisState::Normal, &[AlarmId::DryRun], &["dry_run"]),
             (ChassisState::Normal, &[AlarmId::CertificateExpires], &[]),
             (ChassisState::Normal, &[AlarmId::CertificateExpired], &["certificate_expired"]),
             (ChassisState::Normal, &[AlarmId::RecordingNotWritten], &[]),

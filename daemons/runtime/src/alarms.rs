@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ballast_types::wire::{Alarm, AlarmId};
 
@@ -12,6 +13,9 @@ use crate::{clock, lock, threads};
 
 /// When the alarms that are on began, in milliseconds since 1970.
 type Begun = BTreeMap<(AlarmId, Option<String>), u64>;
+
+/// A recording that cannot be written for so long is none.
+const RECORDING_WITHIN: Duration = Duration::from_secs(60);
 
 /// A daemon's alarms, over time; clones are the same book.
 #[derive(Clone, Default)]
@@ -59,12 +63,30 @@ fn date(begun: &mut Begun, alarms: &mut [Alarm], now: u64) {
 
 /// The alarms among `alarms` for which a daemon is not ready, in words.
 pub fn reasons(alarms: &[Alarm], unready: &[AlarmId]) -> Vec<String> {
-    alarms.iter().filter(|it| unready.contains(&it.id)).map(|it| it.message.clone()).collect()
+    let now = clock::unix_ms();
+    let counts = |it: &&Alarm| unready.contains(&it.id) || has_no_recording(it, now);
+    alarms.iter().filter(counts).map(|it| it.message.clone()).collect()
+}
+
+/// A disk that is full for a moment is no dead recorder.
+fn has_no_recording(alarm: &Alarm, now_unix_ms: u64) -> bool {
+    let age = Duration::from_millis(now_unix_ms.saturating_sub(alarm.since_unix_ms));
+    alarm.id == AlarmId::RecordingNotWritten && age >= RECORDING_WITHIN
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recording_that_is_not_written_for_a_minute_is_a_reason() {
+        let now = clock::unix_ms();
+        let mut alarm = Alarm::new(AlarmId::RecordingNotWritten, "no folder");
+        for (seconds, expected) in [(0, &[][..]), (30, &[]), (61, &["no folder"])] {
+            alarm.since_unix_ms = now - 1000 * seconds;
+            assert_eq!(reasons(&[alarm.clone()], &[]), expected, "{seconds} s");
+        }
+    }
 
     #[test]
     fn an_alarm_keeps_its_beginning_until_it_ends() {

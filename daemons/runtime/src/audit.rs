@@ -5,6 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -84,12 +85,29 @@ fn append(path: &Path, order: &EventKind) -> io::Result<()> {
     let mut line = serde_json::to_vec(&Entry { unix_ms: since.as_millis() as u64, order })?;
     line.push(b'\n');
 
-    let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(named)?;
-    if file.metadata().map_err(named)?.len() >= BYTES_MAX {
+    let open = || OpenOptions::new().create(true).append(true).read(true).open(path);
+    let mut file = open().map_err(named)?;
+    let mut long = file.metadata().map_err(named)?.len();
+    if long >= BYTES_MAX {
         fs::rename(path, path.with_extension("old.jsonl")).map_err(named)?;
-        file = OpenOptions::new().create(true).append(true).open(path).map_err(named)?;
+        (file, long) = (open().map_err(named)?, 0);
     }
-    file.write_all(&line).and_then(|()| file.sync_data()).map_err(named)
+
+    // A crash may have left half a line: nothing is joined to it.
+    let mut last = [b'\n'];
+    if long > 0 {
+        file.read_exact_at(&mut last, long - 1).map_err(named)?;
+    }
+    if last != [b'\n'] {
+        line.insert(0, b'\n');
+    }
+
+    let written = file.write_all(&line).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // What a full disk has taken of it. Where that stays, the next one begins a line.
+        let _ = file.set_len(long);
+    }
+    written.map_err(named)
 }
 
 #[cfg(test)]
@@ -122,6 +140,13 @@ mod tests {
         assert!(lines[0]["unix_ms"].as_u64().unwrap() > 1_700_000_000_000);
         assert_eq!(events.counts()["order"], 2);
 
+        // A full disk took half a line.
+        fs::write(&path, "{\"unix_ms\":17000").unwrap();
+        audit.note(order(5));
+        let text = fs::read_to_string(&path).unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(last["after"], "{\"budget_w\":5}", "nothing is joined to it");
+
         fs::write(&path, vec![b'\n'; BYTES_MAX as usize]).unwrap();
         audit.note(order(3));
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
@@ -130,6 +155,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         audit.note(order(4));
-        assert_eq!((events.counts()["order"], faults.unwritten()), (4, vec![WHAT]));
+        assert_eq!((events.counts()["order"], faults.unwritten()), (5, vec![WHAT]));
     }
 }

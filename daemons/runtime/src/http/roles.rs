@@ -18,6 +18,7 @@ use ballast_types::{ChassisId, Role};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use serde::Deserialize;
 use tokio::net::unix::UCred;
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::Refused;
@@ -33,6 +34,10 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A body must be whole by then.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
+/// Bodies up to this length are read at once; who sends a longer one waits for a turn.
+const SHORT_BYTES: usize = BODY_BYTES_MAX;
+/// So many bodies up to [`BATCH_BYTES_MAX`] are in memory at once.
+const BATCHES: usize = 16;
 /// No answer to an order comes near this.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// So much of an order's body is written down.
@@ -77,7 +82,22 @@ pub struct AccessPolicy {
     /// Names of this daemon, in lower case, beside those that its addresses and certificate give it.
     allowed_hosts: Vec<String>,
     audit: Option<AuditLog>,
+    /// For anybody on this machine, and for those who have a certificate or the socket: neither waits for the other.
+    turns: [Turns; 2],
     pub bounds: Arc<Bounds>,
+}
+
+/// Who may have a long body in memory: until it is answered.
+struct Turns {
+    batch: Arc<Semaphore>,
+    /// The longest, one at a time.
+    long: Arc<Semaphore>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self { batch: Arc::new(Semaphore::new(BATCHES)), long: Arc::new(Semaphore::new(1)) }
+    }
 }
 
 impl AccessPolicy {
@@ -85,14 +105,27 @@ impl AccessPolicy {
     pub fn new(chassis: Option<ChassisId>) -> Self {
         let chassis = chassis.map(Role::Chassis);
         let bounds = Arc::new(Bounds::new(chassis.clone()));
-        Self { chassis, body_bytes_max: BODY_BYTES_MAX, allowed_hosts: vec![], audit: None, bounds }
+        Self::within(BODY_BYTES_MAX, chassis, bounds)
     }
 
     /// For a daemon that obeys no chassis and answers many questions, some of them in batches.
     pub fn of_queries() -> Self {
-        let bounds = Arc::new(Bounds::of_queries());
-        let body_bytes_max = BATCH_BYTES_MAX;
-        Self { chassis: None, body_bytes_max, allowed_hosts: vec![], audit: None, bounds }
+        Self::within(BATCH_BYTES_MAX, None, Arc::new(Bounds::of_queries()))
+    }
+
+    fn within(body_bytes_max: usize, chassis: Option<Role>, bounds: Arc<Bounds>) -> Self {
+        let turns = [Turns::new(), Turns::new()];
+        Self { chassis, body_bytes_max, allowed_hosts: vec![], audit: None, turns, bounds }
+    }
+
+    /// Where a body that may be so long waits for its turn; `None` if it need not.
+    fn turn(&self, caller: &Caller, bytes_max: Option<u64>) -> Option<Arc<Semaphore>> {
+        let turns = &self.turns[usize::from(matches!(caller.0, Kind::Local))];
+        match bytes_max.unwrap_or(u64::MAX).min(self.body_bytes_max as u64) {
+            bytes if bytes <= SHORT_BYTES as u64 => None,
+            bytes if bytes <= BATCH_BYTES_MAX as u64 => Some(Arc::clone(&turns.batch)),
+            _ => Some(Arc::clone(&turns.long)),
+        }
     }
 
     /// The same, for longer questions.
@@ -303,14 +336,22 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
     }
 
     let (access, who) = (Arc::clone(access), caller.name());
-    let answer = match right {
-        Right::Operate => audited(&access, who, request, next).await,
-        _ => next.run(request).await,
-    };
-    if right == Right::Operate || right == Right::Place {
-        access.bounds.refusals.ordered(answer.status());
+    if right != Right::Operate {
+        let answer = next.run(request).await;
+        if right == Right::Place {
+            access.bounds.refusals.ordered(answer.status());
+        }
+        return answer;
     }
-    answer
+
+    // On its own: a client that hangs up takes back neither the order nor the line about it.
+    let order = tokio::spawn(async move {
+        let answer = audited(&access, who, request, next).await;
+        access.bounds.refusals.ordered(answer.status());
+        answer
+    });
+    let broken = |error| Refused(StatusCode::INTERNAL_SERVER_ERROR, format!("the order: {error}"));
+    order.await.unwrap_or_else(|error| broken(error).into_response())
 }
 
 /// Has an order done, and written down before it is answered.
@@ -394,6 +435,15 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
     if body.size_hint().lower() > access.body_bytes_max as u64 {
         return too_long();
     }
+    // Before it is read, and until it is answered: many long ones at once would fill the memory.
+    let mut turn = None;
+    if let Some(turns) = access.turn(&caller, body.size_hint().upper()) {
+        turn = timeout(BODY_WITHIN, turns.acquire_owned()).await.ok().and_then(Result::ok);
+        if turn.is_none() {
+            let why = "others with long bodies came first".into();
+            return closing(Refused(StatusCode::SERVICE_UNAVAILABLE, why).into_response());
+        }
+    }
     request = match timeout(BODY_WITHIN, to_bytes(body, access.body_bytes_max)).await {
         Ok(Ok(bytes)) => Request::from_parts(parts, Body::from(bytes)),
         Ok(Err(_)) => return too_long(),
@@ -407,6 +457,7 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(access);
     let mut answer = next.run(request).await;
+    drop(turn);
 
     if let Some(reservation) = reservation {
         answer.headers_mut().insert(RESERVATION, reservation);

@@ -8,20 +8,23 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::tls::authority::{Authority, Pair};
+use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::routing::{get, post};
 use ballast_types::wire::{Event, EventKind};
 use ballast_types::{ChassisId, Role};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
 
 use super::roles::only;
 use super::*;
 use crate::Target;
+use crate::audit::AuditLog;
 use crate::config::Listen;
+use crate::state::DiskFaults;
 use crate::tls::{self, Peer, Tls, TlsConfig};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -96,25 +99,35 @@ struct TestServer {
     tls: SocketAddr,
     plain: SocketAddr,
     socket: PathBuf,
-    _folder: TempDir,
+    folder: TempDir,
+    /// The order that takes its time has begun.
+    begun: Arc<Notify>,
     access: Arc<AccessPolicy>,
     _stop: oneshot::Sender<()>,
 }
 
 impl TestServer {
     async fn open(tls: Option<&Arc<Tls>>) -> Self {
-        let access = AccessPolicy::new(ChassisId::new("c1").ok());
+        let (done, events, folder) = (async || "done", Events::default(), tempfile::tempdir().unwrap());
+        let audit = AuditLog::new(folder.path(), events.clone(), DiskFaults::default());
+        let access = AccessPolicy::new(ChassisId::new("c1").ok()).with_audit(audit);
         let access = Arc::new(access.with_allowed_hosts(&["monitor.example".to_owned()]));
-        let (done, events) = (async || "done", Events::default());
+        let begun = Arc::new(Notify::new());
+        let told = Arc::clone(&begun);
+        let slow = async move || {
+            told.notify_one();
+            sleep(Duration::from_millis(500)).await;
+            "done"
+        };
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
             .route("/v1/events", get(async move |asked: HeaderMap| event_stream(&events, &asked)))
             .route("/v1/ask", post(done))
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
+            .route("/v1/slow", only(Right::Operate, post(slow)))
             .route("/v1/power", only(Right::ReportPower, post(done)))
             .route("/v1/predictions", only(Right::Predict, post(done)));
-        let folder = tempfile::tempdir().unwrap();
         let (any, socket) = (SocketAddr::from(([127, 0, 0, 1], 0)), folder.path().join("run/b.sock"));
         let by_tls = tls.map(|_| Listen::Tls(any));
         let all: Vec<_> = [Listen::Plain(any)].into_iter().chain(by_tls).collect();
@@ -128,7 +141,7 @@ impl TestServer {
         tokio::spawn(serving);
 
         let (plain, tls) = (at[0], *at.last().unwrap());
-        Self { plain, tls, socket, _folder: folder, access, _stop: stop }
+        Self { plain, tls, socket, folder, begun, access, _stop: stop }
     }
 
     fn url(&self, path: &str) -> String {
@@ -252,6 +265,26 @@ async fn a_socket_is_for_its_owner_and_group_and_takes_the_place_of_a_dead_one_a
     fs::write(&file, "an operator's").unwrap();
     let error = socket::bind(&file).unwrap_err().to_string();
     assert!(error.contains("no socket") && fs::read(&file).unwrap() == b"an operator's", "{error}");
+}
+
+#[tokio::test]
+async fn an_order_is_written_down_and_counted_though_its_client_hangs_up() {
+    let server = TestServer::open(None).await;
+    let mut stream = UnixStream::connect(&server.socket).await.unwrap();
+    let order = format!("POST /v1/slow HTTP/1.1\r\n{HEAD}Content-Length: 2\r\n\r\n{{}}");
+    stream.write_all(order.as_bytes()).await.unwrap();
+    timeout(PATIENCE, server.begun.notified()).await.expect("the order is under way");
+    drop(stream);
+
+    let [done, _, _] = &server.access.bounds.refusals.orders;
+    let counted = async {
+        while done.load(Ordering::Relaxed) == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, counted).await.expect("it is counted");
+    let written = fs::read_to_string(server.folder.path().join("orders.jsonl")).unwrap();
+    assert!(written.contains("POST /v1/slow") && written.contains("200 OK"), "{written}");
 }
 
 #[tokio::test]
@@ -423,6 +456,44 @@ async fn a_long_body_is_refused_and_never_read() {
     let head = format!("GET /v1/status HTTP/1.1\r\n{HEAD}X: {}\r\n\r\n", "x".repeat(64 << 10));
     assert_eq!(answer_to(&mut stream, head.as_bytes()).await, 431);
 }
+
+#[tokio::test]
+async fn long_bodies_are_read_one_at_a_time_and_short_ones_wait_for_none() {
+    let access = Arc::new(AccessPolicy::of_queries().with_body_bytes_max(16 << 20));
+    let length = async |body: Bytes| body.len().to_string();
+    let routes = Router::new().route("/ask", post(length)).layer(DefaultBodyLimit::disable());
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listeners = bind(&[Listen::Plain(any)], None).await.unwrap();
+    let at = listeners[0].local_addr();
+    let (_stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(serve(listeners, guarded(routes, Arc::clone(&access)), access, async {
+        drop(stopped.await);
+    }));
+    let question =
+        |bytes: usize| format!("POST /ask HTTP/1.1\r\n{HEAD}Content-Length: {bytes}\r\n\r\n").into_bytes();
+    let whole = |bytes: usize| [question(bytes), vec![b' '; bytes]].concat();
+    let asks = async |text: Vec<u8>| answer_to(&mut TcpStream::connect(at).await.unwrap(), &text).await;
+
+    // It has the turn, and does not go on.
+    let mut slow = TcpStream::connect(at).await.unwrap();
+    slow.write_all(&question((16 << 20) - 1)).await.unwrap();
+    slow.write_all(&[b' '; 4096]).await.unwrap();
+    sleep(Duration::from_millis(300)).await;
+    let next = whole((16 << 20) - 1);
+    let next =
+        tokio::spawn(async move { answer_to(&mut TcpStream::connect(at).await.unwrap(), &next).await });
+
+    // They come by loopback as those two do.
+    for bytes in [2, SHORT, SHORT + 1, 1 << 20] {
+        assert_eq!(asks(whole(bytes)).await, 200, "{bytes} bytes");
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert!(!next.is_finished(), "two are in memory");
+    assert_eq!(answer_to(&mut slow, b"").await, 408, "it is put out");
+    assert_eq!(next.await.unwrap(), 200);
+}
+
+const SHORT: usize = 64 << 10;
 
 #[tokio::test]
 async fn trust_ends_with_the_authority_even_on_a_connection_that_stands() {
