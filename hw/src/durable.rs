@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown, lchown};
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::unistd::geteuid;
 
@@ -64,7 +65,8 @@ pub struct Lock {
 /// Takes a folder for this process alone: its file `lock`, which is all that earlier versions look at, and the folder
 /// itself, which needs no room on its disk. One of the two is enough.
 ///
-/// Whoever can open a file can lock it. So nobody else may open `lock`, and a folder that all may list is no lock.
+/// Whoever can open a file can lock it. So nobody else may open `lock`, and who holds a folder that all may list
+/// counts only where there can be no `lock`.
 ///
 /// # Errors
 /// `EWOULDBLOCK` when another process has it; else what the file system says.
@@ -72,23 +74,24 @@ pub fn lock(folder: &Path) -> io::Result<Lock> {
     let take = |file| {
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| io::Error::from(error))
     };
-    let (mut held, mut failed) = (vec![], None);
     let mut options = File::options();
     // A link that the folder's owner has laid leads root nowhere.
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
-    let file = options.open(folder.join("lock"));
+    let file = options.open(folder.join("lock")).and_then(take);
+    let itself = File::open(folder).and_then(take);
     let is_private = fs::metadata(folder)?.mode() & 0o007 == 0;
-    for opened in is_private.then(|| File::open(folder)).into_iter().chain([file]) {
-        match opened.and_then(take) {
-            Ok(lock) => held.push(lock),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
-            Err(error) => failed = Some(error),
+
+    let is_taken = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
+    let held = match (file, itself) {
+        (Err(error), _) if is_taken(&error) || error.raw_os_error() == Some(Errno::ELOOP as i32) => {
+            return Err(error);
         }
-    }
-    match failed {
-        Some(error) if held.is_empty() => Err(error),
-        _ => Ok(Lock { _held: held }),
-    }
+        (Ok(_), Err(error)) if is_taken(&error) && is_private => return Err(error),
+        (Err(_), Err(error)) if is_taken(&error) => return Err(error),
+        (Err(error), Err(_)) => return Err(error),
+        (file, itself) => file.into_iter().chain(itself).collect(),
+    };
+    Ok(Lock { _held: held })
 }
 
 /// Whether so many bytes could be written into a folder now: writes them, and removes them.
@@ -139,10 +142,17 @@ mod tests {
         let ours = lock(dir.path()).unwrap();
         assert_eq!(fs::metadata(dir.path().join("lock")).unwrap().mode() & 0o777, 0o600);
         assert_eq!(lock(dir.path()).unwrap_err().kind(), ErrorKind::WouldBlock);
-        drop((by_hand, ours));
+        drop(ours);
 
+        // There can be no `lock`, as on a disk that is read-only.
+        fs::remove_file(dir.path().join("lock")).unwrap();
+        fs::create_dir(dir.path().join("lock")).unwrap();
+        assert_eq!(lock(dir.path()).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(by_hand);
+        drop(lock(dir.path()).unwrap());
+
+        fs::remove_dir(dir.path().join("lock")).unwrap();
         let (link, victim) = (dir.path().join("lock"), dir.path().join("victim"));
-        fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         lock(dir.path()).unwrap_err();
         assert!(!victim.exists());

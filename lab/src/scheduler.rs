@@ -331,7 +331,8 @@ mod tests {
         assert_eq!(jobs.len(), 2 * 9);
         let done: Vec<_> = jobs.iter().map(Job::run).collect();
         let rows = rows(&options, &cases, &done);
-        let of = |arm, alpha: Option<f64>| *rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap();
+        let of =
+            |arm, alpha: Option<f64>| rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap().clone();
         let (none, model) = (of(Arm::None, None), of(Arm::Model, Some(0.8)));
 
         // Where nothing is known the rule says nothing, and all is as without it.

@@ -128,7 +128,7 @@ fn without_a_journal_the_agent_watches_and_its_next_start_acts() {
     // Room in one of its two folders is enough.
     files[2..].iter().for_each(|file| unblock(file));
     lab.wait("it ends", |lab| lab.get("s01", "/healthz").0 == 0);
-    lab.end("s01");
+    lab.kill("s01");
     assert!(agents(&lab) == before, "something was changed without a journal");
     lab.start("s01");
     lab.wait("its cores are capped", acts);

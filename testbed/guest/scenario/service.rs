@@ -66,6 +66,7 @@ fn full(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Resul
     // The journal is in memory: a full disk keeps no agent from acting.
     guest.shell.run("systemctl start ballast-agent")?;
     guest.agent.begin_again();
+    guest.status_when("an agent that acts", |status| status.dry_run.is_none())?;
     guest.throttle(Level::Emergency, Some(205))?;
     guest.shell.run(&format!("test -e {RUN}/journal.json && test ! -e {AGENT}/journal.json"))?;
     guest.release()?;
