@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use crate::{clock, lock};
@@ -21,6 +22,8 @@ pub struct Events {
     /// How many there were since start, by their name in JSON.
     counts: Arc<Mutex<BTreeMap<String, u64>>>,
     stream: broadcast::Sender<NumberedEvent>,
+    /// Events that readers have lost, as they fell behind.
+    lost: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -42,8 +45,8 @@ pub struct NumberedEvent {
 
 impl Default for Events {
     fn default() -> Self {
-        let (kept, counts) = (Arc::default(), Arc::default());
-        Self { instance: clock::unix_ms(), kept, counts, stream: broadcast::channel(KEPT).0 }
+        let (kept, counts, lost) = (Arc::default(), Arc::default(), Arc::default());
+        Self { instance: clock::unix_ms(), kept, counts, stream: broadcast::channel(KEPT).0, lost }
     }
 }
 
@@ -75,6 +78,11 @@ impl Events {
     /// How many there were since start, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         lock(&self.counts).clone()
+    }
+
+    /// How many events readers of the stream have lost since start, as they fell behind.
+    pub fn lost(&self) -> &AtomicU64 {
+        &self.lost
     }
 
     /// The newest events, oldest first, and a stream of those to come. Who has had the event with the id

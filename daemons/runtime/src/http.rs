@@ -1,5 +1,6 @@
 //! What the daemons serve alike. `endpoint`: requests, each with its line in the reference; `listen`:
-//! connections; `socket`: those of this machine's operators; `bounds`: how many and how much; `origin`: pages in browsers; `roles`: who may do what.
+//! connections; `socket`: those of this machine's operators; `bounds`: how many and how much; `origin`: pages in browsers;
+//! `roles`: who may do what.
 
 mod bounds;
 mod endpoint;
@@ -10,6 +11,7 @@ mod socket;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -22,6 +24,7 @@ use axum::response::{IntoResponse, Json, Response};
 use ballast_types::wire::ErrorBody;
 use serde::de::DeserializeOwned;
 use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::control::Snapshot;
@@ -77,7 +80,13 @@ fn event_stream(
         let named = sse::Event::default().id(it.id).event(it.name);
         named.json_data(&it.event).unwrap_or_else(|_| sse::Event::default())
     };
-    let live = BroadcastStream::new(live).filter_map(Result::ok);
+    let events = events.clone();
+    let live = BroadcastStream::new(live).filter_map(move |it| {
+        it.inspect_err(|BroadcastStreamRecvError::Lagged(lost)| {
+            events.lost().fetch_add(*lost, Ordering::Relaxed);
+        })
+        .ok()
+    });
     let begin = tokio_stream::once(sse::Event::default().retry(COME_BACK_AFTER));
     Sse::new(begin.chain(tokio_stream::iter(kept).chain(live).map(line)).map(Ok))
         .keep_alive(KeepAlive::default())

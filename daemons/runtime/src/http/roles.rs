@@ -8,17 +8,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use ballast_types::{ChassisId, Role};
+use http_body_util::{BodyExt as _, Collected, Limited};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use serde::Deserialize;
 use tokio::net::unix::UCred;
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::Refused;
@@ -371,7 +373,7 @@ async fn audited(access: &AccessPolicy, who: String, request: Request, next: Nex
     let why = why.and_then(|why| why.error.or(why.reason)).map_or(String::new(), |why| format!(": {why}"));
     let order = Order { who, what, before, after, outcome: format!("{}{why}", parts.status) };
     // The disk may take its time, and alerts leave from this thread.
-    let _ = tokio::task::spawn_blocking(move || audit.note(order)).await;
+    let _ = spawn_blocking(move || audit.note(order)).await;
 
     Response::from_parts(parts, Body::from(body))
 }
@@ -444,8 +446,9 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
             return closing(Refused(StatusCode::SERVICE_UNAVAILABLE, why).into_response());
         }
     }
-    request = match timeout(BODY_WITHIN, to_bytes(body, access.body_bytes_max)).await {
-        Ok(Ok(bytes)) => Request::from_parts(parts, Body::from(bytes)),
+    let whole = Limited::new(body, access.body_bytes_max).collect();
+    request = match timeout(BODY_WITHIN, whole).await {
+        Ok(Ok(whole)) => Request::from_parts(parts, Body::from(joined(whole, turn.is_some()).await)),
         Ok(Err(_)) => return too_long(),
         Err(_) => {
             let why = format!("the body was not there within {} s", BODY_WITHIN.as_secs());
@@ -463,6 +466,14 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         answer.headers_mut().insert(RESERVATION, reservation);
     }
     answer
+}
+
+/// A body in one piece. To copy a long one takes milliseconds in which nobody else is answered, so another thread does.
+async fn joined(whole: Collected<Bytes>, is_long: bool) -> Bytes {
+    match is_long {
+        true => spawn_blocking(|| whole.to_bytes()).await.unwrap_or_default(),
+        false => whole.to_bytes(),
+    }
 }
 
 /// This was the connection's last answer.

@@ -879,3 +879,18 @@ async fn every_message_of_the_stream_has_id_name_and_time_and_a_reader_goes_on_w
     let rest = messages(&events, &value(&all[1], "id: "), 2).await;
     assert_eq!(rest, [&*all[0], &*all[2]]);
 }
+
+#[tokio::test]
+async fn events_that_a_slow_reader_has_lost_are_counted() {
+    let events = Events::default();
+    let stream = event_stream(&events, &HeaderMap::new()).into_response().into_body();
+    let kind = EventKind::HostChanged { host: "h".into() };
+    for _ in 0..3000 {
+        events.push(Event { at_ns: ballast_types::Instant::ZERO, kind: kind.clone() });
+    }
+    let mut stream = stream.into_data_stream();
+    for _ in 0..2 {
+        assert!(stream.next().await.unwrap().is_ok());
+    }
+    assert!(events.lost().load(Ordering::Relaxed) > 1000);
+}

@@ -33,7 +33,7 @@ fn count(count: &AtomicU64) -> Option<f64> {
 }
 
 /// The metrics of every daemon.
-pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 15] {
+pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 16] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
             vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
@@ -48,6 +48,11 @@ pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 15] {
         each("events_total", &["event"], "Events by what happened; absent before the first", |it| {
             it.events.counts().into_iter().map(|(event, count)| (vec![event], count as f64)).collect()
         }),
+        one(
+            "events_lost_total",
+            "Events that readers of `/v1/events` have lost, as they fell behind",
+            |it| count(it.events.lost()),
+        ),
         each(
             "orders_total",
             &["result"],
