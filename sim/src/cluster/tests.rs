@@ -170,7 +170,7 @@ fn a_month_counts_every_request_and_every_hour() {
         days: 2,
     };
 
-    let load = Workload::generate(5, 240, site.load, site.days);
+    let load = Workload::generate(6, 240, site.load, site.days);
     let setup = Setup { prediction: Arm::None.prediction(), policy: ballast_placement::Policy::BEST_FIT };
 
     let free = run(&site, &setup, &load, None);

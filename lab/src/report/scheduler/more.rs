@@ -67,11 +67,11 @@ pub(super) fn baseline(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
         let predictions = less_by_seed(model, spread);
         parts.push(Part::Words(format!(
             "By the 1 % budget of a chassis at alpha 0.8 (`spread`: 1), seed by seed on the same loads: the \
-             median over the seeds, and the range. Ties that go by a hash instead of the lowest id buy {}, \
+             median, and the range. Ties that go by a hash instead of the lowest id buy {}, \
              with the same packing and no rule at all. Against that fair baseline the model's predictions \
              buy {}, and right ones {}. Of this `spread`, which needs no prediction, buys {}: **predictions \
-             themselves buy {}, {} % of a chassis's budget**, and right ones would buy {}. A gain whose range \
-             goes below 0 may be chance.",
+             themselves buy {}, {} % of a chassis's budget**, and right ones would buy {}. A gain whose \
+             range goes below 0 may be chance.",
             watts(by_id, none),
             watts(none, model),
             watts(none, oracle),
@@ -217,9 +217,9 @@ pub(super) fn fuller(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
     vec![
         Part::Heading("Fuller clusters".to_owned()),
         Part::Words(
-            "At the load above nothing is refused by anybody. Here nearly as much is asked for as there is, and \
-             more, at alpha 0.8: deployments refused, because all servers together had too few cores, or \
-             because no server had enough for one of the VMs."
+            "At the load above nothing is refused by anybody. Here nearly as much is asked for as there is, \
+             and more, at alpha 0.8: deployments refused, because all servers together had too few cores, \
+             or because no server had enough for one of the VMs."
                 .to_owned(),
         ),
         Part::TextTable(table),
