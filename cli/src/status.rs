@@ -82,13 +82,18 @@ fn check(args: &StatusArgs) -> anyhow::Result<(String, u8)> {
     let tls = args.tls.open()?;
     let mut answers = runtime.block_on(ask_all(args.urls.clone(), tls.clone()))?;
 
+    let asked: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            let (url, tls) = (answer.url.clone(), tls.clone());
+            let is_there = !matches!(answer.said, Said::Error(_));
+            runtime
+                .spawn(async move { if is_there { unready(&url, tls.as_deref()).await } else { Ok(vec![]) } })
+        })
+        .collect();
     let mut all = vec![];
-    for answer in &mut answers {
-        let asked = match answer.said {
-            Said::Error(_) => Ok(vec![]),
-            _ => runtime.block_on(unready(&answer.url, tls.as_deref())),
-        };
-        all.push(asked.unwrap_or_else(|why| {
+    for (answer, asked) in answers.iter_mut().zip(asked) {
+        all.push(runtime.block_on(asked)?.unwrap_or_else(|why| {
             answer.said = Said::Error(why);
             vec![]
         }));

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown, lchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown, lchown};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -76,8 +76,19 @@ pub fn lock(folder: &Path) -> io::Result<Lock> {
     };
     let mut options = File::options();
     // A link that the folder's owner has laid leads root nowhere.
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(OFlag::O_NOFOLLOW.bits());
-    let file = options.open(folder.join("lock")).and_then(take);
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits());
+    let file = options.open(folder.join("lock")).and_then(|file| {
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "lock is no regular file"));
+        }
+        // One of an earlier version, or made by root for somebody else.
+        let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
+        if let Some((user, group)) = owner_for(folder)? {
+            let _ = fchown(&file, Some(user), Some(group));
+        }
+        take(file)
+    });
     let itself = File::open(folder).and_then(take);
     let is_private = fs::metadata(folder)?.mode() & 0o007 == 0;
 
@@ -115,8 +126,6 @@ fn owner_for(folder: &Path) -> io::Result<Option<(u32, u32)>> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -151,7 +160,17 @@ mod tests {
         drop(by_hand);
         drop(lock(dir.path()).unwrap());
 
+        // One of an earlier version; one that would never answer.
         fs::remove_dir(dir.path().join("lock")).unwrap();
+        fs::write(dir.path().join("lock"), "").unwrap();
+        fs::set_permissions(dir.path().join("lock"), fs::Permissions::from_mode(0o644)).unwrap();
+        drop(lock(dir.path()).unwrap());
+        assert_eq!(fs::metadata(dir.path().join("lock")).unwrap().mode() & 0o777, 0o600);
+        fs::remove_file(dir.path().join("lock")).unwrap();
+        nix::unistd::mkfifo(&dir.path().join("lock"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        drop(lock(dir.path()).unwrap());
+
+        fs::remove_file(dir.path().join("lock")).unwrap();
         let (link, victim) = (dir.path().join("lock"), dir.path().join("victim"));
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         lock(dir.path()).unwrap_err();

@@ -271,6 +271,15 @@ impl Journal {
         }
     }
 
+    /// What each journal names that is whole and of this boot, whatever the other one says.
+    pub fn adopted(&self) -> Vec<Originals> {
+        let whole = |file: PathBuf| match self.read_file(&file) {
+            Opened::Adopted(originals) => Some(*originals),
+            _ => None,
+        };
+        self.folders.files().filter_map(whole).collect()
+    }
+
     /// Gives up what is there: it is moved to `journal.json.bad`.
     pub fn set_all_aside(self) -> Result<(), HwError> {
         self.folders.files().filter(|file| is_there(file)).try_for_each(|file| set_aside(&file))
@@ -334,10 +343,17 @@ impl Journal {
         if self.idle {
             return Ok(());
         }
-        // One of another boot is known as old wherever it stays.
-        let counts = |file: &PathBuf| !matches!(self.read_file(file), Opened::OtherBoot | Opened::Clean);
-        let removed: Vec<_> = self.folders.files().filter(counts).map(|file| remove(&file)).collect();
-        removed.into_iter().collect()
+        let done = self.folders.files().map(|file| match self.read_file(&file) {
+            // One of another boot is known as old wherever it stays.
+            Opened::OtherBoot | Opened::Clean => Ok(()),
+            Opened::Damaged(why) => {
+                warn!(why, "a damaged journal beside one that was put back is moved aside");
+                set_aside(&file)
+            }
+            Opened::Adopted(_) | Opened::Held(_) => remove(&file),
+        });
+        let done: Vec<_> = done.collect();
+        done.into_iter().collect()
     }
 
     /// Where it is written while that can be written.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -44,8 +45,8 @@ pub(super) struct Http {
     client: Client,
     settings: Settings,
     session: Option<Session>,
-    /// It has answered the account for more than its root, which many show to anybody.
-    is_let_in: bool,
+    /// What it has shown to the account, beyond its root, which many show to anybody.
+    shown: BTreeSet<String>,
     refusals: Refusals,
 }
 
@@ -95,7 +96,7 @@ impl Http {
         let client = builder.build().map_err(|error| cannot(chain(&error)))?;
         settings.url.truncate(settings.url.trim_end_matches('/').len());
 
-        Ok(Self { client, settings, session: None, is_let_in: false, refusals: Refusals::default() })
+        Ok(Self { client, settings, session: None, shown: BTreeSet::new(), refusals: Refusals::default() })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -139,7 +140,7 @@ impl Http {
         body: Option<&Value>,
         etag: Option<&str>,
     ) -> Result<Answer, BmcError> {
-        let fresh = self.session.is_none();
+        let (fresh, is_read) = (self.session.is_none(), method == Method::GET);
         match self.settings.auth {
             Auth::Basic => self.may_log_in()?,
             Auth::Session if fresh => self.log_in().await?,
@@ -156,11 +157,19 @@ impl Http {
         match answer.status {
             // A session that is worth nothing is no better than none.
             StatusCode::UNAUTHORIZED => self.refusals.refused(Instant::now()),
-            // Some say so of a wrong password. Later it is a resource that the account may not see.
-            StatusCode::FORBIDDEN if is_basic && !self.is_let_in => self.refusals.refused(Instant::now()),
-            _ if is_basic && path == ROOT => {}
-            status => {
-                self.is_let_in |= status.is_success();
+            // Some say so of a wrong password: at first, or of what they have shown before. Else the account may not
+            // see it.
+            StatusCode::FORBIDDEN
+                if is_basic && is_read && (self.shown.is_empty() || self.shown.contains(path)) =>
+            {
+                self.shown.clear();
+                self.refusals.refused(Instant::now());
+            }
+            status if is_basic && (path == ROOT || !status.is_success()) => {}
+            _ => {
+                if is_basic && is_read {
+                    self.shown.insert(path.to_owned());
+                }
                 self.refusals.forget();
             }
         }
@@ -176,7 +185,7 @@ impl Http {
         match file.map(Credentials::read).transpose() {
             Ok(Some(read)) if read != self.settings.credentials => {
                 self.settings.credentials = read;
-                self.is_let_in = false;
+                self.shown.clear();
                 self.refusals.forget();
             }
             Ok(_) => {}

@@ -78,6 +78,9 @@ impl Bmc {
     }
 }
 
+/// After so many log-ins, or requests with Basic authentication, the password is another.
+const LET_IN_MAX: usize = 1000;
+
 /// Answers one request: any account with that password is let in, and there is nothing to be seen.
 fn answer(
     mut stream: impl Read + Write,
@@ -105,8 +108,8 @@ fn answer(
     // `Basic` of "ballast:right".
     let is_let_in = text.contains(&format!("{password:?}")) || text.contains("YmFsbGFzdDpyaWdodA==");
     let status = if text.starts_with("POST") || text.to_lowercase().contains("authorization: basic") {
-        log_ins.fetch_add(1, Ordering::Relaxed);
-        if is_let_in { "201 Created" } else { refusal }
+        let before = log_ins.fetch_add(1, Ordering::Relaxed);
+        if is_let_in && before < LET_IN_MAX { "201 Created" } else { refusal }
     } else {
         "404 Not Found"
     };
@@ -223,4 +226,20 @@ fn a_supplys_input_may_be_zero_but_not_absurd() {
     for bad in [None, Some(-1.0), Some(1e9), Some(f64::NAN)] {
         assert_eq!(input(bad), None);
     }
+}
+
+#[test]
+fn who_was_let_in_and_is_not_any_more_waits_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let bmc = Bmc::refusing("403 Forbidden", "right", None);
+    let mut redfish = bmc.client(&credentials(&folder, "right"), None, Auth::Basic);
+    redfish.power().unwrap_err();
+    let each = bmc.log_ins();
+    bmc.log_ins.store(LET_IN_MAX, Ordering::Relaxed);
+    for _ in 0..20 {
+        redfish.power().unwrap_err();
+    }
+    assert!(bmc.log_ins() <= LET_IN_MAX + each, "{} after {each}", bmc.log_ins());
+    let error = redfish.power().unwrap_err().to_string();
+    assert!(error.contains("tried again in"), "{error}");
 }

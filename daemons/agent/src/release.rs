@@ -168,7 +168,16 @@ fn release(installation: &Installation, on_order: bool) -> anyhow::Result<Releas
             return Ok(Released::Held);
         }
         Ok((journal, Opened::Damaged(why) | Opened::Held(why))) => {
-            failed.extend(lift_blind(root, &why));
+            // Of two journals one may still say what was there.
+            let known = journal.adopted();
+            failed.extend(known.iter().flat_map(|originals| put_back(root, originals)));
+            if !failed.is_empty() {
+                bail!("not put back: {}", failed.join("; "));
+            }
+            match known.iter().any(|originals| originals.cpufreq.is_some()) {
+                true => failed.push(format!("{why}: what it names is not known, and stays as it is")),
+                false => failed.extend(lift_blind(root, &why)),
+            }
             failed.extend(journal.set_all_aside().err().map(|error| error.to_string()));
             None
         }
@@ -334,6 +343,33 @@ mod tests {
         let text = failed(&root, &state);
         assert!(text.contains("package-7"), "{text}");
         assert_eq!(limits(&root), ["2147483647", "2147483647", "2000000"]);
+    }
+
+    #[test]
+    fn what_a_whole_journal_says_is_put_back_though_the_other_one_is_held() {
+        for other in [JOURNAL.replace("\"version\":1", "\"version\":9"), String::new()] {
+            let (folder, root, state) = server();
+            let run = folder.path().join("run");
+            fs::create_dir(&run).unwrap();
+            // Its zone is gone, and would be tried for ever.
+            let mut journal: serde_json::Value = serde_json::from_str(JOURNAL).unwrap();
+            journal["originals"]["powercap"] = serde_json::json!({});
+            fs::write(run.join("journal.json"), journal.to_string()).unwrap();
+            let file = state.join("journal.json");
+            fs::write(&file, &other).unwrap();
+            if other.is_empty() {
+                fs::remove_file(&file).unwrap();
+                fs::create_dir(&file).unwrap();
+            }
+            let installation = Installation {
+                root: root.clone(),
+                journal: JournalFolders::new(&run, &state),
+                state_dir: state.clone(),
+            };
+            release(&installation, true).err().expect("what the other one names is not known");
+            assert_eq!(limits(&root), ["2147483647", "2147483647", "2000000"]);
+            assert!(state.join("journal.json.bad").exists() && !file.exists());
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl DurableInventory {
         cut: Option<String>,
         start_problem: Option<std::io::Error>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
-        // Not bounded: each of the 128 connections waits for its change at most.
+        // Not bounded: 128 orders at once, each of which waits for its change.
         let (work, inbox) = mpsc::channel();
         let broken = start_problem.is_some();
         let durable = Arc::new(Self {

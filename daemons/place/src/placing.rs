@@ -204,9 +204,13 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         };
 
         if is_there(inventory, &request) {
-            return Ok(((true, answers(inventory)), None));
+            // The answer was lost, and with it perhaps the word to the agents.
+            let answers = answers(inventory);
+            api.agents.changed(answers.iter().map(|vm| vm.host.as_str()));
+            return Ok(((true, answers), None));
         }
         let hosts = inventory.place(ballast_runtime::now(), &vms)?;
+        api.agents.changed(hosts.iter().map(String::as_str));
         let placed = vms.iter().cloned().zip(hosts).map(|(vm, host)| Placed { vm, host });
 
         Ok(((false, answers(inventory)), Some(Record::Vms(placed.collect()))))
@@ -220,7 +224,6 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 
     if !repeated {
         api.counters.placed(vms.len());
-        api.agents.changed(vms.iter().map(|vm| vm.host.as_str()));
         let placed = |vm: &VmAnswer| PlacedVm { vm: vm.vm_id.clone(), host: vm.host.clone() };
         api.tell(EventKind::VmsPlaced { vms: vms.iter().map(placed).collect() });
     }
@@ -324,15 +327,15 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
         }
 
         let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
-        let hosts = [Some(host.clone()), before.as_ref().map(|before| before.host.clone())];
+        let hosts = [Some(&host), before.as_ref().map(|before| &before.host)];
+        api.agents.changed(hosts.into_iter().flatten().map(String::as_str));
         let placed = Placed { vm, host };
         let record = (before.as_ref() != Some(&placed)).then(|| Record::Vms(vec![placed]));
 
-        Ok(((answer, hosts), record))
+        Ok((answer, record))
     });
 
-    let (answer, hosts) = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
-    api.agents.changed(hosts.iter().flatten().map(String::as_str));
+    let answer = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
 
     Ok(Json(answer).into_response())
 }
@@ -340,11 +343,11 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
     let changed = api.inventory.change(|inventory| {
         let gone = inventory.remove(ballast_runtime::now(), &id)?;
+        api.agents.changed([gone.host.as_str()]);
         Ok((PlacedVm { vm: gone.vm.name, host: gone.host }, Some(Record::NoVm(id.clone()))))
     });
     let PlacedVm { vm, host } = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
     api.counters.removed();
-    api.agents.changed([host.as_str()]);
     api.tell(EventKind::VmRemoved { vm, host });
     Ok(StatusCode::NO_CONTENT.into_response())
 }

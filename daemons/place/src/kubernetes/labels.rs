@@ -4,6 +4,7 @@
 //! wins. A pod of which nothing is known gets none, unless it has one that is no longer true.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Mutex;
 
 use axum::http::StatusCode;
@@ -33,7 +34,8 @@ pub(super) struct Labels {
 struct LabelState {
     /// By uid: `namespace/name`, and what its label is to say.
     waiting: BTreeMap<String, (String, VmClass)>,
-    /// By uid: what was written, or refused for good. Whoever takes the label off again is not contradicted.
+    /// By uid: what was written, or refused for good. Whoever takes the label off again is not contradicted
+    /// before the next list.
     settled: BTreeMap<String, VmClass>,
     problem: Option<String>,
 }
@@ -76,7 +78,7 @@ impl Labels {
 
     pub(super) fn alarm(&self) -> Option<Alarm> {
         let state = lock(&self.state);
-        let why = state.problem.as_ref()?;
+        let why = state.problem.as_ref().filter(|_| !state.waiting.is_empty())?;
         let message = format!("kubernetes: {} labels are not written: {why}", state.waiting.len());
         Some(Alarm::new(AlarmId::KubernetesUnlabelled, message))
     }
@@ -84,13 +86,14 @@ impl Labels {
     /// Writes what is to be written, for ever.
     pub(super) async fn write(&self, api: &Api) {
         let (mut connection, mut backoff) = (Connection::default(), Backoff::default());
+        let mut last = String::new();
         loop {
-            let first =
-                lock(&self.state).waiting.first_key_value().map(|(uid, pod)| (uid.clone(), pod.clone()));
-            let Some((uid, (name, class))) = first else {
+            let Some((uid, (name, class))) = self.after(&last) else {
                 self.wake.notified().await;
                 continue;
             };
+            // One that cannot be labelled keeps no other waiting.
+            last.clone_from(&uid);
             let (namespace, pod) = name.split_once('/').unwrap_or_default();
             let labels = json!({&self.label: hints::word(class)});
             let metadata = json!({"name": pod, "namespace": namespace, "uid": uid, "labels": labels});
@@ -111,6 +114,14 @@ impl Labels {
             backoff.reset();
             self.settle(&uid, class);
         }
+    }
+
+    /// The next pod behind this one; behind the last comes the first.
+    fn after(&self, uid: &str) -> Option<(String, (String, VmClass))> {
+        let waiting = &lock(&self.state).waiting;
+        let behind = (Bound::Excluded(uid), Bound::Unbounded);
+        let next = waiting.range::<str, _>(behind).next().or_else(|| waiting.first_key_value())?;
+        Some((next.0.clone(), next.1.clone()))
     }
 
     fn settle(&self, uid: &str, class: VmClass) {
@@ -176,7 +187,17 @@ mod tests {
         labels.listed();
         labels.look_at(&pod("Running", none(), batch));
         assert_eq!(lock(&labels.state).waiting.len(), 1, "after a new list it is tried once more");
+        lock(&labels.state).problem = Some("403".into());
+        assert!(labels.alarm().is_some());
+
+        // All have their turn, the one that fails too.
+        lock(&labels.state).waiting.insert("v".into(), ("n/q".into(), VmClass::UserFacing));
+        let after = |uid: &str| labels.after(uid).unwrap().0;
+        assert_eq!([after(""), after("u"), after("v")], ["u", "v", "u"]);
+
         labels.forget("u");
+        labels.forget("v");
         assert!(lock(&labels.state).waiting.is_empty());
+        assert!(labels.alarm().is_none(), "nothing is unwritten");
     }
 }

@@ -40,6 +40,8 @@ const BODY_WITHIN: Duration = Duration::from_secs(5);
 const SHORT_BYTES: usize = BODY_BYTES_MAX;
 /// So many bodies up to [`BATCH_BYTES_MAX`] are in memory at once.
 const BATCHES: usize = 16;
+/// So many orders are being done at once.
+const ORDERS: usize = 128;
 /// No answer to an order comes near this.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// So much of an order's body is written down.
@@ -86,6 +88,8 @@ pub struct AccessPolicy {
     audit: Option<AuditLog>,
     /// For anybody on this machine, and for those who have a certificate or the socket: neither waits for the other.
     turns: [Turns; 2],
+    /// For orders that are being done.
+    orders: Arc<Semaphore>,
     pub bounds: Arc<Bounds>,
 }
 
@@ -117,7 +121,8 @@ impl AccessPolicy {
 
     fn within(body_bytes_max: usize, chassis: Option<Role>, bounds: Arc<Bounds>) -> Self {
         let turns = [Turns::new(), Turns::new()];
-        Self { chassis, body_bytes_max, allowed_hosts: vec![], audit: None, turns, bounds }
+        let orders = Arc::new(Semaphore::new(ORDERS));
+        Self { chassis, body_bytes_max, allowed_hosts: vec![], audit: None, turns, orders, bounds }
     }
 
     /// Where a body that may be so long waits for its turn; `None` if it need not.
@@ -338,18 +343,20 @@ async fn hold_to(right: Right, request: Request, next: Next) -> Response {
     }
 
     let (access, who) = (Arc::clone(access), caller.name());
-    if right != Right::Operate {
-        let answer = next.run(request).await;
-        if right == Right::Place {
-            access.bounds.refusals.ordered(answer.status());
-        }
-        return answer;
+    if right != Right::Operate && right != Right::Place {
+        return next.run(request).await;
     }
 
-    // On its own: a client that hangs up takes back neither the order nor the line about it.
+    // On its own: a client that hangs up takes back neither the order nor the line about it. Orders that a disk holds
+    // up are no more than connections, though their clients have gone.
+    let turn = Arc::clone(&access.orders).acquire_owned().await;
     let order = tokio::spawn(async move {
-        let answer = audited(&access, who, request, next).await;
+        let answer = match right {
+            Right::Operate => audited(&access, who, request, next).await,
+            _ => next.run(request).await,
+        };
         access.bounds.refusals.ordered(answer.status());
+        drop(turn);
         answer
     });
     let broken = |error| Refused(StatusCode::INTERNAL_SERVER_ERROR, format!("the order: {error}"));
