@@ -1,9 +1,11 @@
 //! From prediction to agent: what is predicted of a VM reaches the one who acts on it, by itself.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use ballast_testbed::lab::place::{PlaceLab, model, senseless_model};
+use ballast_testbed::lab::place::{PlaceLab, SOCKET, model, senseless_model};
 use ballast_testbed::lab::site::{SECRET, Site};
 use ballast_testbed::lab::{Lab, steady};
 use ballast_types::VmClass;
@@ -239,12 +241,17 @@ fn an_operators_class_wins_and_what_has_ended_is_forgotten() {
     assert_eq!(lab.lab.order("PUT", "s01", "/v1/vms/batch0", &body).0, 204);
     lab.lab.wait("the operator wins", |_| lab.counts_as("batch0", VmClass::UserFacing, "api"));
     // Placement says it again and again, and otherwise.
-    let (status, _) = lab.place.call("PUT", "/v1/vms/batch1", &{
-        let mut vm = told("batch1", "user-facing");
-        vm["host"] = json!("s01");
-        vm
+    // Who orders it does not wait for the answer.
+    let body = json!({"host": "s01", "cores": 6, "memory_gb": 12, "class": "user-facing", "p95_percent": 95});
+    let head = "PUT /v1/vms/batch1 HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let body = body.to_string();
+    let order = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    lab.place.wait("it is ordered", |place| {
+        let mut stream = UnixStream::connect(place.path(SOCKET)).expect("a socket");
+        stream.write_all(order.as_bytes()).expect("an order");
+        drop(stream);
+        place.get("/v1/vms/batch1").1.contains("\"user-facing\"")
     });
-    assert_eq!(status, 200);
     lab.lab.wait("another class", |_| lab.counts_as("batch1", VmClass::UserFacing, "predicted"));
     assert!(lab.counts_as("batch0", VmClass::UserFacing, "api"));
 
