@@ -14,6 +14,7 @@ pub(crate) mod parent;
 pub(crate) mod plant;
 pub(crate) mod profile;
 pub(crate) mod recording;
+pub(crate) mod replays;
 pub(crate) mod screen;
 pub(crate) mod server;
 pub(crate) mod table;

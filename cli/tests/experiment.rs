@@ -168,44 +168,51 @@ fn made_data(folder: &Path) -> std::io::Result<()> {
 }
 
 #[test]
-fn oversubscription_plans_made_and_measured_draws_and_says_which() {
+fn oversubscription_plans_measured_draws_and_hands_them_to_plan() {
     let folder = tempfile::tempdir().unwrap();
     made_data(folder.path()).unwrap();
-    let args = "experiment oversubscription --synthetic-chassis 8 --synthetic-weeks 1 --chassis 2 \
-                --replicates 3 --replay-chassis 0 --json";
+    let args = "experiment oversubscription --chassis 2 --replicates 3 --replay-chassis 0 --json --export";
     let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.args(args.split_whitespace()).env("BALLAST_DATA", folder.path());
+    let export = folder.path().join("export");
+    program.args(args.split_whitespace()).arg(&export).env("BALLAST_DATA", folder.path());
     let report = common::answer(&program.output().expect("the program can be run"));
     let fields = ["delta_percent", "savings_usd", "budget_w"];
     check(&report, &fields);
-    check(&report, &["events_user_facing_rate", "events_batch_rate", "paper_delta_percent"]);
+    check(&report, &["events_user_facing_rate", "events_batch_rate", "buffer_percent"]);
     let rows = report["rows"].as_array().unwrap();
     let of = |source: &str| {
         let rows = rows.iter().filter(|row| row["source"] == source);
         rows.collect::<Vec<_>>()
     };
 
-    let (made, traces) = (of("paper-quantiles"), of("utilisation-traces"));
-    assert_eq!((made.len(), traces.len(), of("distribution-units").len()), (8, 16, 8));
+    let traces = of("utilisation-traces");
+    assert_eq!((traces.len(), of("distribution-units").len()), (16, 8));
 
-    for row in &made {
-        let off = row["delta_percent"].as_f64().unwrap() - row["paper_delta_percent"].as_f64().unwrap();
-        assert!(off.abs() <= 0.1 && row["synthetic"] == true, "{row}");
-    }
-
-    assert_eq!(made[5]["binding"], "user-facing-rate");
+    // Two weeks: the first is planned from, and each day of the second tried.
     let no_impact = traces[2];
     assert_eq!((&no_impact["approach"], &no_impact["held_out"]), (&"no-impact".into(), &true.into()));
+    assert_eq!(no_impact["back_test"]["trials"].as_array().unwrap().len(), 7, "{no_impact}");
+    let proposed = no_impact["back_test"]["buffer_ppm"].as_f64().unwrap();
+    assert_eq!(no_impact["buffer_percent"].as_f64().unwrap(), proposed / 1e4);
 
-    assert_eq!(no_impact["buffers"].as_array().unwrap().len(), 4, "{no_impact}");
     assert!(no_impact["delta_percent_interval"][0].is_f64(), "{no_impact}");
     let fleets = report["options"]["fleets"].as_array().unwrap();
 
     // One VM has no cores.
-    assert_eq!((&fleets[1]["vms"]["taken"], &fleets[1]["vms"]["left_out"]), (&23.into(), &1.into()));
+    assert_eq!((&fleets[0]["vms"]["taken"], &fleets[0]["vms"]["left_out"]), (&23.into(), &1.into()));
 
-    assert!((fleets[2]["mean_share"].as_f64().unwrap() - 0.55).abs() < 0.001, "{}", fleets[2]);
+    assert!((fleets[1]["mean_share"].as_f64().unwrap() - 0.55).abs() < 0.001, "{}", fleets[1]);
     assert_eq!(report["options"]["missing"], serde_json::json!(["azure2017_util"]));
+
+    // The same chassis as files: the planner finds the same peaks in them.
+    let plan = common::ballast(
+        &export,
+        "plan --telemetry bitbrains-mean-0.55-draws.csv.zst --loads bitbrains-mean-0.55-loads.csv.zst \
+         --period-s 300 --resolution-w 0.1 --buffer 0 --json",
+    );
+    let plan = common::answer(&plan);
+    assert_eq!(plan["readings"].as_u64(), Some(2 * 2 * 4032), "{plan}");
+    assert!(plan["basis"]["load"].as_str().unwrap().starts_with("at their own peaks"), "{plan}");
 }
 
 #[test]

@@ -241,6 +241,64 @@ fn what_is_wrong_in_parquet_is_named_by_its_row() {
 }
 
 #[test]
+fn what_servers_were_busy_with_says_what_can_be_shed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (mut draws, mut loads) = ("t_s,chassis,watts\n".to_owned(), String::new());
+    for minute in 0..100 {
+        // At the peak one server works for users and the other for others; else both work for others.
+        let peak = minute == 50;
+        writeln!(draws, "{},c1,{}", 60 * minute, if peak { 600 } else { 400 }).unwrap();
+        let users = if peak { 0.9 } else { 0.0 };
+        writeln!(loads, "{0},c1,a,{users},{1}\n{0},c1,b,0,0.5", 60 * minute, 0.5 - users / 2.0).unwrap();
+    }
+    fs::write(folder.join("draws.csv"), draws).unwrap();
+    fs::write(folder.join("loads.csv"), format!("t_s,chassis,server,user_facing,others\n{loads}")).unwrap();
+
+    let plan = "plan --telemetry draws.csv --servers 2 --provisioned-w 620 --buffer 0 --json";
+    let loaded = json(folder, &format!("{plan} --loads loads.csv --policy minimal-impact"));
+    // Others kept 0.55 servers busy: 140 W of 198 come off each at half frequency.
+    assert_eq!(loaded["reductions"]["first_w"], 77.0, "{loaded}");
+    let internal = format!("{plan} --loads loads.csv --policy no-impact-internal --internal-share 0.5");
+    assert_eq!(json(folder, &internal)["reductions"]["first_w"], 38.5);
+    let premium = format!("{plan} --loads loads.csv --policy no-impact-non-premium --premium-share 0.2");
+    assert_eq!(json(folder, &premium)["reductions"]["first_w"], 61.6);
+
+    // 1 of 100 readings may be an event: 400 W, less than 600 - 77.
+    let rack = json(folder, &format!("{plan} --loads loads.csv --rack-w 3000"))["rack"].clone();
+    assert_eq!((&rack["servers_provisioned"], &rack["servers"]), (&9.into(), &11.into()), "{rack}");
+
+    for (rows, said) in [
+        ("0,c1,a,0.9,0.2", "line 2: user_facing = \"0.9\": a share of the server's cores, 0 to 1"),
+        ("0,c1,a,0,0\n0,c1,b,0,0\n0,c1,c,0,0", "chassis c1 has 3 servers: --servers is 2"),
+        ("0,c7,a,0.1,0.2", "no chassis of the telemetry has loads; they are of \"c7\""),
+    ] {
+        fs::write(folder.join("odd.csv"), format!("t_s,chassis,server,user_facing,others\n{rows}\n"))
+            .unwrap();
+        refused(folder, &format!("{plan} --loads odd.csv"), said);
+    }
+    let shares = format!("{plan} --internal-share 0.9 --premium-share 0.2");
+    refused(folder, &shares, "premium_share = 0.2: with internal_share at most 1");
+}
+
+#[test]
+fn owners_of_past_vms_say_who_is_capped_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut text = "cores,arrival_s,end_s,class,p95_cpu,owner\n".to_owned();
+    for _ in 0..40 {
+        text += "1,0,600,non-user-facing,30,internal\n1,0,600,non-user-facing,10,premium\n";
+        text += "1,0,600,user-facing,50,premium\n1,0,600,non-user-facing,60,\n";
+    }
+    fs::write(folder.join("vms.csv"), text).unwrap();
+    fs::write(folder.join("counts.csv"), COUNTS).unwrap();
+    let answer = json(folder, "plan --histogram counts.csv --history vms.csv --json");
+    let load = answer["basis"]["load"].as_str().unwrap();
+    let said = "internal-share 0.750 ± 0.042 of 80 VMs, premium-share 0.250 ± 0.042 of 80 VMs";
+    assert!(load.contains(said), "{load}");
+}
+
+#[test]
 fn stuck_meters_are_left_out_where_asked() {
     let folder = tempfile::tempdir().unwrap();
     let mut text = "t_s,chassis,watts\n".to_owned();
@@ -421,6 +479,12 @@ fn the_guides_examples_work() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("draws.csv", &blocks("csv")[0]);
+    write("loads.csv", &blocks("csv")[1]);
+    for (month, first) in [("july.csv", 0), ("august.csv", 12 * 24)] {
+        let hour = |n: i64| format!("{},rack1-c1,2000\n", 1_767_571_200 + 3600 * (first + n));
+        let hours: String = (0..12 * 24).map(hour).collect();
+        write(month, &format!("t_s,chassis,watts\n{hours}"));
+    }
     write("topology.toml", &blocks("toml")[0]);
     write("parts.toml", &blocks("toml")[1]);
     write("chassis.csv", "chassis\nrack1-c1\nrack1-c3\n");
@@ -438,5 +502,5 @@ fn the_guides_examples_work() {
         tried += 1;
     }
 
-    assert_eq!(tried, 7);
+    assert_eq!(tried, 9);
 }

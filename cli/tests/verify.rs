@@ -85,6 +85,55 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
 }
 
 #[test]
+fn a_back_test_proposes_the_buffer_that_held_and_verifies_both_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut text = String::new();
+    for hour in 0..24 * 24_u64 {
+        // A day has one peak, of 420 W, and every third of 430 W.
+        let (day, peak) = (hour / 24, hour % 24 == 12);
+        let watts = if peak { 420 + 10 * u64::from(day % 3 == 0) } else { 300 };
+        writeln!(text, "{},c1,{watts}", hour * 3600).unwrap();
+    }
+    write(folder, "all.csv", &[&text]);
+
+    let args = "plan --servers 2 --provisioned-w 620 --telemetry all.csv --period-s 3600 --json";
+    let answer = crate::common::answer(&ballast(folder, &format!("{args} --policy no-impact --back-test")));
+
+    // The second half is held out; of the first each day after a week is tried.
+    let tests = answer["back_test"].as_array().unwrap();
+    let trials = tests[0]["trials"].as_array().unwrap();
+    assert_eq!((tests.len(), trials.len(), &trials[4]["until_s"]), (7, 5, &(12 * 86_400).into()));
+    assert_eq!(answer["verify"]["units"], 12 * 24);
+
+    // Each day is planned from 430 W and needs 430 / 0.98 or 420 / 0.98 W.
+    let held = tests[0]["held_buffer"].as_f64().unwrap();
+    assert!((held - 2.0 / 98.0).abs() < 0.003, "{held}");
+    let (buffer, p_min) = (tests[0]["buffer"].as_f64().unwrap(), answer["p_min_w"].as_f64().unwrap());
+    assert_eq!(buffer, 0.1, "days of less than 8 weeks do not lower it");
+    assert!((answer["budget_w"].as_f64().unwrap() - p_min * (1.0 + buffer)).abs() <= 1.0, "{answer}");
+
+    for test in tests {
+        let is_verified = ["no-impact", "minimal-impact"].contains(&test["policy"].as_str().unwrap());
+        assert_eq!(test["verify"]["kept"].as_bool(), is_verified.then_some(true), "{test}");
+        assert_eq!(test["held_out_needed_buffer"].is_number(), is_verified);
+        assert_eq!(test["next_buffer"], test["buffer"], "what was kept is proposed again: {test}");
+    }
+    assert_eq!(answer["verify"]["promises"], tests[0]["verify"]["promises"]);
+
+    let low = crate::common::answer(&ballast(folder, &format!("{args} --back-test --buffer 0")));
+    let low = low["back_test"][0]["buffer"].as_f64().unwrap();
+    assert!(low >= held && low < 0.06, "{low}");
+
+    // Eight days say too little.
+    let few: String = text.lines().take(24 * 8).map(|line| format!("{line}\n")).collect();
+    write(folder, "few.csv", &[&few]);
+    let few = plan(folder, "--telemetry few.csv --verify all.csv --period-s 3600 --back-test");
+    let stderr = String::from_utf8_lossy(&few.stderr).into_owned();
+    assert!(stderr.contains("two days with readings are needed after a first week"), "{stderr}");
+}
+
+#[test]
 fn what_a_chassis_manager_recorded_is_telemetry() {
     use ballast_sim::demo::{DemoOptions, demo};
     use ballast_sim::scenario::Scenario;
@@ -148,7 +197,7 @@ fn what_cannot_be_verified_is_refused() {
         ("--telemetry a.csv --verify-from 3600", "nothing to verify on"),
         ("--telemetry a.csv --verify-from 0", "no reading counts as a draw"),
         ("--telemetry a.csv --verify other.csv", "held-out chassis c9 (generation gen9): the history"),
-        ("--telemetry a.csv --verify-buffers 0", "--verify or --verify-from is needed"),
+        ("--telemetry a.csv --verify-buffers 0", "--verify, --verify-from or --back-test is needed"),
         ("--telemetry a.csv --verify-from soon", "seconds are needed, or RFC 3339"),
         ("--telemetry a.csv --verify missing.csv", "cannot take missing.csv"),
     ] {

@@ -25,8 +25,36 @@ pub struct Chassis {
     pub util_non_user_facing: f64,
     /// How much of the non-user-facing load is the provider's own ([`Treated::Internal`]).
     pub internal_share: f64,
-    /// The same with third parties that pay for no premium.
-    pub internal_and_non_premium_share: f64,
+    /// How much of it is third parties' that pay for a premium: [`Treated::InternalAndNonPremium`] spares it.
+    pub premium_share: f64,
+    /// What is busy while a chassis draws most, where servers' loads were measured: then capping is counted on
+    /// for that much, not for what the means say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_peak: Option<ClassLoad>,
+}
+
+/// How busy the servers of a chassis are, by class; 1 is one whole server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassLoad {
+    pub user_facing: f64,
+    pub others: f64,
+}
+
+/// One chassis in so many has less to shed than is planned with.
+const SCARCE: usize = 20;
+
+impl ClassLoad {
+    /// What all but 5 % of the chassis have at their own peaks, of each class; below 20 chassis what all have.
+    /// `None` without any.
+    pub fn at_peaks(peaks: &[Self]) -> Option<Self> {
+        let scarce = |of: fn(&Self) -> f64| {
+            let mut all: Vec<f64> = peaks.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all.get(all.len() / SCARCE).copied()
+        };
+        Some(Self { user_facing: scarce(|load| load.user_facing)?, others: scarce(|load| load.others)? })
+    }
 }
 
 impl Default for Chassis {
@@ -39,7 +67,8 @@ impl Default for Chassis {
             util_user_facing: 0.65,
             util_non_user_facing: 0.44,
             internal_share: 0.61,
-            internal_and_non_premium_share: 0.94,
+            premium_share: 0.06,
+            at_peak: None,
         }
     }
 }
@@ -81,11 +110,14 @@ impl Chassis {
             ("util_user_facing", self.util_user_facing),
             ("util_non_user_facing", self.util_non_user_facing),
             ("internal_share", self.internal_share),
-            ("internal_and_non_premium_share", self.internal_and_non_premium_share),
+            ("premium_share", self.premium_share),
         ] {
             if !(0.0..=1.0).contains(&value) {
                 return refuse(key, value, "0 to 1");
             }
+        }
+        if self.internal_share + self.premium_share > 1.0 {
+            return refuse("premium_share", self.premium_share, "with internal_share at most 1");
         }
 
         Ok(())
@@ -96,22 +128,40 @@ impl Chassis {
         watts(f64::from(self.servers) * self.server.full_w)
     }
 
-    /// What the policy's floors take off the draw, at the utilisations of the past. Rounded down: what is
-    /// promised can be shed.
-    ///
-    /// Only the dynamic part counts. Source: Section III-E, steps 1 and 2, with the curves of Section IV-A.
-    pub fn reductions(&self, policy: &Policy, treated: Treated) -> Reductions {
-        let dynamic = f64::from(self.servers) * self.alloc * self.server.dynamic_w();
-        let shed = |floor: f64| 1.0 - self.server.scale(floor);
-        let (floor, floor_user_facing) = policy.floors();
-        let share = match treated {
+    /// How busy its servers are by the means: allocation and P95 utilisations.
+    fn mean_load(&self) -> ClassLoad {
+        let allocated = f64::from(self.servers) * self.alloc;
+        ClassLoad {
+            user_facing: allocated * self.beta * self.util_user_facing,
+            others: allocated * (1.0 - self.beta) * self.util_non_user_facing,
+        }
+    }
+
+    /// Which share of the non-user-facing load may be capped first.
+    pub fn capped_first(&self, treated: Treated) -> f64 {
+        match treated {
             Treated::All => 1.0,
             Treated::Internal => self.internal_share,
-            Treated::InternalAndNonPremium => self.internal_and_non_premium_share,
-        };
+            Treated::InternalAndNonPremium => 1.0 - self.premium_share,
+        }
+    }
 
-        let others = dynamic * (1.0 - self.beta) * self.util_non_user_facing * share * shed(floor);
-        let user_facing = dynamic * self.beta * self.util_user_facing * shed(floor_user_facing);
+    /// What the policy's floors take off the draw: at chassis' peaks where loads were measured, else at the
+    /// utilisations of the past. Rounded down: what is promised can be shed.
+    pub fn reductions(&self, policy: &Policy, treated: Treated) -> Reductions {
+        self.reductions_of(self.at_peak.unwrap_or_else(|| self.mean_load()), policy, treated)
+    }
+
+    /// The same while the servers are busy with `load`.
+    ///
+    /// Only the dynamic part counts. Source: Section III-E, steps 1 and 2, with the curves of Section IV-A.
+    pub fn reductions_of(&self, load: ClassLoad, policy: &Policy, treated: Treated) -> Reductions {
+        let dynamic = self.server.dynamic_w();
+        let shed = |floor: f64| 1.0 - self.server.scale(floor);
+        let (floor, floor_user_facing) = policy.floors();
+
+        let others = dynamic * load.others * self.capped_first(treated) * shed(floor);
+        let user_facing = dynamic * load.user_facing * shed(floor_user_facing);
 
         match policy {
             Policy::Provisioned => Reductions { first: Watts::ZERO, user_facing: Watts::ZERO },
@@ -150,10 +200,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_measured_at_the_peaks_comes_before_the_means() {
+        let load = |others: u8| ClassLoad { user_facing: 1.0, others: f64::from(others) };
+        let few: Vec<_> = (1..20).map(load).collect();
+        let many: Vec<_> = (1..=40).rev().map(load).collect();
+        let others = |peaks: &[ClassLoad]| ClassLoad::at_peaks(peaks).map(|load| load.others);
+        assert_eq!((others(&[]), others(&few), others(&many)), (None, Some(1.0), Some(3.0)));
+
+        // Two of twelve servers are busy with others' work: at half frequency they shed 140 of 198 W each.
+        let chassis = Chassis { at_peak: Some(load(2)), ..Chassis::default() };
+        let shed = chassis.reductions(&Policy::NO_IMPACT, Treated::All);
+        assert_eq!(shed, Reductions { first: Watts::from_whole(280), user_facing: Watts::ZERO });
+        let premium = Chassis { premium_share: 0.25, ..chassis };
+        let shed = premium.reductions(&Policy::NO_IMPACT, Treated::InternalAndNonPremium);
+        assert_eq!(shed.first, Watts::from_whole(210));
+    }
+
+    #[test]
     fn impossible_chassis_are_refused_by_name() {
         assert_eq!(Chassis::default().check(), Ok(()));
         let odd = Chassis { beta: f64::NAN, ..Chassis::default() };
         assert_eq!(odd.check().unwrap_err().key, "beta");
+        let odd = Chassis { internal_share: 0.7, premium_share: 0.31, ..Chassis::default() };
+        assert_eq!(odd.check().unwrap_err().key, "premium_share");
         let odd = Chassis { servers: 0, ..Chassis::default() };
         assert_eq!(odd.check().unwrap_err().to_string(), "servers = 0: 1 to 10000");
         let server = PowerModel { idle_w: 400.0, ..PowerModel::PAPER };

@@ -24,8 +24,20 @@ pub struct PastVm {
     pub class: Option<VmClass>,
     /// Its P95 utilisation, 0 to 1, where that is known.
     pub p95: Option<f64>,
+    pub owner: Option<Owner>,
     /// VMs of one group (a subscription) are alike, and count as one for the standard error.
     pub group: String,
+}
+
+/// Whom a VM belongs to: it says who may be capped first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The provider itself.
+    Internal,
+    /// A third party that pays for a premium.
+    Premium,
+    /// Another third party.
+    NonPremium,
 }
 
 /// A mean and how sure it is.
@@ -50,6 +62,10 @@ pub struct Estimate {
     pub util_user_facing: Option<Mean>,
     /// That of the others.
     pub util_non_user_facing: Option<Mean>,
+    /// How much of the others' load is the provider's own, and how much premium third parties', where owners
+    /// are known.
+    pub internal_share: Option<Mean>,
+    pub premium_share: Option<Mean>,
     pub vms: u64,
     /// Of them, those without a class.
     pub unlabelled: u64,
@@ -66,6 +82,7 @@ pub struct Past {
     core_s: f64,
     beta: Sums,
     utils: [Sums; 2],
+    owners: [Sums; 2],
 }
 
 /// Weighted sums, by group.
@@ -92,7 +109,7 @@ impl Sums {
     }
 
     fn mean(&self) -> Option<Mean> {
-        if self.vms < MIN_VMS {
+        if self.vms < MIN_VMS || self.weight <= 0.0 {
             return None;
         }
         let (mean, n) = (self.sum / self.weight, self.groups.len() as f64);
@@ -119,6 +136,13 @@ impl Past {
         self.estimate.unlabelled += u64::from(vm.class.is_none());
         let batch = vm.class == Some(VmClass::NonUserFacing);
         self.beta.add(&vm.group, weight, f64::from(u8::from(!batch)));
+
+        if let (true, Some(p95), Some(owner)) = (batch, vm.p95, vm.owner) {
+            for (sums, counted) in self.owners.iter_mut().zip([Owner::Internal, Owner::Premium]) {
+                sums.add(&vm.group, weight * p95, f64::from(u8::from(owner == counted)));
+            }
+        }
+
         match (vm.p95, vm.class) {
             (None, _) => self.estimate.without_p95 += 1,
             // What it would be capped as is not what it is.
@@ -135,6 +159,8 @@ impl Past {
             beta: self.beta.mean(),
             util_user_facing: self.utils[0].mean(),
             util_non_user_facing: self.utils[1].mean(),
+            internal_share: self.owners[0].mean(),
+            premium_share: self.owners[1].mean(),
             ..self.estimate
         }
     }
@@ -145,7 +171,7 @@ mod tests {
     use super::*;
 
     fn vm(cores: u32, seconds: u64, class: Option<VmClass>, p95: Option<f64>, group: u32) -> PastVm {
-        PastVm { cores, seconds, class, p95, group: group.to_string() }
+        PastVm { cores, seconds, class, p95, owner: None, group: group.to_string() }
     }
 
     const UF: Option<VmClass> = Some(VmClass::UserFacing);
@@ -175,6 +201,24 @@ mod tests {
         let mut one = Past::default();
         (0..40).for_each(|n| one.take(&vm(1, 60, NUF, Some(f64::from(n) / 40.0), 0)));
         assert_eq!(one.estimate(None).util_non_user_facing.unwrap().error, f64::INFINITY);
+    }
+
+    #[test]
+    fn owners_count_by_what_their_vms_keep_busy() {
+        let mut past = Past::default();
+        for n in 0..20 {
+            let owned = |owner, p95| PastVm { owner: Some(owner), ..vm(1, 60, NUF, Some(p95), n) };
+            past.take(&owned(Owner::Internal, 0.6));
+            past.take(&owned(Owner::Premium, 0.1));
+            past.take(&owned(Owner::NonPremium, 0.3));
+            // Neither a class without an owner nor user-facing VMs say who is capped first.
+            past.take(&vm(9, 60, NUF, Some(1.0), n));
+            past.take(&PastVm { class: UF, ..owned(Owner::Premium, 1.0) });
+        }
+        let found = past.estimate(None);
+        let [internal, premium] =
+            [found.internal_share, found.premium_share].map(|share| share.unwrap().mean);
+        assert!((internal - 0.6).abs() < 1e-12 && (premium - 0.1).abs() < 1e-12, "{found:?}");
     }
 
     #[test]

@@ -15,7 +15,8 @@
 //! | `policy` | accepted rates and floors; the approaches of the paper's Table IV |
 //! | `lowest` | the lowest admissible budget: closed form, and the paper's walk |
 //! | `events` | what a budget would have done to the history |
-//! | `plan` | buffer and savings |
+//! | `plan` | buffer, savings, servers of a rack |
+//! | `held_out` | which buffer later draws would have needed, and which one to propose |
 //! | `levels` | racks, rows, UPSs: budgets that every breaker can carry |
 //! | `estimate` | how busy VMs were, from labelled history |
 //! | `curves` | a server's draw by load and frequency, fitted to measurements |
@@ -27,6 +28,7 @@ mod chassis;
 mod curves;
 mod estimate;
 mod events;
+mod held_out;
 mod histogram;
 mod levels;
 mod lowest;
@@ -35,14 +37,15 @@ mod plan;
 mod policy;
 mod readings;
 
-pub use chassis::{Chassis, ChassisError, Reductions};
+pub use chassis::{Chassis, ChassisError, ClassLoad, Reductions};
 pub use curves::{CurvesError, Fit, Linear, Point, Residuals};
-pub use estimate::{Estimate, MIN_VMS, Mean, Past, PastVm};
+pub use estimate::{Estimate, MIN_VMS, Mean, Owner, Past, PastVm};
 pub use events::Events;
+pub use held_out::{HeldOut, buffer_needed, propose, whole_steps};
 pub use histogram::{Histogram, HistogramError};
 pub use levels::{ChassisBudget, Generation, Levels, LevelsError, Node, NodePlan, Topology, TopologyError};
 pub use lowest::{Binding, Lowest, lowest, walk};
 pub use parts::{Part, PartError, Parts};
-pub use plan::{Plan, Terms, TermsError};
+pub use plan::{Plan, RackFit, Terms, TermsError};
 pub use policy::{Approach, Policy, PolicyError, Treated};
 pub use readings::{ChassisIndex, Intake, Readings, ReadingsError, Rejected};

@@ -95,7 +95,35 @@ pub struct Plan {
     pub readings: u64,
 }
 
+/// What fits under the breaker of a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RackFit {
+    #[serde(rename = "rack_w")]
+    pub rack: Watts,
+    /// Servers, each with its part of its chassis's provisioned power; and of the budget.
+    pub servers_provisioned: u64,
+    pub servers: u64,
+    /// The same where chassis come whole, with all of their servers.
+    pub chassis_provisioned: u64,
+    pub chassis: u64,
+}
+
 impl Plan {
+    /// What fits into a rack of chassis of so many servers, with this budget and as provisioned.
+    pub fn fit(&self, rack: Watts, servers: u32, provisioned: Watts) -> RackFit {
+        let times = |count: u32, each: Watts| {
+            let all = i128::from(rack.milli()) * i128::from(count);
+            u64::try_from(all / i128::from(each.milli().max(1))).unwrap_or(0)
+        };
+        RackFit {
+            rack,
+            servers_provisioned: times(servers, provisioned),
+            servers: times(servers, self.budget),
+            chassis_provisioned: times(1, provisioned),
+            chassis: times(1, self.budget),
+        }
+    }
+
     /// The plan for one approach. `None` without readings.
     ///
     /// Source: Section III-E, step 5, and Section IV-F for the savings.
@@ -181,6 +209,20 @@ mod tests {
             assert_eq!(plan.binding, binding, "{name}");
             assert_eq!(plan.events.unmet, 0, "{name}");
         }
+    }
+
+    #[test]
+    fn a_rack_holds_whole_servers_and_whole_chassis() {
+        let (chassis, approach) = (Chassis::default(), Approach::named("no-impact").unwrap());
+        let plan = Plan::make(&draws(), &approach, &chassis, &Terms::paper(&chassis)).unwrap();
+        let fit = |rack_w| plan.fit(Watts::from_whole(rack_w), 12, chassis.nameplate());
+
+        // 3,311 W a chassis, 276 W a server.
+        let three = fit(3 * 3720);
+        assert_eq!((three.servers_provisioned, three.servers), (36, 40));
+        assert_eq!((three.chassis_provisioned, three.chassis), (3, 3));
+        assert_eq!((fit(36_400).chassis_provisioned, fit(36_400).chassis), (9, 10));
+        assert_eq!((fit(1).servers, fit(0).chassis), (0, 0));
     }
 
     #[test]

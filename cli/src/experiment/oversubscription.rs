@@ -1,14 +1,17 @@
 //! `ballast experiment oversubscription`: how low a budget may be (Table IV).
 
 mod choice;
-mod fleets;
+mod export;
 mod replay;
 mod traces;
 mod units;
 
+use core::time::Duration;
+
 use ballast_lab::report::oversubscription::fleet::Fleet;
 use ballast_lab::report::{self, Detail, Report};
-use ballast_planner::Chassis;
+use ballast_planner::{Chassis, Terms};
+use ballast_types::Watts;
 
 pub(crate) use self::choice::Choice;
 
@@ -21,9 +24,16 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     report::oversubscription::report(&choice.settings(), &fleets, &missing, command, detail.figures)
 }
 
+/// Finer than any meter, so that rounding moves no budget by 0.01 %.
+const RESOLUTION: Watts = Watts::from_milli(100);
+
+fn terms(chassis: &Chassis, period_s: u32) -> Terms {
+    Terms { period: Duration::from_secs(period_s.into()), ..Terms::paper(chassis) }
+}
+
 /// All fleets, and what is not there.
 fn fleets(choice: &Choice) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
-    let (mut fleets, mut missing) = (vec![fleets::paper(choice)?], Vec::new());
+    let (mut fleets, mut missing) = (Vec::new(), Vec::new());
     match traces::bitbrains()? {
         Some(traces) => fleets.extend(traces.fleets(choice)?),
         None => missing.push("bitbrains_rnd"),
@@ -40,13 +50,10 @@ fn fleets(choice: &Choice) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
 }
 
 fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice {
-        synthetic_chassis, synthetic_weeks, chassis, replicates, replay_chassis, seed, server, ..
-    } = choice;
+    let Choice { chassis, replicates, replay_chassis, seed, server, .. } = choice;
     let document = if detail.document { " --output docs" } else { "" };
     format!(
-        "ballast experiment oversubscription --synthetic-chassis {synthetic_chassis} \
-         --synthetic-weeks {synthetic_weeks} --chassis {chassis} --replicates {replicates} \
+        "ballast experiment oversubscription --chassis {chassis} --replicates {replicates} \
          --replay-chassis {replay_chassis} --seed {seed}{}{document}",
         server.flags()
     )

@@ -1,5 +1,6 @@
 //! What is asked of a plan.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -46,6 +47,16 @@ pub(crate) struct PlanArgs {
     /// How deep the others may go
     #[arg(long, value_name = "SHARE", value_parser = share, requires = "emax_uf")]
     fmin_nuf: Option<f64>,
+    /// What servers were busy with (CSV, also .zst, or Parquet): time, chassis, server, user_facing and others,
+    /// shares of the server's cores. Capping is then counted on for what chassis could shed at their peaks, and
+    /// --verify has each class where it was
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "histogram")]
+    pub(super) loads: Vec<PathBuf>,
+    /// Find the buffer: plan every day after the first week from what came before it, and take what held on all
+    /// of them. Without --verify or --verify-from the second half of the telemetry is held out; no-impact and
+    /// minimal-impact are verified on it too
+    #[arg(long, conflicts_with = "histogram")]
+    pub(super) back_test: bool,
     /// Print the answer as one JSON object, alone on stdout
     #[arg(long)]
     pub(super) json: bool,
@@ -72,9 +83,14 @@ struct SiteArgs {
     /// Servers in a chassis
     #[arg(long, value_name = "N", default_value_t = 12)]
     servers: u32,
+    /// What the breaker of a rack carries, in watts: for how many servers fit [default: three chassis as
+    /// provisioned]
+    #[arg(long, value_name = "W", value_parser = positive)]
+    rack_w: Option<f64>,
     #[command(flatten)]
     load: LoadArgs,
-    /// Room above the lowest budget for a future unlike the past, as a share of it
+    /// Room above the lowest budget for a future unlike the past, as a share of it. With --back-test the least
+    /// room, as long as there are fewer than 8 weeks of trials
     #[arg(long, value_name = "SHARE", default_value_t = 0.1, value_parser = share)]
     buffer: f64,
     #[command(flatten)]
@@ -112,7 +128,20 @@ impl PlanArgs {
         let resolution = watts("--resolution-w", site.resolution_w)?;
         let intake = Intake { period_s: self.columns.period_s, resolution, max: most };
 
-        Ok(PlanRequest { approach, servers, loads, curves, terms, intake })
+        let rack =
+            site.rack_w.map_or(Ok(provisioned + provisioned + provisioned), |w| watts("--rack-w", w))?;
+
+        Ok(PlanRequest {
+            approach,
+            servers,
+            loads,
+            curves,
+            terms,
+            intake,
+            rack,
+            peaks: BTreeMap::new(),
+            buffers: BTreeMap::new(),
+        })
     }
 
     fn approach(&self) -> anyhow::Result<Approach> {

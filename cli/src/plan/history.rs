@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ballast_planner::{Chassis, Estimate, MIN_VMS, Mean, Past, PastVm};
+use ballast_planner::{Chassis, Estimate, MIN_VMS, Mean, Owner, Past, PastVm};
 use ballast_types::VmClass;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -16,8 +16,9 @@ use crate::common::table;
 #[derive(Args, Debug)]
 pub(super) struct LoadArgs {
     /// Labelled VMs of the past (CSV, also .zst, or .parquet), as ballast train reads them: cores, arrival_s,
-    /// end_s, class, p95_cpu, and subscription and generation where they are there. --beta, --util-uf and
-    /// --util-nuf are estimated from them, with --physical-cores --alloc too
+    /// end_s, class, p95_cpu, and subscription, generation and owner (internal, premium, non-premium) where
+    /// they are there. --beta, --util-uf and --util-nuf are estimated from them, with --physical-cores
+    /// --alloc too, with owner --internal-share and --premium-share
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Physical cores that the VMs of --history were on, of one hardware generation or of all
@@ -35,11 +36,19 @@ pub(super) struct LoadArgs {
     /// P95 utilisation of the others [default: 0.44]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     util_nuf: Option<f64>,
+    /// How much of the others' load is the provider's own: what the policies that end in -internal cap first
+    /// [default: 0.61]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    internal_share: Option<f64>,
+    /// How much of it is third parties' that pay for a premium: those that end in -non-premium spare it
+    /// [default: 0.06]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    premium_share: Option<f64>,
 }
 
 #[derive(Debug)]
 pub(super) struct Loads {
-    told: [Option<f64>; 4],
+    told: [Option<f64>; 6],
     /// By generation; one without a name where the file names none.
     estimates: Option<BTreeMap<String, Estimate>>,
 }
@@ -47,7 +56,8 @@ pub(super) struct Loads {
 impl LoadArgs {
     /// Reads the history, if there is one.
     pub(super) fn loads(&self) -> anyhow::Result<Loads> {
-        let told = [self.alloc, self.beta, self.util_uf, self.util_nuf];
+        let shares = [self.internal_share, self.premium_share];
+        let told = [self.alloc, self.beta, self.util_uf, self.util_nuf, shares[0], shares[1]];
         let Some(file) = &self.history else { return Ok(Loads { told, estimates: None }) };
         let cores = physical(&self.physical_cores)?;
         let history = read(file).with_context(|| format!("--history {}", file.display()))?;
@@ -91,7 +101,8 @@ fn read(file: &Path) -> anyhow::Result<History> {
     let [cores, arrival, end] = ["cores", "arrival_s", "end_s"].map(|name| table.column(name));
     let (cores, arrival, end) = (cores?, arrival?, end?);
     let (class, p95) = (table.column("class")?, table.column("p95_cpu")?);
-    let owner = table.column("subscription").ok();
+    let subscription = table.column("subscription").ok();
+    let owner = table.column("owner").ok();
     let generation = table.column("generation").ok();
     let mut vms = vec![];
     let (mut first, mut last) = (i64::MAX, i64::MIN);
@@ -121,13 +132,26 @@ fn read(file: &Path) -> anyhow::Result<History> {
             return Err(table.refuse(p95, PERCENT).into());
         }
 
-        // Without its owner's name a VM stands for itself.
-        let group = owner.map(|owner| table.text(owner).into_owned()).filter(|name| !name.is_empty());
+        let owner = match owner.map(|column| (column, table.text(column))) {
+            None => None,
+            Some((column, text)) => match &*text {
+                "" => None,
+                "internal" => Some(Owner::Internal),
+                "premium" => Some(Owner::Premium),
+                "non-premium" => Some(Owner::NonPremium),
+                _ => return Err(table.refuse(column, "internal, premium, non-premium or nothing").into()),
+            },
+        };
+
+        // Without its subscription's name a VM stands for itself.
+        let group =
+            subscription.map(|column| table.text(column).into_owned()).filter(|name| !name.is_empty());
         let vm = PastVm {
             cores: many.ok_or_else(|| table.refuse(cores, "1 to 65536"))?,
             seconds: 0,
             class,
             p95: percent.map(|percent| percent / 100.0),
+            owner,
             group: group.unwrap_or_else(|| format!("#{}", vms.len())),
         };
 
@@ -163,7 +187,7 @@ impl Loads {
             },
         };
 
-        let [alloc, beta, util_uf, util_nuf] = self.told;
+        let [alloc, beta, util_uf, util_nuf, internal, premium] = self.told;
         let mut words = vec![];
         let mean = |mean: Option<Mean>| mean.map(|mean| (mean.mean, Some(mean)));
 
@@ -187,6 +211,18 @@ impl Loads {
                 mean(estimate.and_then(|of| of.util_non_user_facing)),
                 &mut chassis.util_non_user_facing,
             ),
+            (
+                "--internal-share",
+                internal,
+                mean(estimate.and_then(|of| of.internal_share)),
+                &mut chassis.internal_share,
+            ),
+            (
+                "--premium-share",
+                premium,
+                mean(estimate.and_then(|of| of.premium_share)),
+                &mut chassis.premium_share,
+            ),
         ] {
             let name = flag.trim_start_matches("--");
             match (told, found) {
@@ -202,22 +238,31 @@ impl Loads {
                     *value = found;
                     words.push(format!("{name} {found:.3}"));
                 }
-                (None, None) if estimate.is_some() && flag != "--alloc" => bail!(
-                    "--history: generation {generation:?} has fewer than {MIN_VMS} VMs to estimate {name} \
-                     from: tell {flag}"
-                ),
+                (None, None)
+                    if estimate.is_some() && ["--beta", "--util-uf", "--util-nuf"].contains(&flag) =>
+                {
+                    bail!(
+                        "--history: generation {generation:?} has fewer than {MIN_VMS} VMs to estimate \
+                     {name} from: tell {flag}"
+                    )
+                }
                 (None, None) => words.push(format!("{name} {value} by default")),
             }
         }
 
         if let Some(estimate) = estimate {
-            let Estimate { vms, unlabelled, without_p95, without_time, .. } = estimate;
-            words.push(format!(
-                "of {vms} VMs {unlabelled} have no class and count as user-facing, {without_p95} have no \
-                 P95; {without_time} more had no time and are left out"
-            ));
+            words.push(counted(estimate));
         }
 
         Ok((chassis, words.join(", ")))
     }
+}
+
+/// What of the history did not say all.
+fn counted(estimate: &Estimate) -> String {
+    let Estimate { vms, unlabelled, without_p95, without_time, .. } = estimate;
+    format!(
+        "of {vms} VMs {unlabelled} have no class and count as user-facing, {without_p95} have no P95; \
+         {without_time} more had no time and are left out"
+    )
 }

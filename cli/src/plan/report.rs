@@ -2,14 +2,15 @@
 
 use std::io::{self, Write};
 
-use ballast_planner::{Levels, Plan, Reductions, Rejected};
+use ballast_planner::{Levels, Plan, RackFit, Reductions, Rejected};
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::answer::{Answer, labelled};
+use super::answer::{Answer, PolicyTest, labelled};
 use super::levels;
 use super::request::{Basis, PlanRequest};
+use super::trials;
 use super::verified::Verified;
 
 pub(super) struct Report<'a> {
@@ -28,10 +29,13 @@ struct AnswerJson<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     limited_by: &'static str,
+    rack: RackFit,
     longest_event_s: Option<u64>,
     rejected_readings: u64,
     rejected: Rejected,
     approaches: Vec<ApproachPlan>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    back_test: &'a [PolicyTest],
     #[serde(skip_serializing_if = "Option::is_none")]
     verify: Option<&'a Verified>,
     config: String,
@@ -42,6 +46,7 @@ struct ApproachPlan {
     approach: &'static str,
     #[serde(flatten)]
     plan: Plan,
+    rack: RackFit,
 }
 
 impl Report<'_> {
@@ -70,14 +75,16 @@ impl Report<'_> {
             policy: self.asked.approach.name,
             plan: &answer.plan,
             limited_by: answer.plan.binding.words(),
+            rack: self.asked.fit(&answer.plan),
             longest_event_s: answer.longest_event_s,
             rejected_readings: self.rejected.all(),
             rejected: self.rejected,
             approaches: answer
                 .table
                 .iter()
-                .map(|&(approach, plan)| ApproachPlan { approach, plan })
+                .map(|&(approach, plan)| ApproachPlan { approach, plan, rack: self.asked.fit(&plan) })
                 .collect(),
+            back_test: &answer.tests,
             verify: answer.verified.as_ref(),
             config: self.config(answer),
         }
@@ -109,8 +116,10 @@ impl Report<'_> {
              servers; limited by {limit}"
         )?;
 
-        let (buffer, Reductions { user_facing, first }) =
-            (f64::from(terms.buffer_ppm) / 1e4, plan.reductions);
+        self.rack(out, plan)?;
+
+        let own = self.asked.terms(&answer.generation, &self.asked.approach);
+        let (buffer, Reductions { user_facing, first }) = (f64::from(own.buffer_ppm) / 1e4, plan.reductions);
         writeln!(
             out,
             "  lowest without the buffer of {buffer} %: {p_min}; capping takes off up to {user_facing} of \
@@ -142,6 +151,7 @@ impl Report<'_> {
             "budget",
             "under %",
             "servers %",
+            "in the rack",
             "saves $M",
             "events/week",
             "limited by",
@@ -153,6 +163,7 @@ impl Report<'_> {
                 plan.budget.to_string(),
                 format!("{:.1}", plan.delta_percent),
                 format!("{:.1}", plan.extra_servers_percent),
+                self.asked.fit(plan).servers.to_string(),
                 format!("{:.1}", plan.savings_usd / 1e6),
                 format!("{:.3}", plan.events_per_week),
                 plan.binding.words().to_owned(),
@@ -161,11 +172,25 @@ impl Report<'_> {
 
         writeln!(out, "{}\n", table.build().with(Style::blank()))?;
 
+        if !answer.tests.is_empty() {
+            trials::text(out, &answer.tests)?;
+        }
         if let Some(verified) = &answer.verified {
             verified.text(out)?;
         }
         writeln!(out, "{}", self.config(answer))?;
 
+        Ok(())
+    }
+
+    fn rack(&self, out: &mut impl Write, plan: &Plan) -> anyhow::Result<()> {
+        let RackFit { rack, servers_provisioned, servers, chassis_provisioned, chassis } =
+            self.asked.fit(plan);
+        writeln!(
+            out,
+            "  a rack of {rack} feeds {servers} servers ({servers_provisioned} as provisioned), or {chassis} \
+             whole chassis ({chassis_provisioned})"
+        )?;
         Ok(())
     }
 

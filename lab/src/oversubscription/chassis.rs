@@ -1,8 +1,7 @@
 //! Chassis made of VMs whose CPU use was measured one by one: no chassis' power over days is public.
 //!
-//! VMs are dealt to servers. Where all have been dealt they are shuffled and dealt again, each shifted by whole
-//! weeks: weekdays and hours stay what they are. What VMs do together in one week only is lost by that, and
-//! sums come out smoother than they were.
+//! VMs are dealt to servers. Where all have been dealt they are shuffled and dealt again. Nobody is moved in time:
+//! what VMs do together in one week stays together, so that a month unlike the others is one here too.
 
 use ballast_planner::Chassis;
 use ballast_predict::month::p95;
@@ -12,7 +11,7 @@ use super::weeks::WEEK_S;
 use super::{Chance, draws_of, stream};
 use ballast_sim::cluster;
 use ballast_sim::rng::Stream;
-use ballast_sim::verify::Draws;
+use ballast_sim::verify::{Draws, ServerLoads};
 
 /// A VM of which more is missing in the history or in the later weeks is left out.
 const GAPS: f64 = 0.2;
@@ -90,7 +89,6 @@ impl Population {
     /// Deals VMs to `chassis` chassis of this kind, each until the next VM would be too much, and every one
     /// to the server with the fewest allocated cores. Who does not fit into an empty chassis is left out.
     pub fn pack(&self, seed: u64, chassis: u32, rack: Rack) -> Fleet {
-        let shifts = self.weeks(Part::History).max(1);
         let capacity = (f64::from(rack.servers * rack.cores) * rack.alloc) as u32;
         let fits = |vm: &usize| u32::from(self.vms[*vm].cores) <= capacity.min(rack.cores);
         let all: Vec<usize> = (0..self.vms.len()).filter(fits).collect();
@@ -102,7 +100,7 @@ impl Population {
             let mut allocated = 0;
             loop {
                 if deck.is_empty() {
-                    deck = shuffled(&all, shifts, &mut stream(seed, Chance::Packing, decks));
+                    deck = shuffled(&all, &mut stream(seed, Chance::Packing, decks));
                     decks += 1;
                 }
 
@@ -110,7 +108,7 @@ impl Population {
                 let (Some(next), Some((taken, placed))) = (deck.last().copied(), emptiest) else {
                     break;
                 };
-                let cores = u32::from(self.vms[next.vm].cores);
+                let cores = u32::from(self.vms[next].cores);
 
                 if allocated + cores > capacity || *taken + cores > rack.cores {
                     break;
@@ -167,10 +165,9 @@ impl MeasuredVm {
     }
 }
 
-/// All of these VMs in any order, each shifted.
-fn shuffled(vms: &[usize], shifts: usize, chance: &mut Stream) -> Vec<Placed> {
-    let shifted = |&vm: &usize| Placed { vm, shift: chance.below(shifts) };
-    let mut deck: Vec<Placed> = vms.iter().map(shifted).collect();
+/// All of these VMs in any order.
+fn shuffled(vms: &[usize], chance: &mut Stream) -> Vec<usize> {
+    let mut deck = vms.to_vec();
     for n in (1..deck.len()).rev() {
         deck.swap(n, chance.below(n + 1));
     }
@@ -191,19 +188,12 @@ pub struct Rack {
     pub alloc: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Placed {
-    vm: usize,
-    /// So many weeks early.
-    shift: usize,
-}
-
 /// Who is where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fleet {
     rack: Rack,
-    /// By chassis and server.
-    chassis: Vec<Vec<Vec<Placed>>>,
+    /// VMs by chassis and server.
+    chassis: Vec<Vec<Vec<usize>>>,
     cores: u64,
 }
 
@@ -223,25 +213,26 @@ impl Fleet {
             let mut busy = Vec::new();
 
             for placed in servers {
-                let mut server = vec![0.0_f32; unknown.len()];
-                for Placed { vm, shift } in placed {
+                let mut server = vec![[0.0_f32; 2]; unknown.len()];
+                for vm in placed {
                     let vm = &of.vms[*vm];
                     let (cores, values) = (u32::from(vm.cores), vm.part(part));
-                    let weight = f32::from(vm.cores) / self.rack.cores as f32;
+                    let (weight, class) =
+                        (f32::from(vm.cores) / self.rack.cores as f32, usize::from(!vm.user_facing));
                     let mean = mean(values);
                     allocated += cores;
 
                     for (slot, (server, unknown)) in
                         server.chunks_mut(week).zip(unknown.chunks_mut(week)).enumerate()
                     {
-                        let from = weeks[(slot + shift) % weeks.len()] * week;
+                        let from = weeks[slot] * week;
                         let played = values.get(from..from + week).unwrap_or_default();
                         for ((server, unknown), value) in server.iter_mut().zip(unknown).zip(played) {
                             if value.is_nan() {
-                                *server += weight * mean;
+                                server[class] += weight * mean;
                                 *unknown += cores;
                             } else {
-                                *server += weight * value;
+                                server[class] += weight * value;
                             }
                         }
                     }
@@ -265,11 +256,21 @@ fn mean(values: &[f32]) -> f32 {
     (there.clone().sum::<f64>() / there.count().max(1) as f64) as f32
 }
 
-/// How busy servers are: shares of a server, in its chassis, with where readings are missing.
+/// How busy servers are with user-facing VMs and with others: shares of a server, in its chassis, with where
+/// readings are missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Busy {
     /// By chassis: servers' shares, and where there is no reading.
-    chassis: Vec<(Vec<Vec<f32>>, Vec<bool>)>,
+    chassis: Vec<(Servers, Vec<bool>)>,
+}
+
+/// Both classes' shares by server and unit.
+type Servers = Vec<Vec<[f32; 2]>>;
+
+/// Both classes' shares of a server, were they busier by `factor`: together no more than all of it.
+fn busier(factor: f64, [user_facing, others]: [f32; 2]) -> [f32; 2] {
+    let factor = (factor as f32).min(1.0 / (user_facing + others).max(f32::MIN_POSITIVE));
+    [factor * user_facing, factor * others]
 }
 
 impl Busy {
@@ -280,13 +281,23 @@ impl Busy {
         (0..self.chassis.len()).map(one).collect()
     }
 
+    /// The same, with what each server is busy with.
+    pub fn loaded(&self, server: &PowerModel, factor: f64) -> Vec<Draws> {
+        let loads = |(servers, _): &(Servers, _)| {
+            let scaled = |units: &Vec<[f32; 2]>| units.iter().map(|both| busier(factor, *both)).collect();
+            ServerLoads::new(servers.iter().map(scaled).collect::<Vec<_>>())
+        };
+        let draws = self.draws(server, factor).into_iter();
+        draws.zip(&self.chassis).map(|(draws, chassis)| draws.with_loads(loads(chassis))).collect()
+    }
+
     /// The same of one chassis in watts; NaN is a missing reading.
     fn watts(&self, chassis: usize, server: &PowerModel, factor: f64) -> impl Iterator<Item = f64> {
         let (servers, missing) = &self.chassis[chassis];
         let mut busy = vec![0.0_f32; missing.len()];
         for server in servers {
-            for (sum, share) in busy.iter_mut().zip(server) {
-                *sum += (factor as f32 * share).min(1.0);
+            for (sum, both) in busy.iter_mut().zip(server) {
+                *sum += busier(factor, *both).iter().sum::<f32>();
             }
         }
         let (idle_w, dynamic_w) = (servers.len() as f64 * server.idle_w, server.dynamic_w());

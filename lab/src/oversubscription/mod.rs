@@ -1,8 +1,7 @@
-//! How low a budget may be, on draws of three origins (the paper's Table IV).
+//! How low a budget may be, on draws of two origins (the paper's Table IV).
 //!
 //! | module | draws |
 //! |---|---|
-//! | [`synthesis`] | made, with the upper quantiles that the paper's results imply |
 //! | [`chassis`] | made of VMs whose CPU use was measured one by one |
 //! | [`weeks`] | whole weeks: what is resampled to tell how sure an answer is |
 //!
@@ -11,22 +10,23 @@
 //! Source: Kumbhare et al., arXiv 2010.15388, Sections III-E and IV-F.
 
 pub mod chassis;
-pub mod synthesis;
 #[cfg(test)]
 mod tests;
 pub mod weeks;
 
-use ballast_planner::{Approach, Binding, Chassis, Events, Histogram, HistogramError, Plan, Policy, Terms};
+use ballast_planner::{
+    Approach, Binding, Chassis, Events, Histogram, HistogramError, Plan, Policy, RackFit, Terms,
+    buffer_needed,
+};
 use ballast_types::Watts;
 use serde::Serialize;
 
 use ballast_sim::rng::{Purpose, Stream};
-use ballast_sim::verify::Draws;
+use ballast_sim::verify::{BackTest, Draws, Past};
 
 /// What a stream of random numbers is for.
 #[derive(Clone, Copy, Debug)]
 enum Chance {
-    Draws = 1,
     Packing = 2,
     Cores = 3,
     Weeks = 4,
@@ -61,6 +61,18 @@ pub struct Case {
     pub history: Histogram,
     /// Draws of later weeks, which verify the plan. None where there are none: then the history does.
     pub held_out: Option<Histogram>,
+    /// What trials inside the history came to, by approach: each is planned with the buffer that they propose.
+    pub back_tests: Vec<BackTest>,
+    /// The lowest budget that later weeks would have kept, by approach.
+    pub needed: Vec<(&'static str, Watts)>,
+}
+
+impl Case {
+    /// The terms of an approach: with the buffer that its trials propose.
+    pub fn terms(&self, approach: &Approach) -> Terms {
+        let tested = self.back_tests.iter().find(|tested| tested.approach == approach.name);
+        Terms { buffer_ppm: tested.map_or(self.terms.buffer_ppm, |t| t.proposed_ppm), ..self.terms }
+    }
 }
 
 /// Events per reading.
@@ -91,27 +103,19 @@ impl Rates {
     }
 }
 
-/// A budget with another buffer, and what it would do.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Buffered {
-    /// The buffer, in percent of the lowest budget.
-    pub buffer_percent: f64,
-    #[serde(rename = "budget_w")]
-    pub budget: Watts,
-    /// How far it is under the provisioned power, in percent of it.
-    pub delta_percent: f64,
-    /// Events where the plan is verified.
-    #[serde(flatten)]
-    pub rates: Rates,
-}
-
 /// One approach on one fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     pub approach: &'static str,
+    /// The buffer, in percent of the lowest budget.
+    pub buffer_percent: f64,
+    /// The one that later weeks would have needed; below 0 where less than the lowest budget would have done.
+    pub needed_buffer_percent: Option<f64>,
     /// How far the budget is under the provisioned power, in percent of it.
     pub delta_percent: f64,
     pub savings_usd: f64,
+    /// What fits into a rack that is provisioned for three chassis.
+    pub rack: RackFit,
     #[serde(rename = "budget_w")]
     pub budget: Watts,
     /// What keeps it from being lower.
@@ -129,12 +133,22 @@ pub struct Judged {
     /// Readings that were planned from.
     pub readings: u64,
     pub verified_readings: u64,
-    /// What smaller buffers would do.
-    pub buffers: Vec<Buffered>,
 }
 
-/// Buffers that are looked at, in millionths of the lowest budget.
-pub const BUFFERS_PPM: [u32; 4] = [100_000, 50_000, 25_000, 0];
+/// Trials inside the history, of every approach that can be tried so.
+pub fn back_tests(past: &Past<'_>) -> Result<Vec<BackTest>, HistogramError> {
+    let tested = Approach::ALL.iter().map(|approach| past.back_test(approach));
+    tested.filter_map(Result::transpose).collect()
+}
+
+/// The lowest budget that later draws would have kept, of every approach.
+pub fn needed(later: &Past<'_>) -> Result<Vec<(&'static str, Watts)>, HistogramError> {
+    let needed = |approach: &Approach| {
+        let lowest = later.needed(approach, later.chassis, 0, usize::MAX)?;
+        Ok(lowest.map(|lowest| (approach.name, lowest)))
+    };
+    Approach::ALL.iter().map(needed).filter_map(Result::transpose).collect()
+}
 
 /// Every approach on one fleet; none without readings.
 pub fn judge(case: &Case) -> Vec<Judged> {
@@ -142,28 +156,28 @@ pub fn judge(case: &Case) -> Vec<Judged> {
 }
 
 fn judge_one(case: &Case, approach: &Approach) -> Option<Judged> {
-    let Case { chassis, terms, history, held_out } = case;
+    let Case { chassis, history, held_out, .. } = case;
+    let terms = case.terms(approach);
     let verified = held_out.as_ref().unwrap_or(history);
     let rates = |plan: &Plan, draws: &Histogram| {
         let events = Events::under(plan.budget, draws, &approach.policy, plan.reductions);
         Rates::of(&events, &approach.policy, draws.readings())
     };
 
-    let plan = Plan::make(history, approach, chassis, terms)?;
-    let buffers = BUFFERS_PPM.map(|buffer_ppm| {
-        let plan = Plan::make(history, approach, chassis, &Terms { buffer_ppm, ..*terms })?;
-        Some(Buffered {
-            buffer_percent: f64::from(buffer_ppm) / 1e4,
-            budget: plan.budget,
-            delta_percent: plan.delta_percent,
-            rates: rates(&plan, verified),
-        })
-    });
+    let plan = Plan::make(history, approach, chassis, &terms)?;
+    let needed = case.needed.iter().find(|(name, _)| *name == approach.name);
 
     Some(Judged {
         approach: approach.name,
+        buffer_percent: f64::from(terms.buffer_ppm) / 1e4,
+        needed_buffer_percent: needed.map(|(_, needed)| 100.0 * buffer_needed(*needed, plan.p_min)),
         delta_percent: plan.delta_percent,
         savings_usd: plan.savings_usd,
+        rack: plan.fit(
+            terms.provisioned + terms.provisioned + terms.provisioned,
+            chassis.servers,
+            terms.provisioned,
+        ),
         budget: plan.budget,
         binding: plan.binding,
         rates: rates(&plan, verified),
@@ -172,12 +186,14 @@ fn judge_one(case: &Case, approach: &Approach) -> Option<Judged> {
         p_min: plan.p_min,
         readings: history.readings(),
         verified_readings: verified.readings(),
-        buffers: buffers.into_iter().flatten().collect(),
     })
 }
 
-/// How far under the provisioned power each approach's budget is, in percent; none without readings.
-pub fn deltas(history: &Histogram, chassis: &Chassis, terms: &Terms) -> Vec<f64> {
-    let delta = |approach| Plan::make(history, approach, chassis, terms).map(|p| p.delta_percent);
+/// How far under the provisioned power each approach's budget is with other weeks, in percent; none without
+/// readings.
+pub fn deltas(history: &Histogram, case: &Case) -> Vec<f64> {
+    let delta = |approach: &Approach| {
+        Plan::make(history, approach, &case.chassis, &case.terms(approach)).map(|plan| plan.delta_percent)
+    };
     Approach::ALL.iter().filter_map(delta).collect()
 }

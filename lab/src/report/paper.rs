@@ -1,8 +1,7 @@
 //! What the paper's text states of its figures. The figures' other values are not stated anywhere.
 //!
-//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (Table III), IV-C, IV-D and IV-F (Table IV).
+//! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-B (Table III), IV-C and IV-D.
 
-use ballast_planner::Binding;
 use ballast_predict::compare::PredictedValue;
 
 /// P95 latency of the user-facing VM of one server, against no cap (Figure 5).
@@ -53,33 +52,6 @@ pub(super) fn models(asked: PredictedValue) -> Vec<(&'static str, Stated)> {
         ],
         PredictedValue::P95NextMonth => Vec::new(),
     }
-}
-
-/// A row of Table IV.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Budget {
-    /// How far the budget is under the provisioned power, in percent of it.
-    pub(super) delta_percent: f64,
-    /// What 128 MW at $10 a watt save.
-    pub(super) savings_usd: f64,
-    /// What limits it. The paper says so of the last row only; the others follow from the eight deltas.
-    pub(super) binding: Binding,
-}
-
-/// Table IV, by the planner's names of its rows.
-pub(super) fn oversubscription(approach: &str) -> Option<Budget> {
-    use Binding::{Depth, Provisioned, TotalRate, UserFacingRate};
-    let (delta_percent, millions, binding) = match approach {
-        "traditional" => (0.0, 0.0, Provisioned),
-        "full-server" => (6.2, 79.4, TotalRate),
-        "no-impact" => (11.0, 140.8, Depth),
-        "minimal-impact" | "minimal-impact-non-premium" => (12.1, 154.9, TotalRate),
-        "no-impact-internal" => (8.4, 107.5, Depth),
-        "minimal-impact-internal" => (10.3, 131.8, UserFacingRate),
-        "no-impact-non-premium" => (10.6, 135.7, Depth),
-        _ => return None,
-    };
-    Some(Budget { delta_percent, savings_usd: 1e6 * millions, binding })
 }
 
 #[cfg(test)]

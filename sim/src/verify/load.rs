@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ballast_agent_core as agent;
-use ballast_planner::{Policy, Treated};
+use ballast_planner::Policy;
 use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, ServerId, VmClass, VmId, Watts};
 
-use super::{Demand, Draws, Options, Planned};
+use super::{Demand, Draws, Options, Planned, ServerLoads};
 use crate::load::{BATCH_BOUND, BatchSpec, Profile};
 use crate::plant::{Load, PlantSpec, SensorSpec, ServerSpec, VmLoad};
 use crate::rng::{Purpose, Stream};
@@ -15,6 +15,8 @@ use crate::rng::{Purpose, Stream};
 const CORES: u16 = 40;
 const MAX: KiloHertz = KiloHertz::from_mhz(2400);
 const STEP: KiloHertz = KiloHertz::from_mhz(100);
+/// No draw is made of loads that are so many times as high.
+const FACTOR_MAX: f64 = 1e6;
 /// More work than any run has time for, in core-seconds.
 const ENDLESS: f64 = 1e12;
 
@@ -45,7 +47,10 @@ type Each<T> = [T; 3];
 pub(super) struct Loads<'a> {
     planned: &'a Planned,
     options: &'a Options,
-    /// Which share of the dynamic power each kind has.
+    measured: Option<&'a ServerLoads>,
+    /// Of the others' load, what is capped first.
+    first: f64,
+    /// Which share of the dynamic power each kind has, where loads were not measured.
     shares: Each<f64>,
     servers: Vec<Server>,
 }
@@ -59,14 +64,9 @@ struct Server {
 
 impl<'a> Loads<'a> {
     /// The servers of the chassis that drew `draws`, with cores for the highest of them.
-    pub(super) fn new(draws: &Draws, planned: &'a Planned, options: &'a Options, seed: u64) -> Self {
+    pub(super) fn new(draws: &'a Draws, planned: &'a Planned, options: &'a Options, seed: u64) -> Self {
         let chassis = &planned.chassis;
-        let first = match planned.approach.treated {
-            Treated::All => 1.0,
-            Treated::Internal => chassis.internal_share,
-            Treated::InternalAndNonPremium => chassis.internal_and_non_premium_share,
-        };
-
+        let first = chassis.capped_first(planned.approach.treated);
         let split = |user_facing: f64, others: f64| [user_facing, others * (1.0 - first), others * first];
         let cores = split(chassis.beta, 1.0 - chassis.beta);
         let busy = split(
@@ -78,18 +78,32 @@ impl<'a> Loads<'a> {
 
         // Nobody is busy: then nothing can be shed, whatever the draw is.
         let shares = if sum > 0.0 { busy.map(|busy| busy / sum) } else { [1.0, 0.0, 0.0] };
-        let mut all = Self { planned, options, shares, servers: Vec::new() };
-        let highest = all.load(draws.iter().max().unwrap_or(Watts::ZERO));
-        all.servers = all
-            .leans(seed)
-            .into_iter()
-            .map(|lean| {
-                let most = leaning(lean, highest);
-                let wanted = cores.map(|share| f64::from(CORES) * chassis.alloc * share);
-                let needed = shares.map(|share| f64::from(CORES) * share * most);
-                Server { lean, cores: fit(needed, wanted) }
-            })
-            .collect();
+        let measured = draws.loads();
+        let mut all = Self { planned, options, measured, first, shares, servers: Vec::new() };
+        let leans = all.leans(seed).into_iter();
+        all.servers = leans.map(|lean| Server { lean, cores: [0; 3] }).collect();
+
+        let mut needed = vec![[0.0_f64; 3]; all.servers.len()];
+        let mut busiest = |unit: usize, draw: Watts| {
+            for (most, busy) in needed.iter_mut().zip(all.busy(unit, draw)) {
+                *most = core::array::from_fn(|kind| most[kind].max(f64::from(CORES) * busy[kind]));
+            }
+        };
+
+        if measured.is_some() {
+            (0..draws.len())
+                .for_each(|unit| draws.get(unit).into_iter().for_each(|draw| busiest(unit, draw)));
+        } else {
+            busiest(0, draws.iter().max().unwrap_or(Watts::ZERO));
+        }
+
+        let wanted = cores.map(|share| f64::from(CORES) * chassis.alloc * share);
+        for (server, needed) in all.servers.iter_mut().zip(needed) {
+            // Classes that peak at different times may need more than there is: each gets its part.
+            let most = needed.iter().sum::<f64>().max(f64::from(CORES));
+            server.cores = fit(needed.map(|cores| cores * f64::from(CORES) / most), wanted);
+        }
+
         all
     }
 
@@ -109,29 +123,61 @@ impl<'a> Loads<'a> {
         self.planned.chassis.server.utilisation(each, 1.0).clamp(0.0, 1.0)
     }
 
-    /// The plant under these draws: `(second, draw)`, each until the next.
-    pub(super) fn plant(&self, draws: &[(f64, Watts)]) -> PlantSpec {
+    /// How busy each kind keeps every server, as shares of its cores, when the chassis draws `draw` in `unit`.
+    fn busy(&self, unit: usize, draw: Watts) -> Vec<Each<f64>> {
+        let load = self.load(draw);
+        let Some(mut servers) = self.measured.and_then(|loads| loads.at(unit)) else {
+            let even = |server: &Server| self.shares.map(|share| share * leaning(server.lean, load));
+            return self.servers.iter().map(even).collect();
+        };
+
+        // A server without loads is idle; the draw is what was read, so all are busier or idler by one factor.
+        servers.resize(self.servers.len(), [0.0; 2]);
+        let all = load * servers.len() as f64;
+        let sum =
+            |factor: f64| servers.iter().map(|both| (factor * (both[0] + both[1])).min(1.0)).sum::<f64>();
+        let (mut low, mut high) = (0.0, 1.0);
+        while sum(high) < all && high < FACTOR_MAX {
+            (low, high) = (high, 2.0 * high);
+        }
+        for _ in 0..40 {
+            let middle = 0.5 * (low + high);
+            if sum(middle) < all { low = middle } else { high = middle }
+        }
+
+        let kinds = |[user_facing, others]: [f64; 2]| {
+            let factor = high.min(1.0 / (user_facing + others).max(f64::MIN_POSITIVE));
+            [user_facing, others * (1.0 - self.first), others * self.first].map(|share| share * factor)
+        };
+        servers.into_iter().map(kinds).collect()
+    }
+
+    /// The plant under these draws: `(second, unit, draw)`, each until the next.
+    pub(super) fn plant(&self, draws: &[(f64, usize, Watts)]) -> PlantSpec {
         let meter = SensorSpec { noise_ppm: self.options.meter_noise_ppm, ..SensorSpec::default() };
+        let busy: Vec<_> = draws.iter().map(|(at, unit, draw)| (*at, self.busy(*unit, *draw))).collect();
         let mut servers: Vec<ServerSpec> = Vec::with_capacity(self.servers.len());
         for (n, server) in self.servers.iter().enumerate() {
             let id = ServerId::new(&format!("s{:02}", n + 1)).expect("a letter and digits");
             // Servers that are alike share their lines.
-            let before = n.checked_sub(1).filter(|before| self.servers[*before].lean == server.lean);
+            let before = n
+                .checked_sub(1)
+                .filter(|before| self.measured.is_none() && self.servers[*before].lean == server.lean);
             let spec = match before {
                 Some(before) => ServerSpec { id, ..servers[before].clone() },
-                None => self.server(id, server, draws),
+                None => self.server(id, n, &busy),
             };
             servers.push(spec);
         }
         PlantSpec::lossless(servers, meter, self.planned.plan.budget)
     }
 
-    fn server(&self, id: ServerId, server: &Server, draws: &[(f64, Watts)]) -> ServerSpec {
+    fn server(&self, id: ServerId, number: usize, busy: &[(f64, Vec<Each<f64>>)]) -> ServerSpec {
+        let server = &self.servers[number];
         let lines: Each<Arc<[(f64, f64)]>> = core::array::from_fn(|kind| {
-            let point = |(at, draw): &(f64, Watts)| {
-                (*at, self.utilisations(server, leaning(server.lean, self.load(*draw)))[kind])
-            };
-            draws.iter().map(point).collect()
+            let point =
+                |(at, busy): &(f64, Vec<Each<f64>>)| (*at, utilisations(server.cores, busy[number])[kind]);
+            busy.iter().map(point).collect()
         });
 
         let mut vms = Vec::new();
@@ -214,21 +260,6 @@ impl<'a> Loads<'a> {
         all
     }
 
-    /// How busy each kind's cores are when the server's load is `load`.
-    fn utilisations(&self, server: &Server, load: f64) -> Each<f64> {
-        let all = f64::from(CORES) * load;
-        let room = server.cores.map(f64::from);
-        let mut busy: Each<f64> = core::array::from_fn(|kind| (all * self.shares[kind]).min(room[kind]));
-        // What one kind's cores cannot take, the next ones do: cores come whole.
-        let mut left = all - busy.iter().sum::<f64>();
-        for kind in 0..busy.len() {
-            let more = left.clamp(0.0, room[kind] - busy[kind]);
-            busy[kind] += more;
-            left -= more;
-        }
-        core::array::from_fn(|kind| if room[kind] > 0.0 { busy[kind] / room[kind] } else { 0.0 })
-    }
-
     pub(super) fn agents(&self) -> agent::Policy {
         match self.planned.approach.policy {
             Policy::FullServer { .. } => agent::Policy::FullServer,
@@ -246,6 +277,22 @@ impl<'a> Loads<'a> {
             agent.user_facing_floor_percent = (user_facing < 1.0).then(|| percent(user_facing));
         }
     }
+}
+
+/// How busy each kind's cores are when it needs these shares of the server.
+fn utilisations(cores: Each<u16>, shares: Each<f64>) -> Each<f64> {
+    let needed = shares.map(|share| f64::from(CORES) * share);
+    let room = cores.map(f64::from);
+    let mut busy: Each<f64> = core::array::from_fn(|kind| needed[kind].min(room[kind]));
+
+    // What one kind's cores cannot take, the next ones do: cores come whole.
+    let mut left = needed.iter().sum::<f64>() - busy.iter().sum::<f64>();
+    for kind in 0..busy.len() {
+        let more = left.clamp(0.0, room[kind] - busy[kind]);
+        busy[kind] += more;
+        left -= more;
+    }
+    core::array::from_fn(|kind| if room[kind] > 0.0 { busy[kind] / room[kind] } else { 0.0 })
 }
 
 /// The load of a server that leans to one side, where the mean is `load`. It stays within 0 to 1, and the
@@ -272,6 +319,8 @@ fn fit(needed: Each<f64>, wanted: Each<f64>) -> Each<u16> {
 
 #[cfg(test)]
 mod tests {
+    use ballast_planner::Treated;
+
     use super::*;
     use crate::plant::Plant;
     use crate::verify::tests::planned;
@@ -297,12 +346,37 @@ mod tests {
                     let draws = Draws::new("c1", draws);
                     let loads = Loads::new(&draws, &planned, &options, 7);
                     for draw in draws.iter() {
-                        let plant = Plant::new(loads.plant(&[(0.0, draw)]), 1);
+                        let plant = Plant::new(loads.plant(&[(0.0, 0, draw)]), 1);
                         let off = (plant.power() - draw).milli().abs();
                         assert!(off <= 20, "{treated:?} {imbalance} {highest} {draw}: {off} mW");
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_class_is_busy_where_it_was() {
+        let mut planned = planned("minimal-impact", 3600);
+        planned.chassis.servers = 3;
+        let options = Options::default();
+        // Server 1 serves users, server 2 works for others, and server 3 has both; in unit 1 nobody knows.
+        let units = [[[0.6, 0.0], [f32::NAN; 2]], [[0.0, 0.9], [0.0; 2]], [[0.1, 0.2], [0.0; 2]]];
+        let as_read = 3.0 * 112.0 + 198.0 * 1.8;
+        for (unit, watts) in [(0, as_read), (0, as_read + 50.0), (0, as_read - 90.0), (1, 700.0)] {
+            let draw = Watts::from_f64(watts).unwrap();
+            let draws = Draws::new("c1", [Some(draw); 2]);
+            let draws = draws.with_loads(ServerLoads::new(units.map(Vec::from)));
+            let loads = Loads::new(&draws, &planned, &options, 7);
+            let plant = Plant::new(loads.plant(&[(0.0, unit, draw)]), 1);
+            let off = (plant.power() - draw).milli().abs();
+            assert!(off <= 20, "{unit} {watts}: {off} mW");
+            let busy = loads.busy(unit, draw);
+            if unit == 0 {
+                let zeros = (busy[0][2], busy[1][0]);
+                assert!(zeros == (0.0, 0.0) && (busy[2][2] / busy[2][0] - 2.0).abs() < 1e-3, "{busy:?}");
+            }
+            assert_eq!(draws.peak(2).map(|load| (load.others * 10.0).round()), Some(11.0));
         }
     }
 

@@ -133,9 +133,12 @@ impl Replayer<'_> {
 
     fn scenario(&self, first: usize, lead: Watts, known: &[Watts]) -> Scenario {
         let period = self.planned.period;
-        let mut points = vec![(0.0, lead)];
+        let mut points = vec![(0.0, first.saturating_sub(1), lead)];
         points.extend(
-            known.iter().enumerate().map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), *draw)),
+            known
+                .iter()
+                .enumerate()
+                .map(|(n, draw)| ((LEAD + period * n as u32).as_secs_f64(), first + n, *draw)),
         );
         let length = LEAD + period * known.len() as u32;
 

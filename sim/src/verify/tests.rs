@@ -158,7 +158,7 @@ fn a_chassis_comes_out_the_same_alone_and_among_others() {
 pub(crate) fn recorded_plant(draws: &[(f64, i64)], budget_w: i64) -> crate::plant::PlantSpec {
     let mut planned = planned("no-impact", budget_w);
     planned.chassis.servers = 2;
-    let points: Vec<_> = draws.iter().map(|(s, w)| (*s, Watts::from_whole(*w))).collect();
-    let all = Draws::new("c1", points.iter().map(|(_, w)| Some(*w)));
+    let points: Vec<_> = draws.iter().map(|(s, w)| (*s, 0, Watts::from_whole(*w))).collect();
+    let all = Draws::new("c1", points.iter().map(|(_, _, w)| Some(*w)));
     load::Loads::new(&all, &planned, &Options::default(), 1).plant(&points)
 }

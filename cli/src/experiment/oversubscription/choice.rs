@@ -1,8 +1,11 @@
 //! What can be chosen.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use ballast_lab::report::oversubscription::Settings;
+use ballast_sim::verify::Options;
+use ballast_types::wire::SharePolicy;
 use clap::Args;
 
 use crate::common::server::ServerArgs;
@@ -10,14 +13,6 @@ use crate::common::threads::all_cores;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
-    /// How many chassis have draws with the paper's quantiles
-    #[arg(long, alias = "made-chassis", value_name = "N", default_value_t = 144,
-        value_parser = clap::value_parser!(u32).range(1..=1440))]
-    pub(super) synthetic_chassis: u32,
-    /// How many weeks of them, a reading every five minutes
-    #[arg(long, alias = "made-weeks", value_name = "N", default_value_t = 13,
-        value_parser = clap::value_parser!(u32).range(1..=52))]
-    pub(super) synthetic_weeks: u32,
     /// How many chassis are made of each population of real VMs
     #[arg(long, value_name = "N", default_value_t = 48,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -36,6 +31,10 @@ pub(crate) struct Choice {
     /// Threads; they change no result [default: one for every core]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
+    /// Write the draws of the chassis, and what their servers were busy with, for ballast plan: FLEET-draws and
+    /// FLEET-loads.csv.zst
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) export: Option<PathBuf>,
     #[command(flatten)]
     pub(super) server: ServerArgs,
 }
@@ -43,39 +42,34 @@ pub(crate) struct Choice {
 impl Default for Choice {
     fn default() -> Self {
         Self {
-            synthetic_chassis: 144,
-            synthetic_weeks: 13,
             chassis: 48,
             replicates: 100,
             replay_chassis: 2,
             seed: 1,
             threads: None,
+            export: None,
             server: ServerArgs::default(),
         }
     }
 }
 
 impl Choice {
-    /// What the document shows: more chassis are replayed, which takes most of the time.
+    /// What the document shows: fewer chassis, and all of them replayed, which takes most of the time.
     pub(crate) fn documented() -> Self {
-        Self { replay_chassis: 8, ..Self::default() }
+        Self { chassis: 4, replay_chassis: 4, ..Self::default() }
     }
 
     pub(super) fn threads(&self) -> usize {
         self.threads.unwrap_or_else(all_cores).get()
     }
 
+    /// With the shares that the chassis manager has by default.
+    pub(super) fn replay_options(&self) -> Options {
+        Options { seed: self.seed, shares: SharePolicy::CriticalFirst, ..Options::default() }
+    }
+
     pub(super) fn settings(&self) -> Settings {
-        let Self { synthetic_chassis, synthetic_weeks, chassis, replicates, replay_chassis, seed, .. } =
-            *self;
-        Settings {
-            synthetic_chassis,
-            synthetic_weeks,
-            chassis,
-            replicates,
-            replay_chassis,
-            seed,
-            server: self.server.model(),
-        }
+        let Self { chassis, replicates, replay_chassis, seed, .. } = *self;
+        Settings { chassis, replicates, replay_chassis, seed, server: self.server.model() }
     }
 }

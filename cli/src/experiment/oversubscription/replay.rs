@@ -1,9 +1,8 @@
 //! Later weeks under the planned budgets, with the real controllers in virtual time.
 
-use ballast_lab::oversubscription::BUFFERS_PPM;
-use ballast_lab::report::oversubscription::fleet::{Fleet, Replayed, promised};
-use ballast_planner::{Plan, Terms};
-use ballast_sim::verify::{Measured, Options, Planned, Verdict, replay};
+use ballast_lab::report::oversubscription::fleet::{Fleet, Replayed, Scaling, promised};
+use ballast_planner::Plan;
+use ballast_sim::verify::{Measured, Planned, Verdict, replay};
 
 use super::choice::Choice;
 use crate::common::threads::run_all;
@@ -14,17 +13,21 @@ struct Budget {
     planned: Planned,
 }
 
-/// Replays fleets whose chassis are made of VMs, the first chassis of each, under the budgets that arithmetic says
-/// later weeks keep: controllers act before a budget is reached, so they cannot keep the others.
+/// Those that are too idle to be planned for are not worth hours of replays.
+fn is_replayed(fleet: &Fleet) -> bool {
+    !fleet.later.is_empty() && fleet.about.scaling == Scaling::Mean
+}
+
+/// Replays fleets whose chassis are made of VMs, the first chassis of each, under the proposed budgets that
+/// arithmetic says later weeks keep: controllers act before a budget is reached, so they cannot keep the others.
 pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
     let mut budgets = Vec::new();
-    for (number, fleet) in fleets.iter().enumerate().filter(|(_, fleet)| !fleet.later.is_empty()) {
+    for (number, fleet) in fleets.iter().enumerate().filter(|(_, fleet)| is_replayed(fleet)) {
         for approach in promised() {
-            let judged = fleet.row(approach.name).map_or(&[][..], |row| &row.buffers);
-            let kept = BUFFERS_PPM.iter().zip(judged).filter(|(_, judged)| judged.rates.kept);
-            for (&buffer_ppm, _) in kept {
-                let (chassis, terms) = (fleet.case.chassis, fleet.case.terms);
-                let terms = Terms { buffer_ppm, ..terms };
+            let terms = fleet.case.terms(approach);
+            let buffer_ppm = terms.buffer_ppm;
+            if fleet.row(approach.name).is_some_and(|row| row.rates.kept) {
+                let chassis = fleet.case.chassis;
                 let plan = Plan::make(&fleet.case.history, approach, &chassis, &terms);
                 let planned =
                     plan.map(|plan| Planned { approach: *approach, plan, chassis, period: terms.period });
@@ -41,7 +44,7 @@ pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
         jobs.extend((0..chassis).map(|chassis| (number, chassis)));
     }
 
-    let options = Options { seed: choice.seed, ..Options::default() };
+    let options = choice.replay_options();
     let done = run_all("replay", &jobs, choice.threads(), |&(budget, chassis)| {
         let Budget { fleet, planned, .. } = &budgets[budget];
         replay(&fleets[*fleet].later[chassis], planned, &options, |_| ())

@@ -3,19 +3,23 @@
 use anyhow::Context;
 use ballast_lab::oversubscription::chassis::{MeasuredVm, Part, Population, Rack, made_cores};
 use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
-use ballast_lab::oversubscription::{Case, deltas, histogram};
-use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source, TakenVms};
+use ballast_lab::oversubscription::{Case, back_tests, deltas, histogram, needed};
+use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source, TakenVms, promised};
 use ballast_planner::Chassis;
 use ballast_predict::label::{Label, Pattern, Reason};
 use ballast_predict::week::{Calendar, Choice as Week, HalfHours};
 use ballast_sim::trace::{Series, Trace};
+use ballast_sim::verify::{Draws, Past, peaks};
 
 use super::choice::Choice;
-use super::fleets::{MEAN_SHARE, RESOLUTION, terms};
+use super::{RESOLUTION, export, terms};
+use crate::common::replays::replays;
 use crate::common::threads;
 use crate::experiment::data::{Bitbrains, folder, trace};
 
 const CORES: u32 = 40;
+/// How busy fleets are made that are too idle to be planned for.
+const MEAN_SHARE: f64 = 0.55;
 /// From local midnight to midnight UTC, where Bitbrains' summer was.
 const CEST_S: f64 = 7200.0;
 
@@ -24,6 +28,8 @@ pub(super) struct Traces {
     data: &'static str,
     made: &'static str,
     period_s: u32,
+    /// When the history begins, and the later weeks.
+    starts_s: [i64; 2],
     population: Population,
 }
 
@@ -46,8 +52,9 @@ pub(super) fn bitbrains() -> anyhow::Result<Option<Traces>> {
     };
 
     let population = Population::new(first.series.iter().filter_map(vm).collect(), period_s);
-    let made = "chassis: VMs are dealt to servers and shifted by whole weeks; power: a server's curves";
-    Ok(Some(Traces { data: "bitbrains", made, period_s, population }))
+    let made = "chassis: VMs are dealt to servers; power: a server's curves";
+    let starts_s = [first.start_s as i64, second.start_s as i64];
+    Ok(Some(Traces { data: "bitbrains", made, period_s, starts_s, population }))
 }
 
 /// Four weeks of 2016 without dates; `None` where the data is not there.
@@ -73,9 +80,11 @@ pub(super) fn azure(choice: &Choice) -> anyhow::Result<Option<Traces>> {
     };
 
     let vms = (0..).zip(&trace.series).map(vm).collect();
-    let made = "chassis: VMs are dealt to servers and shifted by whole weeks; VMs' cores: the shares of the \
-                paper's Table I; power: a server's curves";
-    Ok(Some(Traces { data: "azure", made, period_s, population: Population::new(vms, period_s) }))
+    let made = "chassis: VMs are dealt to servers; VMs' cores: the shares of the paper's Table I; power: a \
+                server's curves";
+    let population = Population::new(vms, period_s);
+    let history_s = population.weeks(Part::History) as i64 * i64::from(WEEK_S);
+    Ok(Some(Traces { data: "azure", made, period_s, starts_s: [0, history_s], population }))
 }
 
 pub(super) fn whole_seconds(trace: &Trace) -> anyhow::Result<u32> {
@@ -108,7 +117,7 @@ fn label(percent: &[f32], start_s: f64, period_s: u32, calendar: &Calendar) -> L
 impl Traces {
     /// Chassis of these VMs: as they are, and busier.
     pub(super) fn fleets(&self, choice: &Choice) -> anyhow::Result<Vec<Fleet>> {
-        let Self { population, period_s, .. } = self;
+        let Self { population, .. } = self;
         let server = choice.server.model();
         let usual = Chassis::default();
         let rack = Rack { servers: usual.servers, cores: CORES, alloc: usual.alloc };
@@ -118,61 +127,100 @@ impl Traces {
         let history = busy(Part::History, &all(Part::History));
         let held_out = busy(Part::HeldOut, &all(Part::HeldOut));
         let provisioned_w = f64::from(rack.servers) * server.full_w;
-        let mut cases = vec![(Scaling::AsTheyAre, 1.0)];
+        let mut scalings = vec![(Scaling::AsTheyAre, 1.0)];
         let scaled = history.factor(&server, MEAN_SHARE * provisioned_w);
-        cases.extend(scaled.map(|factor| (Scaling::Mean, factor)));
-        let cases: Vec<_> = cases
-            .into_iter()
-            .map(|(scaling, factor)| (scaling, factor, population.estimate(&packed, factor, server)))
-            .collect();
+        scalings.extend(scaled.map(|factor| (Scaling::Mean, factor)));
+
+        let mut cases = Vec::new();
+
+        for (scaling, factor) in scalings {
+            let (past, later) = (history.loaded(&server, factor), held_out.loaded(&server, factor));
+            if let Some(folder) = &choice.export {
+                let parts = [(self.starts_s[0], &past[..]), (self.starts_s[1], &later[..])];
+                export::write(folder, &format!("{}-{}", self.data, scaling.name()), &parts, self.period_s)?;
+            }
+            let means = population.estimate(&packed, factor, server);
+            cases.push((scaling, factor, self.case(choice, scaling, &means, &past, &later)?, later));
+        }
+
         // One set of weeks after the other is built once, for all scalings.
         let weeks = resampled(choice.seed, population.weeks(Part::History), choice.replicates);
         let replicates = threads::run("weeks", &weeks, choice.threads(), |weeks| {
             let busy = busy(Part::History, weeks);
-            let one = |(_, factor, chassis): &(_, f64, Chassis)| {
-                let history = histogram(&busy.draws(&server, *factor), RESOLUTION)?;
-                Ok(deltas(&history, chassis, &terms(chassis, *period_s)))
+            let one = |(_, factor, case, _): &(_, f64, Case, _)| {
+                Ok(deltas(&histogram(&busy.draws(&server, *factor), RESOLUTION)?, case))
             };
 
             cases.iter().map(one).collect::<anyhow::Result<Vec<_>>>()
         });
 
         let replicates: Vec<Vec<Vec<f64>>> = replicates.into_iter().collect::<Result<_, _>>()?;
-        let user_facing = population.vms().iter().filter(|vm| vm.user_facing).count();
-        let fleet = |(n, (scaling, factor, chassis)): (usize, &(Scaling, f64, Chassis))| {
-            let about = About {
-                source: Source::UtilisationTraces,
-                data: self.data,
-                scaling: *scaling,
-                synthetic: true,
-                measured: "CPU use of every VM",
-                made: self.made,
-                chassis: choice.chassis as usize,
-                weeks: population.weeks(Part::History),
-                model: *chassis,
-                vms: Some(TakenVms {
-                    taken: population.vms().len(),
-                    left_out: population.left_out(),
-                    user_facing,
-                }),
-                factor: *factor,
-                mean_share: 0.0,
-                held_out_mean_share: None,
-            };
-
-            let later = held_out.draws(&server, *factor);
-            let case = Case {
-                chassis: *chassis,
-                terms: terms(chassis, *period_s),
-                history: histogram(&history.draws(&server, *factor), RESOLUTION)?,
-                held_out: Some(histogram(&later, RESOLUTION)?),
-            };
-
+        let fleet = |(n, (scaling, factor, case, later)): (usize, (_, f64, Case, _))| {
+            let about = self.about(choice, scaling, factor, &case);
             let replicates: Vec<Vec<f64>> = replicates.iter().map(|all| all[n].clone()).collect();
-
-            Ok(Fleet::new(about, case, later, &replicates))
+            Fleet::new(about, case, later, &replicates)
         };
 
-        cases.iter().enumerate().map(fleet).collect()
+        Ok(cases.into_iter().enumerate().map(fleet).collect())
+    }
+
+    /// What is planned, with the buffers that trials inside the history propose.
+    fn case(
+        &self,
+        choice: &Choice,
+        scaling: Scaling,
+        means: &Chassis,
+        past: &[Draws],
+        later: &[Draws],
+    ) -> anyhow::Result<Case> {
+        let chassis = Chassis { at_peak: peaks(past, usize::MAX), ..*means };
+        let terms = terms(&chassis, self.period_s);
+        let of =
+            |draws, chassis, start_s| Past { draws, start_s, chassis, terms: &terms, resolution: RESOLUTION };
+        let [before_s, after_s] = self.starts_s;
+        let mut back_tests = back_tests(&of(past, means, before_s))?;
+
+        // Those that are too idle to be planned for are not worth hours of replays.
+        let replayed = choice.replay_chassis > 0 && scaling == Scaling::Mean;
+        for test in back_tests.iter_mut().filter(|_| replayed) {
+            if let Some(approach) = promised().find(|approach| approach.name == test.approach) {
+                of(past, means, before_s).confirm(approach, test, |draws, planned| {
+                    let first = &draws[..draws.len().min(choice.replay_chassis as usize)];
+                    replays(first, planned, &choice.replay_options(), choice.threads())
+                })?;
+            }
+        }
+
+        Ok(Case {
+            chassis,
+            terms,
+            history: histogram(past, RESOLUTION)?,
+            held_out: Some(histogram(later, RESOLUTION)?),
+            back_tests,
+            needed: needed(&of(later, &chassis, after_s))?,
+        })
+    }
+
+    fn about(&self, choice: &Choice, scaling: Scaling, factor: f64, case: &Case) -> About {
+        let population = &self.population;
+        About {
+            source: Source::UtilisationTraces,
+            data: self.data,
+            scaling,
+            synthetic: true,
+            measured: "CPU use of every VM",
+            made: self.made,
+            chassis: choice.chassis as usize,
+            weeks: population.weeks(Part::History),
+            model: case.chassis,
+            vms: Some(TakenVms {
+                taken: population.vms().len(),
+                left_out: population.left_out(),
+                user_facing: population.vms().iter().filter(|vm| vm.user_facing).count(),
+            }),
+            factor,
+            mean_share: 0.0,
+            held_out_mean_share: None,
+        }
     }
 }

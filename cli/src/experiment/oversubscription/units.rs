@@ -1,16 +1,16 @@
 //! Power of real distribution units.
 
 use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
-use ballast_lab::oversubscription::{Case, deltas, histogram};
+use ballast_lab::oversubscription::{Case, back_tests, deltas, histogram, needed};
 use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source};
 use ballast_planner::{Chassis, Histogram};
 use ballast_sim::trace::Series;
-use ballast_sim::verify::Draws;
+use ballast_sim::verify::{Draws, Past};
 use ballast_types::Watts;
 
 use super::choice::Choice;
-use super::fleets::{RESOLUTION, terms};
 use super::traces::whole_seconds;
+use super::{RESOLUTION, terms};
 use crate::experiment::data::{folder, trace};
 
 /// Weeks that are planned from; the rest verifies.
@@ -41,10 +41,11 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
             Draws::new(name, shares.map(|share| Watts::from_f64(capacity_w * f64::from(*share))))
         };
 
-        histogram(&series.iter().map(draws).collect::<Vec<_>>(), RESOLUTION)
+        series.iter().map(draws).collect::<Vec<_>>()
     };
 
-    let weeks: Vec<Histogram> = (0..UNIT_WEEKS).map(|n| part(n * week, week)).collect::<Result<_, _>>()?;
+    let weeks = (0..UNIT_WEEKS).map(|n| histogram(&part(n * week, week), RESOLUTION));
+    let weeks: Vec<Histogram> = weeks.collect::<Result<_, _>>()?;
     let together = |numbers: &[usize]| -> anyhow::Result<Histogram> {
         let mut all = Histogram::new(RESOLUTION)?;
         for number in numbers {
@@ -54,8 +55,19 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
     };
 
     let terms = terms(&chassis, period_s);
+    let (past, later) = (part(0, UNIT_WEEKS * week), part(UNIT_WEEKS * week, usize::MAX));
+    let of = |draws| Past { draws, start_s: 0, chassis: &chassis, terms: &terms, resolution: RESOLUTION };
+    let case = Case {
+        chassis,
+        terms,
+        history: histogram(&past, RESOLUTION)?,
+        held_out: Some(histogram(&later, RESOLUTION)?),
+        back_tests: back_tests(&of(&past))?,
+        needed: needed(&of(&later))?,
+    };
+
     let replicates = resampled(choice.seed, UNIT_WEEKS, choice.replicates);
-    let replicates = replicates.iter().map(|w| Ok(deltas(&together(w)?, &chassis, &terms)));
+    let replicates = replicates.iter().map(|weeks| Ok(deltas(&together(weeks)?, &case)));
     let replicates = replicates.collect::<anyhow::Result<Vec<_>>>()?;
     let about = About {
         source: Source::DistributionUnits,
@@ -73,8 +85,5 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
         held_out_mean_share: None,
     };
 
-    let history = together(&(0..UNIT_WEEKS).collect::<Vec<_>>())?;
-    let held_out = Some(part(UNIT_WEEKS * week, usize::MAX)?);
-
-    Ok(Some(Fleet::new(about, Case { chassis, terms, history, held_out }, vec![], &replicates)))
+    Ok(Some(Fleet::new(about, case, vec![], &replicates)))
 }

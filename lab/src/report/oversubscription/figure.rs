@@ -26,7 +26,7 @@ pub(super) fn figure(fleets: &[Fleet]) -> Figure {
     let rows = shown.len().div_ceil(2).max(1);
     Figure {
         name: "oversubscription".to_owned(),
-        caption: "How many readings are above a draw, and the budgets (10 % buffer) that follow".to_owned(),
+        caption: "How many readings are above a draw, and the budgets that follow".to_owned(),
         height: HEIGHT * rows as u32,
         draw: Box::new(move |area| {
             shown.iter().zip(area.split_evenly((rows, 2))).try_for_each(|(s, area)| draw(s, &area))

@@ -1,4 +1,4 @@
-//! What is planned: a synthetic fleet, chassis of real VMs, real distribution units.
+//! What is planned: chassis of real VMs, and real distribution units.
 
 use ballast_planner::{Approach, Chassis, Histogram};
 use ballast_sim::verify::{Draws, Verdict};
@@ -11,8 +11,6 @@ use crate::oversubscription::{Case, Judged, judge};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// Seeded loads, mapped onto the quantiles that the paper implies.
-    PaperQuantiles,
     /// Chassis of VMs whose CPU use was measured.
     UtilisationTraces,
     /// Measured power of real distribution units.
@@ -29,6 +27,14 @@ pub enum Scaling {
 }
 
 impl Scaling {
+    /// As in the JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AsTheyAre => "as-they-are",
+            Self::Mean => "mean-0.55",
+        }
+    }
+
     pub const fn words(self) -> &'static str {
         match self {
             Self::AsTheyAre => "as they are",
@@ -41,7 +47,6 @@ impl Scaling {
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     pub source: Source,
-    /// Which data; "made" where none was measured.
     pub data: &'static str,
     pub scaling: Scaling,
     /// Whether its draws were made, not measured.
@@ -90,7 +95,6 @@ impl Fleet {
     /// The fleet in a few words.
     pub(crate) fn name(&self) -> String {
         match self.about.source {
-            Source::PaperQuantiles => "the paper's quantiles".to_owned(),
             Source::UtilisationTraces => {
                 format!("{}, {}", self.about.data, self.about.scaling.words())
             }

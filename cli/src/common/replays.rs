@@ -1,0 +1,20 @@
+//! Replays of a fleet's draws, on several threads.
+
+use ballast_sim::verify::{Draws, Measured, Options, Planned, replay};
+
+use crate::common::threads;
+
+/// All chassis under one plan, added up in their order.
+pub(crate) fn replays(
+    draws: &[Draws],
+    planned: &Planned,
+    options: &Options,
+    threads: usize,
+) -> anyhow::Result<Measured> {
+    let one = |draws: &Draws| replay(draws, planned, options, |_| ());
+    let mut all = Measured::default();
+    for measured in threads::run_all("back-test", draws, threads, one)? {
+        all.add(&measured);
+    }
+    Ok(all)
+}
