@@ -1,6 +1,7 @@
 //! `ballast experiment`: the paper's measurements and ours, as tables, JSON and plots.
 
 mod args;
+mod chain;
 mod chassis;
 mod data;
 mod document;
@@ -66,6 +67,13 @@ pub(crate) enum Experiment {
         Example: ballast experiment oversubscription --json\n\
         Example: ballast experiment oversubscription --replicates 1000 --plot draws.svg")]
     Oversubscription(Data<oversubscription::Choice>),
+    /// The whole chain, from VMs' use over labels, model, placement and plan to a budget that holds, with an
+    /// oracle for every stage
+    #[command(after_help = "The default run takes about 5 minutes on 2 cores.\n\n\
+        Example: ballast experiment chain --json\n\
+        Example: ballast experiment chain --vms 6000 --learn-days 21 --settle-days 7 --plan-days 8 \
+        --held-out-days 4 --seeds 1")]
+    Chain(Data<chain::Choice>),
     /// Whole runs drawn from seeds, several faults at once, some for good, judged by the oracles
     #[command(
         after_help = "The default run takes about 10 s on 2 cores. Parts add up: run seeds 1 to 1000 here\n\
@@ -136,6 +144,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Oversubscription(data) => {
             data.results.write(|detail| oversubscription::report(&data.choice, detail))?
         }
+        Experiment::Chain(data) => data.results.write(|detail| chain::report(&data.choice, detail))?,
         Experiment::Faults(args) => faults::run(args)?,
         Experiment::Traces(data) => data.results.write(|detail| traces::report(&data.choice, detail))?,
         Experiment::All(args) => all(args)?,
@@ -217,6 +226,7 @@ fn all(args: &All) -> anyhow::Result<bool> {
     done(labels::report(&labels::Choice::default())?)?;
     done(models::report(&models::Choice::default(), detail)?)?;
     done(oversubscription::report(&oversubscription::Choice::documented(), detail)?)?;
+    done(chain::report(&chain::Choice::default(), detail)?)?;
 
     if args.json {
         let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();

@@ -14,7 +14,7 @@ use ballast_predict::data::SplitBy;
 use ballast_predict::file::{self, FileError};
 use ballast_predict::model::Algorithm;
 use ballast_predict::score::Scores;
-use ballast_predict::train::{Options, Trial};
+use ballast_predict::train::{Options, Trial, worse};
 use ballast_predict::{ModelFile, VmHistory, fleet};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -28,9 +28,6 @@ use crate::common::threads::all_cores;
 
 /// The new model is worse than the one that is there, which stays.
 const EXIT_WORSE: u8 = 3;
-/// Of user-facing VMs, so many shall be recognised; a new model may recognise fewer than the old one as long
-/// as it reaches this.
-const USER_FACING_RECALL: f64 = 0.99;
 
 #[derive(Args, Debug)]
 #[command(group = one_of(["input", "generate"]))]
@@ -165,22 +162,6 @@ fn old_model(path: &Path) -> anyhow::Result<Option<ModelFile>> {
     }
 }
 
-/// Why the new scores (class, P95) are worse than the old ones, if they are.
-fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String> {
-    let recall = |scores: &Scores| scores.each.first().map_or(f64::NAN, |each| each.recall);
-    let (now, before) = (recall(new.0), recall(old.0));
-    if now < USER_FACING_RECALL && now < before {
-        return Some(format!(
-            "user-facing recall {now:.4} is below {USER_FACING_RECALL}, and below the old model's {before:.4}"
-        ));
-    }
-    let loss = |scores: (&Scores, &Scores)| scores.0.loss + scores.1.loss;
-    let (now, before) = (loss(new), loss(old));
-    // A loss that is no number is worse, too.
-    let fine = now <= before;
-    (!fine).then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
-}
-
 fn text(report: &Value, file: &ModelFile) -> String {
     let about = &file.about;
     let (class, p95) = (&about.class, &about.p95);
@@ -227,23 +208,6 @@ fn text(report: &Value, file: &ModelFile) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_predict::score::Each;
-
-    fn scores(recall: f64, loss: f64) -> Scores {
-        let each = Each { rows: 1, recall, precision: 1.0 };
-        Scores { each: vec![each; 2], loss, ..Scores::of(0, &[]) }
-    }
-
-    #[test]
-    fn a_new_model_must_not_be_worse() {
-        let old = scores(0.995, 0.1);
-        let verdict = |recall, loss| worse((&scores(recall, loss), &old), (&old, &old));
-        assert_eq!(verdict(0.995, 0.1), None);
-        assert_eq!(verdict(0.991, 0.05), None);
-        assert!(verdict(0.989, 0.05).unwrap().contains("recall 0.9890"));
-        assert!(verdict(0.999, 0.11).unwrap().contains("loss 0.21"));
-        assert!(verdict(0.999, f64::NAN).is_some());
-    }
 
     #[test]
     fn what_is_no_model_of_ours_is_never_overwritten() {

@@ -1,6 +1,6 @@
 //! What a model says of a VM, and what a careful scheduler makes of it.
 
-use ballast_types::VmClass;
+use ballast_types::{Utilisation, VmClass};
 use serde::{Deserialize, Serialize};
 
 use crate::vm::Bucket;
@@ -89,6 +89,12 @@ impl Prediction {
             p95_confidence: p95.confidence,
             p95_confident: p95.confident(),
         }
+    }
+
+    /// Class and P95, each only where the model is confident: what a scheduler is told.
+    pub fn sure(&self) -> (Option<VmClass>, Option<Utilisation>) {
+        let p95 = Utilisation::from_ratio(f64::from(self.p95_percent) / 100.0);
+        (self.class_confident.then_some(self.class), p95.filter(|_| self.p95_confident))
     }
 
     /// What to reckon with where there is no model: user-facing, and 100 %.

@@ -13,7 +13,7 @@
 //! * Under a [`Drift`] workloads change their usual bucket now and then, and the VMs of a deployment turn out
 //!   alike: what a subscription was is no longer what it will be, and sixty VMs are not sixty witnesses.
 //!
-//! [`week`] makes the series that a label could have been told from.
+//! What a VM does half hour by half hour, and the week that a label is told from, is a [`Use`].
 //!
 //! # The ceiling
 //! Nobody can predict what is drawn after the arrival. [`SyntheticFleet::odds`] are the probabilities of class and
@@ -25,10 +25,11 @@ mod used;
 
 use ballast_types::VmClass;
 
+use crate::label::generate::Kind;
 use crate::rng::Stream;
 use crate::vm::{Bucket, DAY_S, VmHistory};
 
-pub use used::week;
+pub use used::{HALF_HOUR_S, Use, Uses};
 
 /// What fleet is made.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +69,16 @@ pub struct SyntheticFleet {
     pub vms: Vec<VmHistory>,
     /// What could be known of each at its arrival.
     pub odds: Vec<Odds>,
+    /// What each is for, whatever its label says.
+    pub purposes: Vec<Purpose>,
+}
+
+/// What a VM's workload is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Purpose {
+    pub class: VmClass,
+    /// What its use looks like.
+    pub kind: Kind,
 }
 
 /// The true probabilities of one VM.
@@ -93,6 +104,8 @@ impl Odds {
 
 /// The first stream of drifts, behind those of all subscriptions.
 const DRIFTS: u64 = 1 << 40;
+/// The first stream of what workloads' use looks like, behind those of all drifts.
+const KINDS: u64 = 1 << 41;
 /// The day on which it begins: Monday, 1 April 2019, midnight UTC. The paper's data is of that month.
 pub const START_S: i64 = 17_987 * DAY_S;
 /// VMs per subscription, in the mean.
@@ -152,6 +165,7 @@ const NEIGHBOUR: f64 = 0.8;
 struct Workload {
     weight: f64,
     class: VmClass,
+    kind: Kind,
     /// How strictly it keeps to its bucket.
     strict: f64,
     /// What it does from when on, in seconds since the begin; the first from the begin on.
@@ -190,6 +204,7 @@ impl Workload {
         Self {
             weight: random.between(0.2, 1.0),
             class,
+            kind: Kind::first(class),
             strict,
             vm_type,
             size: random.pick(&sizes),
@@ -284,6 +299,9 @@ impl Subscription {
             })
             .collect();
 
+        let mut kinds = Stream::new(seed, KINDS + number);
+        workloads.iter_mut().for_each(|workload| workload.kind = Kind::draw(&mut kinds, workload.class));
+
         // Chance of its own: what a workload begins with is the same without drift.
         if let Some(drift) = drift {
             let mut random = Stream::new(seed, DRIFTS + number);
@@ -329,7 +347,7 @@ pub fn make(options: &Options) -> SyntheticFleet {
         .collect();
     let mut random = Stream::new(options.seed, 0);
     let mut deployments = 0;
-    let mut made: Vec<(VmHistory, Odds)> = Vec::with_capacity(options.vms);
+    let mut made: Vec<(VmHistory, (Odds, Purpose))> = Vec::with_capacity(options.vms);
 
     while made.len() < options.vms {
         let at = random.uniform() * sum;
@@ -352,17 +370,18 @@ pub fn make(options: &Options) -> SyntheticFleet {
                 ..born(&mut random, workload, START_S + arrival, horizon_s, (vm_type, size), alike)
             };
 
-            made.push((vm, subscription.odds(arrival as f64, vm_type, size)));
+            let purpose = Purpose { class: workload.class, kind: workload.kind };
+            made.push((vm, (subscription.odds(arrival as f64, vm_type, size), purpose)));
         }
     }
 
     made.sort_by_key(|(vm, _)| vm.arrival_s);
-    let (mut vms, odds): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+    let (mut vms, (odds, purposes)): (Vec<_>, (Vec<_>, Vec<_>)) = made.into_iter().unzip();
 
     for (number, vm) in vms.iter_mut().enumerate() {
         vm.id = format!("vm-{number:07}");
     }
-    SyntheticFleet { vms, odds }
+    SyntheticFleet { vms, odds, purposes }
 }
 
 /// A type and a size.

@@ -23,6 +23,10 @@ use crate::vm::{Bucket, VmHistory};
 /// 99 % that are to be reached on VMs to come.
 const USER_FACING_RECALL: f64 = 0.995;
 
+/// Of user-facing VMs, so many shall be recognised; a new model may recognise fewer than the old one as long
+/// as it reaches this.
+const RECALL_ENOUGH: f64 = 0.99;
+
 /// Why there is no model.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TrainError {
@@ -44,6 +48,22 @@ pub struct Trial<'a> {
     pub model: Model,
     /// Scores on the hold-out: class, and P95 bucket.
     pub scores: (Scores, Scores),
+}
+
+/// Why the new scores (class, P95) are worse than the old ones, if they are: the gate before a model is replaced.
+pub fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String> {
+    let recall = |scores: &Scores| scores.each.first().map_or(f64::NAN, |each| each.recall);
+    let (now, before) = (recall(new.0), recall(old.0));
+    if now < RECALL_ENOUGH && now < before {
+        return Some(format!(
+            "user-facing recall {now:.4} is below {RECALL_ENOUGH}, and below the old model's {before:.4}"
+        ));
+    }
+    let loss = |scores: (&Scores, &Scores)| scores.0.loss + scores.1.loss;
+    let (now, before) = (loss(new), loss(old));
+    // A loss that is no number is worse, too.
+    let fine = now <= before;
+    (!fine).then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
 }
 
 /// Learns from these VMs: scores on those of them that came last, then learns from all of them.
@@ -252,6 +272,21 @@ pub(crate) mod tests {
         static SMALL: OnceLock<ModelFile> = OnceLock::new();
         let make = || train(&fleet(4000).vms, &options(Algorithm::GradientBoosting)).unwrap();
         SMALL.get_or_init(make).clone()
+    }
+
+    #[test]
+    fn a_new_model_must_not_be_worse() {
+        let scores = |recall, loss| {
+            let each = crate::score::Each { rows: 1, recall, precision: 1.0 };
+            Scores { each: vec![each; 2], loss, ..Scores::of(0, &[]) }
+        };
+        let old = scores(0.995, 0.1);
+        let verdict = |recall, loss| worse((&scores(recall, loss), &old), (&old, &old));
+        assert_eq!(verdict(0.995, 0.1), None);
+        assert_eq!(verdict(0.991, 0.05), None);
+        assert!(verdict(0.989, 0.05).unwrap().contains("recall 0.9890"));
+        assert!(verdict(0.999, 0.11).unwrap().contains("loss 0.21"));
+        assert!(verdict(0.999, f64::NAN).is_some());
     }
 
     #[test]

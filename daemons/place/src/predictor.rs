@@ -11,7 +11,6 @@ use ballast_predict::file::{VERSION, checksum_in};
 use ballast_predict::score::Scores;
 use ballast_predict::{ModelFile, Prediction, Reply, Request, VmError};
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, HoldOut, ModelStatus};
-use ballast_types::{Utilisation, VmClass};
 
 use super::reloaded_file::{Reload, ReloadedFile};
 use crate::config::PredictConfig;
@@ -137,13 +136,6 @@ pub(super) fn answer(model: Option<&Loaded>, request: &Request) -> Result<Reply,
     }
     request.features.check()?;
     Ok(Reply { vm_id: request.vm_id.clone(), prediction: Prediction::unknown() })
-}
-
-/// Class and P95, each only where the model is confident.
-pub(super) fn sure(said: &Prediction) -> (Option<VmClass>, Option<Utilisation>) {
-    let class = said.class_confident.then_some(said.class);
-    let p95 = said.p95_confident.then(|| Utilisation::from_ratio(f64::from(said.p95_percent) / 100.0));
-    (class, p95.flatten())
 }
 
 /// How long ago `unix_s` was; nothing where that is yet to come.

@@ -125,7 +125,7 @@ impl VmRequest {
 
         let class_by = by(self.class.is_some(), said.map(|said| said.class_confident));
         let p95_by = by(self.p95.is_some(), said.map(|said| said.p95_confident));
-        let (class, p95) = said.as_ref().map_or((None, None), predictor::sure);
+        let (class, p95) = said.as_ref().map_or((None, None), Prediction::sure);
         let Expected { known, class, p95 } = Expected::of(self.class.or(class), self.p95.or(p95));
 
         PredictedVm {

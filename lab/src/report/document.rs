@@ -7,7 +7,7 @@ pub const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "server",
     "chassis",
     "tradeoff",
@@ -16,6 +16,7 @@ const ORDER: [&str; 9] = [
     "labels",
     "models",
     "oversubscription",
+    "chain",
     "traces",
 ];
 /// What a new document begins with.
@@ -66,6 +67,7 @@ mod tests {
     fn sections_find_their_place_whatever_the_order_of_writing() {
         let sections = [
             ("traces", "R"),
+            ("chain", "K"),
             ("oversubscription", "O"),
             ("models", "M"),
             ("labels", "L"),

@@ -8,6 +8,7 @@ use core::f64::consts::TAU;
 
 use crate::rng::Stream;
 use crate::week::{DAY, DAYS, HALF_HOURS, Week};
+use ballast_types::VmClass;
 
 /// Who draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +29,42 @@ pub struct LabelledWeek {
 
 type Values = [f64; HALF_HOURS];
 /// A kind's name, whether it serves people, and how a week of it is drawn.
-type Kind = (&'static str, bool, fn(&mut Stream) -> Values);
+type Drawn = (&'static str, bool, fn(&mut Stream) -> Values);
 
-const SHAPES: [Kind; 14] = [
+/// One of the kinds of either generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(usize);
+
+impl Kind {
+    fn all() -> impl Iterator<Item = &'static Drawn> {
+        SHAPES.iter().chain(&MECHANISMS)
+    }
+
+    fn of(class: VmClass) -> Vec<usize> {
+        let serves = class == VmClass::UserFacing;
+        let of_class = Self::all().enumerate().filter(|(_, (_, user_facing, _))| *user_facing == serves);
+        of_class.map(|(number, _)| number).collect()
+    }
+
+    /// Any kind of workloads of this class, each as likely.
+    pub(crate) fn draw(random: &mut Stream, class: VmClass) -> Self {
+        let kinds = Self::of(class);
+        Self(kinds[random.pick(&vec![1.0; kinds.len()])])
+    }
+
+    /// The first of them.
+    pub(crate) fn first(class: VmClass) -> Self {
+        Self(Self::of(class)[0])
+    }
+
+    /// Five days of it, in percent.
+    pub(crate) fn days(self, random: &mut Stream) -> [f64; HALF_HOURS] {
+        let (.., values) = if self.0 < SHAPES.len() { SHAPES[self.0] } else { MECHANISMS[self.0 - SHAPES.len()] };
+        values(random).map(|value| value.clamp(0.0, 100.0))
+    }
+}
+
+static SHAPES: [Drawn; 14] = [
     ("diurnal", true, |r| wave(r, 24.0, (8.0, 25.0), 0.4)),
     ("weak-diurnal", true, |r| wave(r, 24.0, (4.0, 8.0), 1.2)),
     ("growing-diurnal", true, |r| {
@@ -82,7 +116,7 @@ const SHAPES: [Kind; 14] = [
     }),
 ];
 
-const MECHANISMS: [Kind; 13] = [
+static MECHANISMS: [Drawn; 13] = [
     ("sessions", true, |r| people(r, 400.0, 0.0)),
     ("few-sessions", true, |r| people(r, 25.0, 0.0)),
     ("sessions-and-upkeep", true, |r| {
@@ -154,7 +188,7 @@ impl Generator {
             Self::Shapes => (&SHAPES[..], 0),
             Self::Mechanisms => (&MECHANISMS[..], 1 << 32),
         };
-        let draw = |(number, (kind, user_facing, values)): (usize, &Kind)| {
+        let draw = |(number, (kind, user_facing, values)): (usize, &Drawn)| {
             let mut random = Stream::new(seed, first + number as u64);
             let week = move |_| {
                 let values = values(&mut random).map(|value| value.clamp(0.0, 100.0));

@@ -8,7 +8,6 @@ use ballast_types::{Utilisation, VmClass};
 
 use super::demand::Amount;
 use super::object::Pod;
-use crate::predictor::sure;
 
 /// No pod that anybody plans for lives longer: ten years.
 const LIFETIME_MAX_S: u64 = 10 * 365 * 86_400;
@@ -48,7 +47,7 @@ pub(crate) fn hints(
 
     let asks = class.is_none() || p95.is_none();
     let said = asks.then(|| predict(&request(pod, amount, prefix)));
-    let (sure_class, sure_p95) = said.as_ref().map_or((None, None), sure);
+    let (sure_class, sure_p95) = said.as_ref().map_or((None, None), Prediction::sure);
     // What was refused is no knowledge, and is not asked of the model either.
     let expected = Expected::of(class.unwrap_or(sure_class), p95.unwrap_or(sure_p95));
     (Hints { expected, lifetime }, refused)
