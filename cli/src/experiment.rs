@@ -89,7 +89,7 @@ pub(crate) enum Experiment {
         Example: ballast experiment traces --telemetry a.csv b.csv --unequal --seeds 3 --plot traces.svg")]
     Traces(Data<traces::Choice>),
     /// All of them, but for traces and faults
-    #[command(after_help = "The default run takes about 50 minutes on 2 cores.\n\n\
+    #[command(after_help = "The default run takes about 55 minutes on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
     All(All),
 }

@@ -330,6 +330,27 @@ fn measured_load_that_cannot_be_read_is_refused_by_name() {
 }
 
 #[test]
+fn the_chain_ends_with_what_its_figures_say() {
+    let output = ballast(
+        "experiment chain --vms 5000 --learn-days 21 --settle-days 7 --plan-days 4 --held-out-days 2 \
+         --seeds 1 --json",
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let stages: Vec<&Value> =
+        report["rows"].as_array().expect("rows").iter().map(|row| &row["stage"]).collect();
+    assert_eq!(stages, ["baseline", "chain", "labels", "model", "placement", "plan", "all"]);
+    check(&report, &["watts", "budget_w", "planned_w", "user_facing_recall", "batch_recall"]);
+
+    // What is told of true classes is true; the baseline tells nothing.
+    let row = |n: usize| &report["rows"][n];
+    assert_eq!((&row(3)["user_facing_recall"], &row(3)["batch_precision"]), (&1.0.into(), &1.0.into()));
+    assert_eq!((&row(0)["watts"], &row(0)["batch_recall"]), (&0.0.into(), &0.0.into()));
+
+    let missed = report["goals"].as_array().expect("goals").iter().any(|goal| goal["met"] == false);
+    assert_eq!(output.status.code(), Some(if missed { 3 } else { 0 }), "{report}");
+}
+
+#[test]
 fn faults_answer_as_the_other_experiments_do() {
     let report = json("experiment faults --seed 1 --seeds 2 --json");
     assert_eq!(report, {

@@ -71,7 +71,8 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
 }
 
 fn command(options: &Options, detail: Detail) -> String {
-    let Options { vms, learn_days, settle_days, plan_days, held_out_days, retrain_days, load, seeds } = options;
+    let Options { vms, learn_days, settle_days, plan_days, held_out_days, retrain_days, load, seeds } =
+        options;
     let document = if detail.document { " --output docs" } else { "" };
     format!(
         "ballast experiment chain --vms {vms} --learn-days {learn_days} --settle-days {settle_days} --plan-days \

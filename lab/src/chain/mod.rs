@@ -18,6 +18,8 @@ mod learn;
 mod place;
 mod plan;
 mod replay;
+#[cfg(test)]
+mod tests;
 
 use ballast_placement::Policy;
 use ballast_placement::rules::Alpha;
@@ -122,15 +124,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    pub const ALL: [Self; 7] = [
-        Self::Baseline,
-        Self::Chain,
-        Self::Labels,
-        Self::Model,
-        Self::Placement,
-        Self::Plan,
-        Self::All,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::Baseline, Self::Chain, Self::Labels, Self::Model, Self::Placement, Self::Plan, Self::All];
     /// Those with one oracle, in the order of the chain.
     pub const ONE: [Self; 4] = [Self::Labels, Self::Model, Self::Placement, Self::Plan];
 
@@ -261,7 +256,10 @@ impl Chain<'_> {
         let placed = self.cluster.place(self.fleet, policy, placed_s, |vm| self.placed_by(vm));
         let needs = Needs::of(self, &placed, planned_s);
         let budget = plan::budget(self, &placed, &needs)?;
-        let labels = self.knowledge.labels;
+        let (labels, kept_out) = match stage {
+            Stage::Baseline => (Share::default(), 0),
+            _ => (self.knowledge.labels, self.knowledge.kept_out),
+        };
 
         Ok(Outcome {
             stage,
@@ -270,9 +268,9 @@ impl Chain<'_> {
             buffer: budget.buffer,
             chassis: self.cluster.chassis,
             refused: placed.refused,
-            labels: if stage == Stage::Baseline { Share::default() } else { labels },
+            labels,
             told: needs.told(plan::held_out(self.options)),
-            kept_out: self.knowledge.kept_out,
+            kept_out,
             measured: budget.measured,
         })
     }

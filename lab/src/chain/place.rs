@@ -58,7 +58,8 @@ impl Cluster {
         let mut leaving: BTreeMap<i64, Vec<VmKey>> = BTreeMap::new();
         let (mut hosts, mut asked, mut refused) = (vec![None; fleet.vms.len()], 0, 0);
 
-        let runs = |vm: &usize| fleet.vms[*vm].end_s.is_none_or(|end| end > from_s.max(fleet.vms[*vm].arrival_s));
+        let runs =
+            |vm: &usize| fleet.vms[*vm].end_s.is_none_or(|end| end > from_s.max(fleet.vms[*vm].arrival_s));
         let order: Vec<usize> = (0..fleet.vms.len()).filter(runs).collect();
         let together = |a: &usize, b: &usize| {
             let (a, b) = (&fleet.vms[*a], &fleet.vms[*b]);
@@ -124,9 +125,9 @@ pub(super) struct Need {
 
 /// What all servers have to do in the weeks that are planned from, and in those that are held out.
 pub(super) struct Needs {
-    hosts: usize,
+    pub(super) hosts: usize,
     /// By half hour, then by host.
-    all: Vec<Need>,
+    pub(super) all: Vec<Need>,
 }
 
 impl Needs {

@@ -64,19 +64,17 @@ pub(super) fn budget(chain: &Chain<'_>, placed: &Placed, needs: &Needs) -> Resul
     let buffer_ppm = steps * TRIED_PPM;
 
     let planned = plan(0..late.start, buffer_ppm)?;
-    let base = if chain.stage.knows(super::Stage::Plan) { planned - planned.ppm(BUFFER_PPM) } else { planned };
+    let base =
+        if chain.stage.knows(super::Stage::Plan) { planned - planned.ppm(BUFFER_PPM) } else { planned };
     let at = |steps: u32| base + planned.ppm(steps * TRIED_PPM);
     let steps = lowest(3 * BUFFER_PPM / TRIED_PPM, |steps| Ok(run(late.clone(), at(steps))?.keeps()))?;
-    let (held, measured) = (at(steps), run(late.clone(), at(steps))?);
+    let (held, measured) = (at(steps), run(late, at(steps))?);
     Ok(Budget { planned, held, buffer: f64::from(buffer_ppm) / 1e6, measured })
 }
 
 /// The fewest steps that keep what was promised, by bisection; all of them where none does. None is tried first:
 /// a plan mostly holds.
-fn lowest(
-    most: u32,
-    mut keeps: impl FnMut(u32) -> Result<bool, ChainError>,
-) -> Result<u32, ChainError> {
+fn lowest(most: u32, mut keeps: impl FnMut(u32) -> Result<bool, ChainError>) -> Result<u32, ChainError> {
     if keeps(0)? {
         return Ok(0);
     }

@@ -13,9 +13,7 @@ use ballast_sim::load::Profile;
 use ballast_sim::plant::{Load, PlantSpec, SensorSpec, ServerSpec, VmLoad};
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::{Checks, Violation};
-use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
-};
+use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts};
 use serde::Serialize;
 
 use super::CORES;
@@ -172,7 +170,8 @@ fn scenario(servers: &[Need], draw_w: f64, budget: Watts, seed: u64) -> Scenario
 
 fn server(number: usize, need: &Need, calm: f64) -> ServerSpec {
     let half = CORES as u16 / 2;
-    let ladder = Ladder::stepped(KiloHertz::from_mhz(1200), KiloHertz::from_mhz(2400), KiloHertz::from_mhz(100));
+    let ladder =
+        Ladder::stepped(KiloHertz::from_mhz(1200), KiloHertz::from_mhz(2400), KiloHertz::from_mhz(100));
     let ladder = ladder.expect("a floor above 0 and not above the maximum");
     let mut used = 0;
     let mut vms = Vec::new();

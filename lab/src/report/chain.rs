@@ -120,7 +120,8 @@ fn goals(rows: &[ChainRow]) -> Vec<Goal> {
 }
 
 fn words(options: &Options) -> String {
-    let Options { vms, learn_days, settle_days, plan_days, held_out_days, retrain_days, load, seeds } = options;
+    let Options { vms, learn_days, settle_days, plan_days, held_out_days, retrain_days, load, seeds } =
+        options;
     format!(
         "A synthetic fleet of {vms} VMs for each of {} seeds, which drifts and whose deployments share their \
          fate (`predict/src/fleet.rs`). Every workload uses CPU as one of 27 kinds of the label generators does; \

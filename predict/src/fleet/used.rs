@@ -84,7 +84,9 @@ impl Use<'_> {
     /// What a labeller sees when its five days are over at this second.
     pub fn week(&self, until_s: i64) -> Week {
         let last = ((until_s - START_S) / HALF_HOUR_S) as u64;
-        Week::new(core::array::from_fn(|n| 100.0 * self.at((last + n as u64).saturating_sub(HALF_HOURS as u64))))
+        Week::new(core::array::from_fn(|n| {
+            100.0 * self.at((last + n as u64).saturating_sub(HALF_HOURS as u64))
+        }))
     }
 }
 
@@ -141,7 +143,8 @@ mod tests {
             let is = fleet.purposes[place].class == VmClass::UserFacing;
             told[usize::from(is)][usize::from(says)] += 1.0;
         }
-        let (recall, batch) = (told[1][1] / (told[1][0] + told[1][1]), told[0][0] / (told[0][0] + told[0][1]));
+        let (recall, batch) =
+            (told[1][1] / (told[1][0] + told[1][1]), told[0][0] / (told[0][0] + told[0][1]));
         // Timers and nightly jobs look like people; people hardly ever look like anything else.
         assert!(recall > 0.95 && (0.6..0.97).contains(&batch), "{told:?}");
     }

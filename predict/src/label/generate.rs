@@ -59,7 +59,8 @@ impl Kind {
 
     /// Five days of it, in percent.
     pub(crate) fn days(self, random: &mut Stream) -> [f64; HALF_HOURS] {
-        let (.., values) = if self.0 < SHAPES.len() { SHAPES[self.0] } else { MECHANISMS[self.0 - SHAPES.len()] };
+        let (.., values) =
+            if self.0 < SHAPES.len() { SHAPES[self.0] } else { MECHANISMS[self.0 - SHAPES.len()] };
         values(random).map(|value| value.clamp(0.0, 100.0))
     }
 }
