@@ -111,6 +111,7 @@ fn estimate(chain: &Chain<'_>, placed: &Placed) -> Chassis {
         let seconds = known.end_s.unwrap_or(to).min(to) - known.arrival_s.max(from);
         if host.is_some() && seconds > 0 {
             past.take(&PastVm {
+                owner: None,
                 cores: known.cores,
                 seconds: seconds as u64,
                 class: Some(chain.told(vm).0.unwrap_or(VmClass::UserFacing)),
