@@ -75,9 +75,9 @@ fn command(options: &Options, detail: Detail) -> String {
         options;
     let document = if detail.document { " --output docs" } else { "" };
     format!(
-        "ballast experiment chain --vms {vms} --learn-days {learn_days} --settle-days {settle_days} --plan-days \
-         {plan_days} --held-out-days {held_out_days} --retrain-days {retrain_days} --load {load} --seed {} \
-         --seeds {}{document}",
+        "ballast experiment chain --vms {vms} --learn-days {learn_days} --settle-days {settle_days} \
+         --plan-days {plan_days} --held-out-days {held_out_days} --retrain-days {retrain_days} --load \
+         {load} --seed {} --seeds {}{document}",
         seeds.first().copied().unwrap_or_default(),
         seeds.len(),
     )

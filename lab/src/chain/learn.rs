@@ -11,7 +11,7 @@ use ballast_predict::vm::DAY_S;
 use ballast_predict::{ModelFile, Request, VmHistory};
 use ballast_types::VmClass;
 
-use super::{Options, Told};
+use super::{Options, Predicted};
 
 /// Who labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn batch(class: VmClass) -> usize {
 /// All that one labeller led to.
 pub(super) struct Knowledge {
     /// By VM; of those that were never placed nothing.
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<Predicted>,
     pub(super) labels: Share,
     pub(super) kept_out: u32,
 }

@@ -15,7 +15,7 @@
 //! stage, or of all.
 
 mod learn;
-mod place;
+mod placed;
 mod plan;
 mod replay;
 #[cfg(test)]
@@ -33,7 +33,7 @@ use thiserror::Error;
 
 use super::{OptionError, Spread};
 use learn::{Knowledge, Labeller, Share};
-use place::{Cluster, Needs};
+use placed::{Cluster, Needs};
 
 /// Servers of a chassis, and cores of a server.
 const SERVERS: u32 = 12;
@@ -231,7 +231,7 @@ impl Job {
 }
 
 /// What a scheduler and the agents are told of a VM.
-type Told = (Option<VmClass>, Option<Utilisation>);
+type Predicted = (Option<VmClass>, Option<Utilisation>);
 
 /// One chain on one fleet.
 #[derive(Clone, Copy)]
@@ -276,7 +276,7 @@ impl Chain<'_> {
     }
 
     /// What the agents and the planner know.
-    fn told(&self, vm: usize) -> Told {
+    fn told(&self, vm: usize) -> Predicted {
         match self.stage {
             Stage::Baseline => (None, None),
             stage if stage.knows(Stage::Model) => {
@@ -288,7 +288,7 @@ impl Chain<'_> {
     }
 
     /// What VMs are placed by.
-    fn placed_by(&self, vm: usize) -> Told {
+    fn placed_by(&self, vm: usize) -> Predicted {
         match self.stage {
             // As if every core were busy: so chassis are balanced without a prediction.
             Stage::Baseline => (None, Some(Utilisation::FULL)),

@@ -8,7 +8,7 @@ use ballast_predict::fleet::HALF_HOUR_S;
 use ballast_predict::vm::DAY_S;
 use ballast_types::{PowerModel, VmClass, Watts};
 
-use super::place::{Needs, Placed, draw_w};
+use super::placed::{Needs, Placed, draw_w};
 use super::replay::{Measured, replay};
 use super::{CORES, Chain, ChainError, Options, SERVERS};
 

@@ -17,7 +17,7 @@ use ballast_types::{Core, CoreId, KiloHertz, Ladder, OnExtreme, PowerModel, Serv
 use serde::Serialize;
 
 use super::CORES;
-use super::place::{KINDS, Need, Needs, classes, draw_w};
+use super::placed::{KINDS, Need, Needs, classes, draw_w};
 
 const LEAD_S: u32 = 5;
 const LOAD_S: u32 = 15;

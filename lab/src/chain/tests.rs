@@ -1,4 +1,4 @@
-use super::place::Need;
+use super::placed::Need;
 use super::replay::replay;
 use super::*;
 

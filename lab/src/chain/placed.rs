@@ -11,7 +11,7 @@ use ballast_predict::fleet::{HALF_HOUR_S, START_S, SyntheticFleet};
 use ballast_types::{Instant, PowerModel, VmClass};
 
 use super::learn::{Share, batch};
-use super::{CORES, Chain, Options, SERVERS, Told};
+use super::{CORES, Chain, Options, Predicted, SERVERS};
 
 /// The chassis that a fleet is placed on.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Cluster {
         fleet: &SyntheticFleet,
         policy: Policy,
         from_s: i64,
-        told: impl Fn(usize) -> Told,
+        told: impl Fn(usize) -> Predicted,
     ) -> Placed {
         let capacity = Resources { cores: MilliCores::from_cores(CORES as u16), memory: MemoryKb::ZERO };
         let host = |n| Host { chassis: ChassisId(n / SERVERS), capacity };
