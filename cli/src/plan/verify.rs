@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use ballast_planner::{Approach, ChassisIndex, Histogram, Plan, Readings, Terms, buffer_needed, whole_steps};
-use ballast_sim::verify::{Demand, Draws, Measured, Options, Planned, Verdict, replay};
+use ballast_sim::verify::{Demand, Draws, Measured, Options, Planned, Verdict, buffer_that_holds, replay};
 use clap::{Args, ValueEnum};
 
 use super::answer::{Answer, labelled};
@@ -246,9 +246,6 @@ fn tested(
     Ok(())
 }
 
-/// More buffer after a replay that broke the promise, in millionths.
-const MORE_PPM: u32 = 20_000;
-
 /// What it takes to replay held-out draws with other buffers.
 struct HeldOutReplay<'a> {
     /// What was planned from.
@@ -258,17 +255,11 @@ struct HeldOutReplay<'a> {
 
 impl HeldOutReplay<'_> {
     /// The first buffer, from that of the terms on, with which the held-out draws keep the promise.
-    fn held(&self, planned: &Planned, grid: &Grid, mut terms: Terms) -> anyhow::Result<u32> {
-        loop {
-            let plan = Plan::make(self.draws, &planned.approach, &planned.chassis, &terms);
-            let planned = Planned { plan: plan.context("a history without readings")?, ..*planned };
-            let measured = replays(&grid.draws, &planned, self.options, all_cores().get())?;
-            let kept = Verdict::of(&planned, &measured).is_none_or(|verdict| verdict.kept);
-            if kept || planned.plan.budget >= terms.provisioned {
-                return Ok(terms.buffer_ppm);
-            }
-            terms.buffer_ppm += MORE_PPM;
-        }
+    fn held(&self, planned: &Planned, grid: &Grid, terms: Terms) -> anyhow::Result<u32> {
+        let Planned { approach, chassis, .. } = planned;
+        let replay = |planned: &Planned| replays(&grid.draws, planned, self.options, all_cores().get());
+        let held = buffer_that_holds(self.draws, approach, chassis, terms, replay)?;
+        Ok(held.context("a history without readings")?.0)
     }
 }
 

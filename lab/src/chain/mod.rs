@@ -7,7 +7,7 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `learn` | what is told of every VM: by the labeller, the trainer with its gate, and the model's answers |
-//! | `place` | where VMs go, and what every server then has to do |
+//! | `placed` | where VMs go, and what every server then has to do |
 //! | `replay` | a chassis's half hours under a budget, with the chassis manager and the agents |
 //! | `plan` | the budget that is planned, and the one that holds |
 //!

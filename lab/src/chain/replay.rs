@@ -156,13 +156,8 @@ fn scenario(servers: &[Need], draw_w: f64, budget: Watts, seed: u64) -> Scenario
     scenario.checks = Checks::NONE;
     scenario.chassis.shared_floor = Some(Watts::ZERO);
 
-    // No limit is lower than what full load draws at the slowest that hardware goes.
-    let floor = model.power(1.0, 1.0 / 3.0) + Watts::from_whole(10);
-    for server in &mut scenario.chassis.servers {
-        server.out_of_band_floor = Some(floor);
-    }
+    scenario.limit_no_lower_than_hardware(&model);
     for agent in &mut scenario.agents {
-        agent.server_limit_floor = Some(floor);
         agent.floors.insert(0, 50);
     }
     scenario

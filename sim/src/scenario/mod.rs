@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{BootId, Instant, Watts};
+use ballast_types::{BootId, Instant, PowerModel, Watts};
 
 use crate::baseline::Baseline;
 use crate::plant::PlantSpec;
@@ -134,6 +134,17 @@ impl Scenario {
             record: false,
             length,
             points: 0,
+        }
+    }
+
+    /// Servers of this model take no limit that is lower than what full load draws at the slowest that hardware goes.
+    pub fn limit_no_lower_than_hardware(&mut self, model: &PowerModel) {
+        let floor = model.power(1.0, 1.0 / 3.0) + Watts::from_whole(10);
+        for server in &mut self.chassis.servers {
+            server.out_of_band_floor = Some(floor);
+        }
+        for agent in &mut self.agents {
+            agent.server_limit_floor = Some(floor);
         }
     }
 }

@@ -53,7 +53,7 @@ use serde::Serialize;
 
 pub use measured::Measured;
 pub use replay::replay;
-pub use trials::{BackTest, Past, Trial, peaks};
+pub use trials::{BackTest, Past, Trial, buffer_that_holds, peaks};
 pub use verdict::{Promise, Verdict, What};
 
 /// What is to be kept: a plan, and what it was made for.

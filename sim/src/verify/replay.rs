@@ -144,7 +144,6 @@ impl Replayer<'_> {
 
         let plant = self.loads.plant(&points);
         let seed = seed(self.options, self.draws.name(), first as u64 + 1);
-        let model = self.planned.chassis.server;
         let mut scenario = Scenario::new(plant, self.loads.agents(), seed, length);
         scenario.checks = Checks::NONE;
         scenario.chassis.alert_ppm = ALERT_PPM;
@@ -152,14 +151,8 @@ impl Replayer<'_> {
         scenario.chassis.shared_floor = Some(Watts::ZERO);
         scenario.chassis.shares = self.options.shares;
 
-        // No limit is lower than what full load draws at the slowest that hardware goes.
-        let floor = model.power(1.0, 1.0 / 3.0) + Watts::from_whole(10);
-
-        for server in &mut scenario.chassis.servers {
-            server.out_of_band_floor = Some(floor);
-        }
+        scenario.limit_no_lower_than_hardware(&self.planned.chassis.server);
         for agent in &mut scenario.agents {
-            agent.server_limit_floor = Some(floor);
             self.loads.set_floors(agent);
         }
 

@@ -124,18 +124,12 @@ impl Past<'_> {
             (0..from).filter_map(|unit| draws.get(unit)).for_each(|draw| history.add(draw, 1));
         }
 
-        loop {
-            let terms = Terms { buffer_ppm: test.proposed_ppm, ..*self.terms };
-            let Some(plan) = Plan::make(&history, approach, &chassis, &terms) else { return Ok(()) };
-            let planned = Planned { approach: *approach, plan, chassis, period: terms.period };
-            let measured = replay(&day, &planned)?;
-            test.replays += 1;
-            let kept = Verdict::of(&planned, &measured).is_none_or(|verdict| verdict.kept);
-            if kept || plan.budget >= terms.provisioned {
-                return Ok(());
-            }
-            test.proposed_ppm += MORE_PPM;
+        let terms = Terms { buffer_ppm: test.proposed_ppm, ..*self.terms };
+        let held = buffer_that_holds(&history, approach, &chassis, terms, |planned| replay(&day, planned))?;
+        if let Some((buffer_ppm, replays)) = held {
+            (test.proposed_ppm, test.replays) = (buffer_ppm, test.replays + replays);
         }
+        Ok(())
     }
 
     fn trial(
@@ -182,6 +176,28 @@ impl Past<'_> {
         }
         Ok(held_out.lowest(&approach.policy))
     }
+}
+
+/// The first buffer, in millionths, from that of the terms on, with which a replay keeps the promise or the budget is
+/// all there is; and how many replays that took. `None` where there is nothing to plan from.
+pub fn buffer_that_holds<E>(
+    history: &Histogram,
+    approach: &Approach,
+    chassis: &Chassis,
+    mut terms: Terms,
+    replay: impl Fn(&Planned) -> Result<Measured, E>,
+) -> Result<Option<(u32, u32)>, E> {
+    for replays in 1.. {
+        let Some(plan) = Plan::make(history, approach, chassis, &terms) else { break };
+        let planned = Planned { approach: *approach, plan, chassis: *chassis, period: terms.period };
+        let measured = replay(&planned)?;
+        let kept = Verdict::of(&planned, &measured).is_none_or(|verdict| verdict.kept);
+        if kept || plan.budget >= terms.provisioned {
+            return Ok(Some((terms.buffer_ppm, replays)));
+        }
+        terms.buffer_ppm += MORE_PPM;
+    }
+    Ok(None)
 }
 
 /// What the chassis had to shed at their peaks before that unit; `None` where no loads are known.
