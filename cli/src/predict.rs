@@ -167,7 +167,7 @@ mod tests {
         MODEL.get_or_init(|| {
             let options = fleet::Options { vms: 4000, ..fleet::Options::default() };
             let algorithm = ballast_predict::model::Algorithm::GradientBoosting;
-            let how = train::Options { algorithm, seed: 1, threads: NonZeroUsize::MIN };
+            let how = train::Options { algorithm, ..train::Options::default() };
             train::train(&fleet::make(&options).vms, &how).unwrap()
         })
     }

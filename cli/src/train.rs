@@ -14,7 +14,7 @@ use ballast_predict::data::SplitBy;
 use ballast_predict::file::{self, FileError};
 use ballast_predict::model::Algorithm;
 use ballast_predict::score::Scores;
-use ballast_predict::train::{Options, Trial, worse};
+use ballast_predict::train::{ClassSource, Options, Trial, worse};
 use ballast_predict::{ModelFile, VmHistory, fleet};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -84,13 +84,15 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let old = old_model(&args.output)?;
     let vms = vms(args)?;
     let threads = args.threads.unwrap_or_else(all_cores);
-    let options = Options { algorithm: args.algorithm, seed: args.seed, threads };
+    // What is not a label of ours is from somebody who knows.
+    let classes = if args.labels.is_some() { ClassSource::Labeller } else { ClassSource::Operator };
+    let options = Options { algorithm: args.algorithm, seed: args.seed, threads, classes };
     let trial = Trial::new(&vms, &options)?;
 
     // What the old file was scored with: what it answers with has seen a part of this hold-out.
     let old = old.filter(|_| args.replace_if_not_worse).map(|old| trial.score(&old.trial));
     let scores = (&trial.scores.0, &trial.scores.1);
-    let verdict = old.as_ref().and_then(|old| worse(scores, (&old.0, &old.1)));
+    let verdict = old.as_ref().and_then(|old| worse(scores, (&old.0, &old.1), classes));
     let new = trial.learn_all(&options)?;
     let about = &new.about;
 

@@ -21,7 +21,7 @@ fn main() -> Result<(), TrainError> {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     for algorithm in Algorithm::ALL {
         let start = Clock::now();
-        let file = train(&vms, &Options { algorithm, seed: 1, threads })?;
+        let file = train(&vms, &Options { algorithm, threads, ..Options::default() })?;
         let name = algorithm.name();
         let seconds = start.elapsed().as_secs_f64();
         println!("{name:18} training on {} VMs, both models      {seconds:8.1} s", vms.len());

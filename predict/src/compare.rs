@@ -8,12 +8,15 @@ use ballast_types::VmClass;
 use serde::Serialize;
 
 use crate::answer::{CONFIDENT, ClassAnswer, P95Answer};
+use crate::calibrate::Calibration;
 use crate::data::{Prepared, Question};
 use crate::features::FeatureRow;
 use crate::fleet::SyntheticFleet;
 use crate::model::{Algorithm, likeliest};
 use crate::score::Scores;
-use crate::train::{Options, TrainError, class_model, class_scores, p95_model, p95_scores, threshold};
+use crate::train::{
+    ClassSource, Options, TrainError, class_model, class_scores, p95_model, p95_scores, threshold,
+};
 use crate::vm::Bucket;
 
 /// What is predicted.
@@ -71,7 +74,7 @@ fn class_arms(
     };
 
     for algorithm in Algorithm::ALL {
-        let model = class_model(&class.fit, &Options { algorithm, seed, threads })?;
+        let model = class_model(&class.fit, &Options { algorithm, seed, threads, ..Options::default() })?;
         let answer = |row: &FeatureRow, _| (model.answer(row), model.batch(row));
         arm(algorithm.name(), class_scores(&class.held_out, odds, answer), model.importance());
     }
@@ -84,7 +87,9 @@ fn class_arms(
 
     for (rule, name) in GROUP_BYS.into_iter().enumerate().take(2) {
         let shares: Vec<f32> = class.fit.rows.iter().map(|row| batch(row, rule)).collect();
-        let threshold = threshold(&shares, &class.fit.answers).max(CONFIDENT);
+        let threshold =
+            threshold(&shares, &class.fit.answers, &Calibration::default(), ClassSource::Operator)
+                .max(CONFIDENT);
         let answer = |row: &FeatureRow, _| {
             let batch = batch(row, rule);
             (ClassAnswer::of(batch, threshold), batch)
@@ -116,7 +121,7 @@ fn p95_arms(
     };
 
     for algorithm in Algorithm::ALL {
-        let model = p95_model(&p95.fit, &Options { algorithm, seed, threads })?;
+        let model = p95_model(&p95.fit, &Options { algorithm, seed, threads, ..Options::default() })?;
         let answer = |row: &FeatureRow, _| model.answer(row);
         arm(algorithm.name(), p95_scores(&p95.held_out, odds, answer), model.importance());
     }

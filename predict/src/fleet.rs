@@ -24,6 +24,7 @@
 mod used;
 
 use ballast_types::VmClass;
+use ballast_types::table_one::{CORES, DEPLOYMENT_VMS, P95_QUARTERS};
 
 use crate::label::generate::Kind;
 use crate::rng::Stream;
@@ -120,26 +121,11 @@ const SAME_CLASS: f64 = 0.93;
 const SAME_BUCKET: f64 = 0.6;
 /// How often a batch VM is labelled user-facing, and the other way round.
 const MISLABELLED: (f64, f64) = (0.005, 0.002);
-/// CPUs of a VM, and how often (Table I).
-const CORES: [(u32, f64); 7] =
-    [(1, 0.33), (2, 0.27), (4, 0.21), (8, 0.10), (16, 0.05), (24, 0.03), (32, 0.01)];
-/// VMs of a deployment, from and to, and how often (Table I; the last is open in the paper).
-const DEPLOYMENT: [(f64, f64, f64); 7] = [
-    (1.0, 1.0, 0.39),
-    (2.0, 2.0, 0.14),
-    (3.0, 5.0, 0.16),
-    (6.0, 10.0, 0.09),
-    (11.0, 15.0, 0.08),
-    (16.0, 25.0, 0.05),
-    (26.0, 60.0, 0.09),
-];
 /// Hours that a passing VM lives, from and to, and how often (Table I).
 const PASSING: [(f64, f64, f64); 5] =
     [(0.1, 1.0, 0.52), (1.0, 2.0, 0.05), (2.0, 5.0, 0.10), (5.0, 10.0, 0.09), (10.0, 25.0, 0.07)];
 /// The same of a lasting one; the last is open in the paper.
 const LASTING: [(f64, f64, f64); 2] = [(25.0, 720.0, 0.08), (720.0, 2160.0, 0.09)];
-/// Usual buckets of a class (papers-spec A7: the paper's means of 65 % and 44 %).
-const BUCKETS: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.18]];
 /// Shares of lasting VMs that a workload may have, and how often by class: 17 % of all VMs, as in Table I.
 const LASTING_SHARES: [f64; 3] = [0.03, 0.35, 0.95];
 const LASTING_KINDS: [[f64; 3]; 2] = [[0.55, 0.22, 0.23], [0.88, 0.10, 0.02]];
@@ -194,12 +180,12 @@ impl Workload {
     fn draw(random: &mut Stream, class: VmClass, shared: &mut Option<usize>) -> Self {
         let vm_type = random.pick(&TYPES.map(|(_, _, shares, _)| shares[column(class)]));
         let tilt = TYPES[vm_type].3;
-        let own = random.pick(&std::array::from_fn::<_, 4, _>(|n| BUCKETS[column(class)][n] * tilt[n]));
+        let own = random.pick(&std::array::from_fn::<_, 4, _>(|n| P95_QUARTERS[column(class)][n] * tilt[n]));
         let same = random.chance(SAME_BUCKET);
         let first = *shared.get_or_insert(own);
         let usual = if same { first } else { own };
         let strict = random.between(STRICT.0, STRICT.1);
-        let sizes = CORES.map(|(_, share)| share);
+        let sizes = CORES.map(|(share, _)| share);
 
         Self {
             weight: random.between(0.2, 1.0),
@@ -220,7 +206,7 @@ impl Workload {
     /// Changes its habits until the end.
     fn drift(&mut self, random: &mut Stream, drift: Drift, days: f64) {
         let tilt = TYPES[self.vm_type].3;
-        let weights: [f64; 4] = std::array::from_fn(|n| BUCKETS[column(self.class)][n] * tilt[n]);
+        let weights: [f64; 4] = std::array::from_fn(|n| P95_QUARTERS[column(self.class)][n] * tilt[n]);
         let mut day = 0.0;
         loop {
             day -= drift.habit_days * libm::log(1.0 - random.uniform());
@@ -242,7 +228,7 @@ impl Workload {
     fn shows(&self, vm_type: usize, size: usize) -> f64 {
         let kept = |usual: bool| if usual { USUAL } else { 0.0 };
         let any_type = (1.0 - USUAL) / TYPES.len() as f64;
-        (kept(vm_type == self.vm_type) + any_type) * (kept(size == self.size) + (1.0 - USUAL) * CORES[size].1)
+        (kept(vm_type == self.vm_type) + any_type) * (kept(size == self.size) + (1.0 - USUAL) * CORES[size].0)
     }
 
     /// How often one of its VMs is labelled user-facing.
@@ -357,7 +343,8 @@ pub fn make(options: &Options) -> SyntheticFleet {
         deployments += 1;
         let weights: Vec<f64> = subscription.workloads.iter().map(|w| w.weight).collect();
         let workload = &subscription.workloads[random.pick(&weights)];
-        let vms = ranged(&mut random, &DEPLOYMENT, false) as usize;
+        let sizes = DEPLOYMENT_VMS.map(|(share, from, to)| (f64::from(from), f64::from(to), share));
+        let vms = ranged(&mut random, &sizes, false) as usize;
         let habit = workload.habit(arrival as f64);
         let together = options.drift.map(|drift| (drift.shared, random.pick(&habit.buckets)));
 
@@ -388,7 +375,7 @@ pub fn make(options: &Options) -> SyntheticFleet {
 fn looks(random: &mut Stream, workload: &Workload) -> (usize, usize) {
     let any_type = |random: &mut Stream| random.pick(&[1.0; TYPES.len()]);
     let vm_type = if random.chance(USUAL) { workload.vm_type } else { any_type(random) };
-    let sizes = CORES.map(|(_, share)| share);
+    let sizes = CORES.map(|(share, _)| share);
     let size = if random.chance(USUAL) { workload.size } else { random.pick(&sizes) };
     (vm_type, size)
 }
@@ -412,7 +399,7 @@ fn born(
     let user_facing = random.chance(workload.labelled_user_facing());
     let label = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
     let (name, gb_per_core, ..) = TYPES[vm_type];
-    let cores = CORES[size].0;
+    let cores = u32::from(CORES[size].1);
     let vm = VmHistory {
         id: String::new(),
         subscription: String::new(),
@@ -488,7 +475,7 @@ mod tests {
         let (mut all, mut user_facing) = (0.0, 0.0);
         for number in 0..4000 {
             for workload in Subscription::draw(1, number, 75.0, None).workloads {
-                let cores = f64::from(CORES[workload.size].0) * workload.weight;
+                let cores = f64::from(CORES[workload.size].1) * workload.weight;
                 all += cores;
                 user_facing += if workload.class == VmClass::UserFacing { cores } else { 0.0 };
             }

@@ -91,7 +91,7 @@ pub fn compare_months(
     let mut arms = Vec::new();
 
     for algorithm in Algorithm::ALL {
-        let model = p95_model(&fit, &Options { algorithm, seed, threads })?;
+        let model = p95_model(&fit, &Options { algorithm, seed, threads, ..Options::default() })?;
         let scores = p95_scores(&test, None, |row, _| model.answer(row));
         let importance = model.importance();
         arms.push(Arm { model: PredictedValue::P95NextMonth, arm: algorithm.name(), scores, importance });

@@ -13,8 +13,8 @@ use crate::features::{COLUMN_NAMES, COLUMNS, FeatureRow};
 use crate::file::{About, ModelFile};
 use crate::fleet::Odds;
 use crate::history::History;
-pub use crate::learn::Options;
 use crate::learn::learn;
+pub use crate::learn::{ClassSource, Options};
 use crate::model::{ClassModel, Model, NEVER, P95Model, likeliest, second, staged};
 use crate::score::{Scored, Scores};
 use crate::vm::{Bucket, VmHistory};
@@ -51,8 +51,8 @@ pub struct Trial<'a> {
 }
 
 /// Why the new scores (class, P95) are worse than the old ones, if they are: the gate before a model is replaced.
-pub fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String> {
-    let recall = |scores: &Scores| scores.each.first().map_or(f64::NAN, |each| each.recall);
+pub fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores), classes: ClassSource) -> Option<String> {
+    let recall = |scores: &Scores| user_facing_recall(scores, classes);
     let (now, before) = (recall(new.0), recall(old.0));
     if now < RECALL_ENOUGH && now < before {
         return Some(format!(
@@ -64,6 +64,16 @@ pub fn worse(new: (&Scores, &Scores), old: (&Scores, &Scores)) -> Option<String>
     // A loss that is no number is worse, too.
     let fine = now <= before;
     (!fine).then(|| format!("loss {now:.5} on the hold-out is above the old model's {before:.5}"))
+}
+
+/// The share of user-facing VMs that is recognised, less those whose label is to be expected to be wrong.
+fn user_facing_recall(scores: &Scores, classes: ClassSource) -> f64 {
+    let [user_facing, batch] = scores.each[..] else { return f64::NAN };
+    let wrong = |batch: f64| classes.mistaken_per_batch() * batch;
+    let recognised = if batch.rows > 0 { batch.rows as f64 * batch.recall } else { 0.0 };
+    let missed = user_facing.rows as f64 * (1.0 - user_facing.recall);
+    let missed = (missed - wrong(recognised)).max(0.0);
+    1.0 - missed / (user_facing.rows as f64 - wrong(batch.rows as f64)).max(missed)
 }
 
 /// Learns from these VMs: scores on those of them that came last, then learns from all of them.
@@ -174,21 +184,39 @@ pub(crate) fn class_model(learnt: &TrainingRows<bool>, options: &Options) -> Res
     let (batch, unseen) = fit(rows, answers, deployments, options, 0)?;
     let scored: Vec<_> = unseen.iter().copied().zip(answers.iter().copied()).collect();
     let calibration = Calibration::learn(&scored, deployments);
-    Ok(ClassModel { batch, threshold: threshold(&unseen, answers), calibration })
+    let threshold = threshold(&unseen, answers, &calibration, options.classes);
+    Ok(ClassModel { batch, threshold, calibration })
 }
 
 /// The lowest threshold that keeps enough user-facing VMs from being called batch.
-pub(crate) fn threshold(batch_shares: &[f32], is_batch: &[bool]) -> f32 {
+///
+/// Where our labeller said who is user-facing, some of these VMs are batch: among VMs that the model cannot tell apart
+/// as many as it calls so per batch VM (class-conditional noise; Elkan and Noto, KDD 2008). A VM counts by how likely its
+/// label is right: were all labels trusted, the VMs with wrong ones would keep the threshold above nearly all batch VMs.
+pub(crate) fn threshold(
+    batch_shares: &[f32],
+    is_batch: &[bool],
+    calibration: &Calibration,
+    classes: ClassSource,
+) -> f32 {
+    let right = |share: f32| {
+        let batch = f64::from(calibration.of(share));
+        let wrong = classes.mistaken_per_batch() * batch / (1.0 - batch).max(f64::MIN_POSITIVE);
+        1.0 - wrong.min(1.0)
+    };
     let pairs = batch_shares.iter().zip(is_batch);
     let user_facing = pairs.filter(|(share, batch)| !**batch && !share.is_nan());
-    let mut user_facing: Vec<f32> = user_facing.map(|(share, _)| *share).collect();
-    user_facing.sort_by(f32::total_cmp);
-    // All from this place on may be mistaken, and none of them is to be where the threshold is met exactly.
-    let least = libm::ceil(user_facing.len() as f64 * USER_FACING_RECALL) as usize;
-    match least.checked_sub(1).and_then(|place| user_facing.get(place)) {
-        Some(share) => share.next_up().clamp(0.0, NEVER),
-        None => NEVER,
-    }
+    let mut user_facing: Vec<(f32, f64)> = user_facing.map(|(share, _)| (*share, right(*share))).collect();
+    user_facing.sort_by(|a, b| b.0.total_cmp(&a.0));
+
+    // None of them is to be where the threshold is met exactly.
+    let all: f64 = user_facing.iter().map(|(_, weight)| weight).sum();
+    let mut mistaken = 0.0;
+    let first = user_facing.iter().find(|(_, weight)| {
+        mistaken += weight;
+        mistaken > all * (1.0 - USER_FACING_RECALL)
+    });
+    first.map_or(NEVER, |(share, _)| share.next_up().clamp(0.0, NEVER))
 }
 
 pub(crate) fn p95_model(learnt: &TrainingRows<Bucket>, options: &Options) -> Result<P95Model, TrainError> {
@@ -260,7 +288,7 @@ pub(crate) mod tests {
     use std::sync::OnceLock;
 
     fn options(algorithm: Algorithm) -> Options {
-        Options { algorithm, seed: 1, threads: NonZeroUsize::MIN }
+        Options { algorithm, ..Options::default() }
     }
 
     fn fleet(vms: usize) -> fleet::SyntheticFleet {
@@ -281,12 +309,31 @@ pub(crate) mod tests {
             Scores { each: vec![each; 2], loss, ..Scores::of(0, &[]) }
         };
         let old = scores(0.995, 0.1);
-        let verdict = |recall, loss| worse((&scores(recall, loss), &old), (&old, &old));
+        let verdict =
+            |recall, loss| worse((&scores(recall, loss), &old), (&old, &old), ClassSource::Operator);
         assert_eq!(verdict(0.995, 0.1), None);
         assert_eq!(verdict(0.991, 0.05), None);
         assert!(verdict(0.989, 0.05).unwrap().contains("recall 0.9890"));
         assert!(verdict(0.999, 0.11).unwrap().contains("loss 0.21"));
         assert!(verdict(0.999, f64::NAN).is_some());
+    }
+
+    #[test]
+    fn the_gate_expects_as_many_wrong_labels_as_our_labeller_makes() {
+        let scores = |user_facing: (u64, f64), batch: (u64, f64)| {
+            let each = |(rows, recall)| crate::score::Each { rows, recall, precision: 1.0 };
+            Scores { each: vec![each(user_facing), each(batch)], ..Scores::of(0, &[]) }
+        };
+        // 84 of 100 batch VMs are labelled so, and all are recognised; so are the 16 others.
+        let found = scores((216, 200.0 / 216.0), (84, 1.0));
+        assert!(user_facing_recall(&found, ClassSource::Operator) < 0.93);
+        assert!(user_facing_recall(&found, ClassSource::Labeller) > 0.999);
+        // Who says batch of people has no such excuse.
+        let found = scores((216, 0.8), (84, 0.0));
+        assert!(user_facing_recall(&found, ClassSource::Labeller) < 0.8);
+        let nobody = scores((216, 0.8), (0, f64::NAN));
+        assert!((user_facing_recall(&nobody, ClassSource::Labeller) - 0.8).abs() < 1e-9);
+        assert!(user_facing_recall(&scores((0, f64::NAN), (0, f64::NAN)), ClassSource::Labeller).is_nan());
     }
 
     #[test]
@@ -338,15 +385,18 @@ pub(crate) mod tests {
 
     #[test]
     fn the_threshold_keeps_user_facing_vms_from_being_called_batch() {
+        let trusted = |shares: &[f32], is_batch: &[bool]| {
+            threshold(shares, is_batch, &Calibration::default(), ClassSource::Operator)
+        };
         let shares: Vec<f32> = (0..1000).map(|n| n as f32 / 1000.0).collect();
         // All user-facing: 5 of 1000 may be mistaken.
-        let found = threshold(&shares, &[false; 1000]);
+        let found = trusted(&shares, &[false; 1000]);
         assert_eq!(shares.iter().filter(|share| **share >= found).count(), 5);
-        assert_eq!(threshold(&[0.1, 0.2, 0.9], &[false, false, true]), 0.2_f32.next_up());
-        assert_eq!(threshold(&[f32::NAN, 0.2, 0.9], &[false, false, true]), 0.2_f32.next_up());
-        assert_eq!(threshold(&[0.9], &[true]), NEVER);
+        assert_eq!(trusted(&[0.1, 0.2, 0.9], &[false, false, true]), 0.2_f32.next_up());
+        assert_eq!(trusted(&[f32::NAN, 0.2, 0.9], &[false, false, true]), 0.2_f32.next_up());
+        assert_eq!(trusted(&[0.9], &[true]), NEVER);
         // Equal shares are mistaken together or not at all.
-        assert!(threshold(&[0.8; 1000], &[false; 1000]) > 0.8);
+        assert!(trusted(&[0.8; 1000], &[false; 1000]) > 0.8);
     }
 
     #[test]
@@ -384,5 +434,28 @@ pub(crate) mod tests {
         let error = train(&vms, &options(Algorithm::RandomForest)).unwrap_err().to_string();
         assert!(error.contains("VMs; at least 20 are needed"), "{error}");
         assert!(train(&[], &options(Algorithm::RandomForest)).is_err());
+    }
+
+    #[test]
+    fn labels_that_err_on_the_safe_side_do_not_hide_batch_vms() {
+        // The model tells 1,000 VMs from 2,000 that serve people, of whom it is less and less sure.
+        let mut shares = vec![0.9; 1000];
+        shares.extend((0..2000).map(|n| n as f32 / 4000.0));
+        let found = |labelled: usize, classes| {
+            let is_batch: Vec<bool> = (0..3000).map(|n| n < labelled).collect();
+            // In an order that is not theirs, as time is.
+            let scored = |n: usize| (shares[n * 1871 % 3000], is_batch[n * 1871 % 3000]);
+            let scored: Vec<_> = (0..3000).map(scored).collect();
+            let calibration = Calibration::learn(&scored, &(0..3000).collect::<Vec<_>>());
+            threshold(&shares, &is_batch, &calibration, classes)
+        };
+
+        // Of the 1,000 no more are called user-facing than our labeller gets wrong.
+        assert!(found(870, ClassSource::Operator) > 0.9);
+        let trusted = found(870, ClassSource::Labeller);
+        let mistaken = shares[1000..].iter().filter(|share| **share >= trusted).count();
+        assert!((1..=15).contains(&mistaken), "{trusted}");
+        // More of them: some do serve people, and none is batch.
+        assert!(found(750, ClassSource::Labeller) > 0.9);
     }
 }

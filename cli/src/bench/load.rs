@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ballast_predict::model::Algorithm;
 use ballast_predict::{fleet, train};
 use clap::Args;
 use nix::sys::signal::Signal;
@@ -135,7 +134,7 @@ pub(super) fn bench(
 fn made_model() -> anyhow::Result<Vec<u8>> {
     let vms = fleet::make(&fleet::Options { vms: 20_000, ..fleet::Options::default() }).vms;
     let threads = all_cores();
-    let options = train::Options { algorithm: Algorithm::default(), seed: 1, threads };
+    let options = train::Options { threads, ..train::Options::default() };
     let model = train::train(&vms, &options).context("training")?;
     Ok(model.encode()?)
 }

@@ -165,7 +165,7 @@ pub(super) mod tests {
         let options = fleet::Options { vms: 6_000, ..fleet::Options::default() };
         let vms = fleet::make(&options).vms;
         let threads = std::num::NonZeroUsize::MIN;
-        let options = train::Options { algorithm: Algorithm::RandomForest, seed: 1, threads };
+        let options = train::Options { threads, ..train::Options::default() };
         train::train(&vms, &options).unwrap()
     }
 

@@ -1,12 +1,9 @@
 //! What is told of every VM: labels from use, a model from labels, answers from the model.
 
-use std::num::NonZeroUsize;
-
 use ballast_predict::features::Features;
 use ballast_predict::fleet::{SyntheticFleet, Uses};
 use ballast_predict::label::{Pattern, PatternOptions};
-use ballast_predict::model::Algorithm;
-use ballast_predict::train::{Options as Training, TrainError, Trial, worse};
+use ballast_predict::train::{ClassSource, Options as Training, TrainError, Trial, worse};
 use ballast_predict::vm::DAY_S;
 use ballast_predict::{ModelFile, Request, VmHistory};
 use ballast_types::VmClass;
@@ -79,7 +76,11 @@ pub(super) fn told(
     }
 
     let [.., end_s] = options.times();
-    let training = Training { algorithm: Algorithm::default(), seed, threads: NonZeroUsize::MIN };
+    let classes_from = match labeller {
+        Labeller::Ours => ClassSource::Labeller,
+        Labeller::Truth => ClassSource::Operator,
+    };
+    let training = Training { seed, classes: classes_from, ..Training::default() };
     let mut knowledge = Knowledge { told: vec![(None, None); fleet.vms.len()], labels, kept_out: 0 };
     let mut model: Option<ModelFile> = None;
     let mut at_s = placed_s;
@@ -89,7 +90,7 @@ pub(super) fn told(
         let trial = Trial::new(&known, &training)?;
         let scores = (&trial.scores.0, &trial.scores.1);
         let old = model.as_ref().map(|old| trial.score(&old.trial));
-        match old.and_then(|old| worse(scores, (&old.0, &old.1))) {
+        match old.and_then(|old| worse(scores, (&old.0, &old.1), training.classes)) {
             Some(_) => knowledge.kept_out += 1,
             None => model = Some(trial.learn_all(&training)?),
         }

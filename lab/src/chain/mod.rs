@@ -68,7 +68,7 @@ impl Default for Options {
             held_out_days: 7,
             retrain_days: 14,
             load: 0.65,
-            seeds: vec![1, 2, 3, 4, 5],
+            seeds: (1..=20).collect(),
         }
     }
 }

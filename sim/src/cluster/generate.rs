@@ -1,21 +1,16 @@
 //! A month of VM deployments with the paper's statistics.
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Section IV-A and Table I. The table gives shares per bin; what it
-//! leaves open was chosen: values are uniform in a bin (lifetimes log-uniform), the last bins end at 60 VMs and 2160 h.
+//! leaves open was chosen: values are uniform in a bin (lifetimes log-uniform), the last one ends at 2160 h.
 
 use ballast_placement::{MemoryKb, MilliCores, Resources, VmKey};
+use ballast_types::table_one::{CORES, DEPLOYMENT_VMS, P95_QUARTERS};
 use ballast_types::{Utilisation, VmClass};
 
 use crate::rng::{Purpose, Stream};
 
 const HOUR_MS: f64 = 3_600_000.0;
 
-/// Share, and what there is of it.
-const CORES: [(f64, u16); 7] =
-    [(0.33, 1), (0.27, 2), (0.21, 4), (0.10, 8), (0.05, 16), (0.03, 24), (0.01, 32)];
-/// Share, and the least and the greatest number of VMs of a deployment.
-const VMS: [(f64, u16, u16); 7] =
-    [(0.39, 1, 1), (0.14, 2, 2), (0.16, 3, 5), (0.09, 6, 10), (0.08, 11, 15), (0.05, 16, 25), (0.09, 26, 60)];
 /// Share, and the least and the greatest lifetime in hours.
 const HOURS: [(f64, f64, f64); 7] = [
     (0.52, 1.0, 1.0),
@@ -30,8 +25,6 @@ const HOURS: [(f64, f64, f64); 7] = [
 const LONGEST_HOURS: f64 = 2160.0;
 /// The share of cores that user-facing VMs take.
 const USER_FACING: f64 = 0.4;
-/// How many VMs have their 95th percentile in which quarter: user-facing ones (mean 65 %), and others (44 %).
-const P95: [[f64; 4]; 2] = [[0.05, 0.20, 0.35, 0.40], [0.31, 0.30, 0.21, 0.18]];
 
 /// One VM, as it is. What a scheduler is told of it is a prediction.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,7 +72,7 @@ impl Workload {
         let mut chance = Stream::new(seed, Purpose::Cluster, 0, 0);
         let vm_core_hours = mean(&CORES.map(|(share, cores)| (share, f64::from(cores))))
             * mean(&HOURS.map(|(share, low, high)| (share, log_mean(low, high))));
-        let vms = mean(&VMS.map(|(share, low, high)| (share, f64::from(low + high) / 2.0)));
+        let vms = mean(&DEPLOYMENT_VMS.map(|(share, low, high)| (share, f64::from(low + high) / 2.0)));
         let gap_hours = vms * vm_core_hours / (load * f64::from(cores));
         let end_hours = 24.0 * f64::from(days);
         let (mut residents, mut deployments) = (Vec::new(), Vec::new());
@@ -109,12 +102,12 @@ impl Workload {
 }
 
 fn deployment(chance: &mut Stream, next: &mut u64) -> Vec<ClusterVm> {
-    let (_, low, high) = VMS[pick(chance, &VMS.map(|(share, ..)| share))];
+    let (_, low, high) = DEPLOYMENT_VMS[pick(chance, &DEPLOYMENT_VMS.map(|(share, ..)| share))];
     let count = low + (chance.uniform() * f64::from(high - low + 1)) as u16;
     let user_facing = chance.uniform() < USER_FACING;
     let class = if user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
     // What runs on VMs of one deployment is the same, so a prediction of it is wrong for all of them or for none.
-    let quarter = pick(chance, &P95[usize::from(!user_facing)]);
+    let quarter = pick(chance, &P95_QUARTERS[usize::from(!user_facing)]);
     let luck = core::array::from_fn(|_| chance.uniform());
     let vm = |_| {
         let cores = made_cores(chance);
@@ -174,13 +167,13 @@ mod tests {
 
     #[test]
     fn shares_add_up_and_the_class_means_are_the_papers() {
-        let shares = [CORES.map(|c| c.0), VMS.map(|v| v.0), HOURS.map(|h| h.0)];
+        let shares = [CORES.map(|c| c.0), DEPLOYMENT_VMS.map(|v| v.0), HOURS.map(|h| h.0)];
         for of in shares {
             close("shares", of.iter().sum(), 1.0, 1e-9);
         }
         let mean = |of: [f64; 4]| (0..4).map(|b| of[b] * (b as f64 + 0.5) / 4.0).sum::<f64>();
-        close("user-facing P95", mean(P95[0]), 0.65, 0.001);
-        close("other P95", mean(P95[1]), 0.44, 0.001);
+        close("user-facing P95", mean(P95_QUARTERS[0]), 0.65, 0.001);
+        close("other P95", mean(P95_QUARTERS[1]), 0.44, 0.001);
     }
 
     #[test]

@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast_predict::model::Algorithm;
 use ballast_predict::{VmHistory, fleet, train};
 use ballast_runtime::{Target, tls};
 use ballast_types::SplitMix64;
@@ -50,7 +48,7 @@ fn fleet(seed: u64) -> Vec<VmHistory> {
 }
 
 fn trained(seed: u64, vms: &[VmHistory]) -> Vec<u8> {
-    let options = train::Options { algorithm: Algorithm::RandomForest, seed, threads: NonZeroUsize::MIN };
+    let options = train::Options { seed, ..train::Options::default() };
     train::train(vms, &options).expect("a model").encode().expect("a file")
 }
 
