@@ -159,7 +159,6 @@ fn json_lines(
 mod tests {
     use super::*;
     use ballast_predict::{fleet, train};
-    use std::num::NonZeroUsize;
     use std::sync::OnceLock;
 
     fn model() -> &'static ModelFile {

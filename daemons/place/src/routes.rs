@@ -106,7 +106,6 @@ pub(super) mod tests {
 
     use axum::body::to_bytes;
     use ballast_placement::{Policy, Ties};
-    use ballast_predict::model::Algorithm;
     use ballast_predict::{ModelFile, fleet, train};
     use ballast_runtime::alarms::AlarmBook;
     use ballast_runtime::events::Events;
