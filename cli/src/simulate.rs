@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources, Ties};
 use ballast_sim::cluster::{Arrivals, Drained, Outcome, Reason, ReplayOptions, replay};
-use ballast_types::Instant;
 use clap::Args;
 use nix::time::ClockId;
 use serde::Serialize;
@@ -94,10 +93,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is said before the work.
     let mut tape = Tape::new(args.output.as_deref())?;
     let arrivals = read(&args.trace)?;
-    let mut scheduler = args.policy.policy(args.alpha, args.ties).scheduler(cluster, Instant::ZERO);
+    let mut scheduler = args.policy.policy(args.alpha, args.ties).scheduler(cluster);
 
     if let Some(reserve) = args.plan.admission() {
-        scheduler.add_admission(Instant::ZERO, Box::new(reserve));
+        scheduler.add_admission(Box::new(reserve));
     }
     let options = ReplayOptions {
         until_ms: args.until_s.map(|s| s.saturating_mul(1000)),

@@ -45,7 +45,7 @@ fn filled(hosts: u32, ranking: impl Fn(&Cluster) -> Ranking) -> (Scheduler, u64)
     let cluster = cluster(hosts);
     let ranking = ranking(&cluster);
     let fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open), Box::new(AntiAffinity::default())];
-    let mut scheduler = Scheduler::new(cluster, fits, ranking, NOW);
+    let mut scheduler = Scheduler::new(cluster, fits, ranking);
     let goal = (FULL * f64::from(hosts) * 40e3) as u64;
     let mut next = 0;
     while scheduler.cluster().allocated().milli_cores < goal {

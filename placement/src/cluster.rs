@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Totals;
 use crate::{ChassisId, HostId, PlacementError, Resources, VmKey, VmRequest};
+use ballast_types::Instant;
 
 /// One server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,17 +40,27 @@ pub struct Resident {
     pub vm: VmRequest,
     /// The host that it is on.
     pub host: HostId,
+    /// When it came. Moves, changes, other rules and other hosts leave that as it is.
+    pub since: Instant,
+}
+
+/// A resident, and where it stands in its host's list. A slot that is free has nobody.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    resident: Resident,
+    position: u32,
 }
 
 /// What is kept of a host.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct HostRecord {
     host: Host,
     state: HostState,
     /// What its VMs take: more than it has, where somebody else put them there.
     taken: Totals,
     free: Resources,
-    vms: u32,
+    /// The slots of its VMs, in no order.
+    vms: Vec<u32>,
 }
 
 impl HostRecord {
@@ -88,7 +99,11 @@ impl Shortage {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     hosts: Vec<HostRecord>,
-    residents: HashMap<VmKey, Resident>,
+    /// Which slot a VM has.
+    places: HashMap<VmKey, u32>,
+    slots: Vec<Slot>,
+    /// Slots without a VM.
+    vacant: Vec<u32>,
     /// What hosts can have: each size once.
     sizes: Vec<Resources>,
     capacity: Totals,
@@ -108,7 +123,7 @@ impl Cluster {
             state: HostState::Open,
             taken: Totals::default(),
             free: host.capacity,
-            vms: 0,
+            vms: Vec::new(),
         };
 
         let mut sizes: Vec<Resources> = Vec::new();
@@ -122,7 +137,9 @@ impl Cluster {
 
         Self {
             hosts: hosts.iter().map(record).collect(),
-            residents: HashMap::new(),
+            places: HashMap::new(),
+            slots: Vec::new(),
+            vacant: Vec::new(),
             sizes,
             capacity,
             open: capacity,
@@ -165,7 +182,7 @@ impl Cluster {
     }
     /// How many VMs a host has that is known to exist.
     pub fn vms(&self, host: HostId) -> u32 {
-        self.hosts[host.0 as usize].vms
+        self.hosts[host.0 as usize].vms.len() as u32
     }
     /// How many hosts hold a VM.
     pub fn used_hosts(&self) -> u32 {
@@ -229,23 +246,26 @@ impl Cluster {
     }
     /// A VM and its host.
     pub fn resident(&self, vm: VmKey) -> Option<&Resident> {
-        self.residents.get(&vm)
+        self.slot(vm).map(|slot| &self.slots[slot as usize].resident)
+    }
+    fn slot(&self, vm: VmKey) -> Option<u32> {
+        self.places.get(&vm).copied()
     }
     /// How many VMs there are.
     pub fn residents(&self) -> usize {
-        self.residents.len()
+        self.places.len()
     }
-    /// The VMs of a host, by id. It looks at all VMs.
+    /// The VMs of a host, by id.
     pub fn residents_of(&self, host: HostId) -> Vec<Resident> {
-        self.sorted(|resident| resident.host == host)
+        self.sorted(&self.hosts[host.0 as usize..=host.0 as usize])
     }
     /// All VMs, by id.
     pub fn all(&self) -> Vec<Resident> {
-        self.sorted(|_| true)
+        self.sorted(&self.hosts)
     }
-    #[expect(clippy::disallowed_methods, reason = "sorted before anybody sees it")]
-    fn sorted(&self, keep: impl Fn(&Resident) -> bool) -> Vec<Resident> {
-        let mut found: Vec<_> = self.residents.values().filter(|r| keep(r)).copied().collect();
+    fn sorted(&self, hosts: &[HostRecord]) -> Vec<Resident> {
+        let slots = hosts.iter().flat_map(|host| &host.vms);
+        let mut found: Vec<_> = slots.map(|slot| self.slots[*slot as usize].resident).collect();
         found.sort_unstable_by_key(|r| r.vm.id);
         found
     }
@@ -265,10 +285,15 @@ impl Cluster {
     /// Where it is placed already, takes nothing, or is larger than every host.
     pub fn check_request(&self, vm: &VmRequest) -> Result<(), PlacementError> {
         let requested = vm.resources;
-        if let Some(Resident { host, .. }) = self.residents.get(&vm.id) {
-            return Err(PlacementError::AlreadyPlaced { vm: vm.id, host: *host });
-        }
+        self.check_new(vm.id)?;
         self.check_size(vm.id, requested)
+    }
+
+    fn check_new(&self, vm: VmKey) -> Result<(), PlacementError> {
+        match self.resident(vm) {
+            Some(Resident { host, .. }) => Err(PlacementError::AlreadyPlaced { vm, host: *host }),
+            None => Ok(()),
+        }
     }
 
     fn check_size(&self, vm: VmKey, requested: Resources) -> Result<(), PlacementError> {
@@ -295,46 +320,54 @@ impl Cluster {
         Ok(())
     }
 
-    pub(crate) fn add(&mut self, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
+    pub(crate) fn add(&mut self, vm: &VmRequest, host: HostId, since: Instant) -> Result<(), PlacementError> {
         self.check(host)?;
         self.check_request(vm)?;
         self.check_room(vm.id, vm.resources, host)?;
-        self.observe(vm, host)
+        self.observe(vm, host, since)
     }
 
     /// Adds a VM, whether or not there is room, and whatever its size.
-    pub(crate) fn observe(&mut self, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
+    pub(crate) fn observe(
+        &mut self,
+        vm: &VmRequest,
+        host: HostId,
+        since: Instant,
+    ) -> Result<(), PlacementError> {
         self.check(host)?;
-        if let Some(Resident { host, .. }) = self.residents.get(&vm.id) {
-            return Err(PlacementError::AlreadyPlaced { vm: vm.id, host: *host });
+        self.check_new(vm.id)?;
+        let vacant = Slot { resident: Resident { vm: *vm, host, since }, position: 0 };
+        let slot = self.vacant.pop().unwrap_or(self.slots.len() as u32);
+        match self.slots.get_mut(slot as usize) {
+            Some(old) => *old = vacant,
+            None => self.slots.push(vacant),
         }
-        self.take(host, vm.resources);
-        self.residents.insert(vm.id, Resident { vm: *vm, host });
+        self.places.insert(vm.id, slot);
+        self.take(slot);
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, vm: VmKey) -> Result<Resident, PlacementError> {
-        let resident = self.residents.remove(&vm).ok_or(PlacementError::NotPlaced { vm })?;
-        self.give_back(resident.host, resident.vm.resources);
-        Ok(resident)
+        let slot = self.places.remove(&vm).ok_or(PlacementError::NotPlaced { vm })?;
+        self.give_back(slot);
+        self.vacant.push(slot);
+        Ok(self.slots[slot as usize].resident)
     }
 
     /// Moves a VM; says what it was.
     pub(crate) fn migrate(&mut self, vm: VmKey, to: HostId) -> Result<Resident, PlacementError> {
         self.check(to)?;
-        let before = self.placed(vm)?;
+        let (slot, before) = self.placed(vm)?;
         if before.host != to {
             self.check_room(vm, before.vm.resources, to)?;
-            self.give_back(before.host, before.vm.resources);
-            self.take(to, before.vm.resources);
-            self.residents.insert(vm, Resident { host: to, ..before });
+            self.retake(slot, Resident { host: to, ..before });
         }
         Ok(before)
     }
 
     /// Makes a VM what `after` says, on its host; says what it was.
     pub(crate) fn change(&mut self, after: &VmRequest) -> Result<Resident, PlacementError> {
-        let before = self.placed(after.id)?;
+        let (slot, before) = self.placed(after.id)?;
         let host = before.host;
         self.check_size(after.id, after.resources)?;
         let record = &self.hosts[host.0 as usize];
@@ -343,14 +376,13 @@ impl Cluster {
             let (vm, requested, free) = (after.id, after.resources, record.free);
             return Err(PlacementError::Full { vm, requested, host, free });
         }
-        self.give_back(host, before.vm.resources);
-        self.take(host, after.resources);
-        self.residents.insert(after.id, Resident { vm: *after, host });
+        self.retake(slot, Resident { vm: *after, ..before });
         Ok(before)
     }
 
-    fn placed(&self, vm: VmKey) -> Result<Resident, PlacementError> {
-        self.residents.get(&vm).copied().ok_or(PlacementError::NotPlaced { vm })
+    fn placed(&self, vm: VmKey) -> Result<(u32, Resident), PlacementError> {
+        let slot = self.slot(vm).ok_or(PlacementError::NotPlaced { vm })?;
+        Ok((slot, self.slots[slot as usize].resident))
     }
 
     fn check_room(&self, vm: VmKey, requested: Resources, host: HostId) -> Result<(), PlacementError> {
@@ -358,38 +390,50 @@ impl Cluster {
         if free.hold(requested) { Ok(()) } else { Err(PlacementError::Full { vm, requested, host, free }) }
     }
 
-    fn take(&mut self, host: HostId, taken: Resources) {
-        self.retake(host, |record| {
-            record.taken += taken;
-            record.vms += 1;
-        });
+    /// The VM of a slot becomes another, here or elsewhere.
+    fn retake(&mut self, slot: u32, after: Resident) {
+        self.give_back(slot);
+        self.slots[slot as usize].resident = after;
+        self.take(slot);
+    }
+
+    /// The VM of a slot takes what it takes.
+    fn take(&mut self, slot: u32) {
+        let Slot { resident: Resident { vm, host, .. }, position } = &mut self.slots[slot as usize];
+        let (taken, host) = (vm.resources, *host);
+        let record = &mut self.hosts[host.0 as usize];
+        *position = record.vms.len() as u32;
+        record.vms.push(slot);
+        record.taken += taken;
         self.allocated += taken;
-        let record = &self.hosts[host.0 as usize];
-        if record.vms == 1 {
+        if record.vms.len() == 1 {
             self.used_hosts += 1;
             self.used_capacity += record.host.capacity;
         }
+        self.weigh(host);
     }
 
-    /// It was taken before.
-    fn give_back(&mut self, host: HostId, given: Resources) {
-        self.retake(host, |record| {
-            record.taken -= given;
-            record.vms -= 1;
-        });
-        self.allocated -= given;
-        let record = &self.hosts[host.0 as usize];
-        if record.vms == 0 {
+    /// The VM of a slot takes nothing any more.
+    fn give_back(&mut self, slot: u32) {
+        let Slot { resident: Resident { vm, host, .. }, position } = self.slots[slot as usize];
+        let record = &mut self.hosts[host.0 as usize];
+        record.vms.swap_remove(position as usize);
+        if let Some(moved) = record.vms.get(position as usize) {
+            self.slots[*moved as usize].position = position;
+        }
+        record.taken -= vm.resources;
+        self.allocated -= vm.resources;
+        if record.vms.is_empty() {
             self.used_hosts -= 1;
             self.used_capacity -= record.host.capacity;
         }
+        self.weigh(host);
     }
 
-    /// Changes what is taken of a host, and what is free with it.
-    fn retake(&mut self, host: HostId, change: impl FnOnce(&mut HostRecord)) {
+    /// What is free of a host, once it takes more or less.
+    fn weigh(&mut self, host: HostId) {
         let record = &mut self.hosts[host.0 as usize];
         let before = record.free;
-        change(record);
         record.free = record.host.capacity.less(record.taken);
         if record.state == HostState::Open {
             self.open -= before;

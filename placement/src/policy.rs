@@ -1,7 +1,5 @@
 //! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
-use ballast_types::Instant;
-
 use crate::fits::{AntiAffinity, Capacity, Open};
 use crate::rules::{Alpha, BestFit, Power};
 use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
@@ -32,9 +30,9 @@ impl Policy {
     pub const FIRST_FIT: Self = Self { best_fit: 0, ..Self::BEST_FIT };
 
     /// A scheduler of this inventory.
-    pub fn scheduler(&self, cluster: Cluster, now: Instant) -> Scheduler {
+    pub fn scheduler(&self, cluster: Cluster) -> Scheduler {
         let (fits, ranking) = self.rules(&cluster);
-        Scheduler::new(cluster, fits, ranking, now)
+        Scheduler::new(cluster, fits, ranking)
     }
 
     /// Constraints and ranking for this inventory: what [`Scheduler::set_policy`] takes.

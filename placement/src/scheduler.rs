@@ -55,29 +55,29 @@ pub struct Scores {
 
 impl Scheduler {
     /// A scheduler of this inventory. Constraints are asked in their order: put the cheap ones first. Rules learn of
-    /// the VMs that are there already as `Placed`, in the order of their ids.
-    pub fn new(cluster: Cluster, fits: Vec<Box<dyn Fit>>, ranking: Ranking, now: Instant) -> Self {
+    /// the VMs that are there already as `Placed`, each at the time at which it came, in the order of their ids.
+    pub fn new(cluster: Cluster, fits: Vec<Box<dyn Fit>>, ranking: Ranking) -> Self {
         let none = Ranking::new(Vec::new(), Ties::Id);
         let mut this = Self { cluster, admissions: Vec::new(), fits: Vec::new(), ranking: none };
-        this.set_policy(now, fits, ranking);
+        this.set_policy(fits, ranking);
         this
     }
 
     /// Goes on with other constraints and another ranking, made for the inventory as it is now. They learn of the VMs
-    /// that are there as `Placed`, in the order of their ids. Admissions stay.
-    pub fn set_policy(&mut self, now: Instant, fits: Vec<Box<dyn Fit>>, ranking: Ranking) {
+    /// that are there as `Placed`, each at the time at which it came, in the order of their ids. Admissions stay.
+    pub fn set_policy(&mut self, fits: Vec<Box<dyn Fit>>, ranking: Ranking) {
         (self.fits, self.ranking) = (fits, ranking);
-        for Resident { vm, host } in self.cluster.all() {
+        for Resident { vm, host, since } in self.cluster.all() {
             let event = Event::Placed { vm: &vm, host };
-            self.fits.iter_mut().for_each(|fit| fit.handle_event(now, &self.cluster, &event));
-            self.ranking.handle_event(now, &self.cluster, &event);
+            self.fits.iter_mut().for_each(|fit| fit.handle_event(since, &self.cluster, &event));
+            self.ranking.handle_event(since, &self.cluster, &event);
         }
     }
 
     /// Asks one more admission from now on, after those that are there already. It learns of the VMs that are there.
-    pub fn add_admission(&mut self, now: Instant, mut admission: Box<dyn Admission>) {
-        for Resident { vm, host } in self.cluster.all() {
-            admission.handle_event(now, &self.cluster, &Event::Placed { vm: &vm, host });
+    pub fn add_admission(&mut self, mut admission: Box<dyn Admission>) {
+        for Resident { vm, host, since } in self.cluster.all() {
+            admission.handle_event(since, &self.cluster, &Event::Placed { vm: &vm, host });
         }
         self.admissions.push(admission);
     }
@@ -224,7 +224,7 @@ impl Scheduler {
     /// # Errors
     /// Where the host is unknown, the VM is placed already, or there is no room.
     pub fn put(&mut self, now: Instant, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
-        self.cluster.add(vm, host)?;
+        self.cluster.add(vm, host, now)?;
         self.tell(now, &Event::Placed { vm, host });
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Scheduler {
     /// # Errors
     /// Where the host is unknown, or the VM is placed already.
     pub fn observe(&mut self, now: Instant, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
-        self.cluster.observe(vm, host)?;
+        self.cluster.observe(vm, host, now)?;
         self.tell(now, &Event::Placed { vm, host });
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Scheduler {
     /// # Errors
     /// Where it is not placed, or its host has not the room.
     pub fn change(&mut self, now: Instant, after: &VmRequest) -> Result<(), PlacementError> {
-        let Resident { vm: before, host } = self.cluster.change(after)?;
+        let Resident { vm: before, host, .. } = self.cluster.change(after)?;
         let before = &before;
         if before.resources == after.resources {
             self.tell(now, &Event::Repredicted { before, after, host });

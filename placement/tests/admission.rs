@@ -15,13 +15,13 @@ fn vm(id: u64, cores: u16, memory: f64) -> VmRequest {
 /// Two hosts of 10 cores and 40 GB.
 fn scheduler(policy: Policy) -> Scheduler {
     let host = Host { chassis: ChassisId(0), capacity: gb(10, 40.0) };
-    policy.scheduler(Cluster::new(&[host, host]), NOW)
+    policy.scheduler(Cluster::new(&[host, host]))
 }
 
 #[test]
 fn a_reserve_is_kept_from_new_deployments_and_given_to_those_that_run() {
     let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
-    scheduler.add_admission(NOW, Box::new(Reserve::new(0.25).unwrap()));
+    scheduler.add_admission(Box::new(Reserve::new(0.25).unwrap()));
     let new = |s: &Scheduler, vms: &[VmRequest]| {
         s.admit(NOW, &AdmissionRequest::Deployment(vms)).map_err(|refused| refused.to_string())
     };
@@ -53,7 +53,7 @@ fn nothing_is_kept_at_0_and_everything_at_1() {
     let one = [vm(1, 1, 0.0)];
     for (share, admitted) in [(0.0, true), (1.0, false)] {
         let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
-        scheduler.add_admission(NOW, Box::new(Reserve::new(share).unwrap()));
+        scheduler.add_admission(Box::new(Reserve::new(share).unwrap()));
         assert_eq!(scheduler.admit(NOW, &AdmissionRequest::Deployment(&one)).is_ok(), admitted);
     }
     for bad in [f64::NAN, -0.1, 1.1] {
@@ -94,8 +94,8 @@ fn admissions_learn_of_all_that_happens_and_the_first_that_refuses_is_named() {
     let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
     scheduler.place(NOW, &vm(1, 1, 1.0)).unwrap();
     // It learns of who is there.
-    scheduler.add_admission(NOW, Box::new(One::default()));
-    scheduler.add_admission(NOW, Box::new(Reserve::new(1.0).unwrap()));
+    scheduler.add_admission(Box::new(One::default()));
+    scheduler.add_admission(Box::new(Reserve::new(1.0).unwrap()));
     let request = [vm(2, 1, 1.0)];
     let refused = |s: &Scheduler| s.admit(NOW, &AdmissionRequest::Deployment(&request)).unwrap_err().by;
     assert_eq!(refused(&scheduler), "one");
@@ -110,14 +110,14 @@ fn admissions_learn_of_all_that_happens_and_the_first_that_refuses_is_named() {
 fn a_new_policy_goes_on_with_the_vms_that_are_there() {
     let first_fit = Policy { ties: Ties::Id, ..Policy::FIRST_FIT };
     let mut scheduler = scheduler(first_fit);
-    scheduler.add_admission(NOW, Box::new(One::default()));
+    scheduler.add_admission(Box::new(One::default()));
     let spread = |id| VmRequest { deployment: Some(DeploymentId(3)), spread: true, ..vm(id, 1, 1.0) };
     scheduler.put(NOW, &spread(1), HostId(0)).unwrap();
     scheduler.put(NOW, &vm(2, 5, 20.0), HostId(1)).unwrap();
     assert_eq!(scheduler.choose(NOW, &vm(3, 1, 1.0)), Ok(HostId(0)));
     let best_fit = Policy { best_fit: 1, ..first_fit };
     let (fits, ranking) = best_fit.rules(scheduler.cluster());
-    scheduler.set_policy(NOW, fits, ranking);
+    scheduler.set_policy(fits, ranking);
 
     // The fuller host now; the constraint knows who of the deployment is where; and the admission has counted on.
     assert_eq!(scheduler.choose(NOW, &vm(3, 1, 1.0)), Ok(HostId(1)));

@@ -37,7 +37,7 @@ impl Rule for Likes {
 }
 
 fn order(ranking: Ranking) -> Vec<u32> {
-    let scheduler = Scheduler::new(cluster(4), fits(), ranking, NOW);
+    let scheduler = Scheduler::new(cluster(4), fits(), ranking);
     let request = vm(1, 1, VmClass::UserFacing, 1.0);
     let scores = scheduler.score(NOW, &request, 4).unwrap();
     let order: Vec<u32> = scores.hosts.iter().map(|scored| scored.host.0).collect();
@@ -66,7 +66,7 @@ fn tiers_decide_one_after_the_other_and_weights_within_one() {
 fn best_fit_looks_at_the_larger_free_share_and_then_at_the_id() {
     let cluster = cluster(4);
     let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
-    let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+    let mut scheduler = Scheduler::new(cluster, fits(), ranking);
     let put = |s: &mut Scheduler, id, cores, memory, host| {
         s.put(NOW, &VmRequest::new(VmKey(id), gb(cores, memory)), HostId(host)).unwrap();
     };
@@ -134,7 +134,7 @@ fn the_power_rule_is_the_papers() {
 fn cordon_drain_and_anti_affinity_refuse_with_their_reasons() {
     let cluster = cluster(4);
     let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
-    let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+    let mut scheduler = Scheduler::new(cluster, fits(), ranking);
     let spread = |id| VmRequest {
         deployment: Some(DeploymentId(7)),
         spread: true,
@@ -163,7 +163,7 @@ fn cordon_drain_and_anti_affinity_refuse_with_their_reasons() {
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let cluster = cluster(2);
     let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
-    let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+    let mut scheduler = Scheduler::new(cluster, fits(), ranking);
     let small = VmRequest::new(VmKey(1), gb(30, 8.0));
     scheduler.place(NOW, &small).unwrap();
     let texts = [
@@ -230,7 +230,7 @@ impl Rule for Sleeper {
 #[test]
 fn rules_are_woken_when_they_ask_for_it() {
     let ranking = Ranking::new(vec![Tier::one(Sleeper::default())], Ties::Id);
-    let mut scheduler = Scheduler::new(cluster(1), fits(), ranking, NOW);
+    let mut scheduler = Scheduler::new(cluster(1), fits(), ranking);
     assert_eq!(scheduler.poll_timeout(), None);
     scheduler.place(NOW, &vm(1, 1, VmClass::UserFacing, 1.0)).unwrap();
     let due = scheduler.poll_timeout().unwrap();
@@ -243,14 +243,14 @@ fn rules_are_woken_when_they_ask_for_it() {
 fn of_a_vm_of_which_nothing_is_known_the_power_rule_says_nothing() {
     let policies = [Policy::POWER, Policy::BEST_FIT].map(|policy| Policy { best_fit: 1, ..policy });
     let [power, best_fit] = policies.map(|policy| {
-        let mut scheduler = policy.scheduler(cluster(12), NOW);
+        let mut scheduler = policy.scheduler(cluster(12));
         let vms = (0..90).map(|id| VmRequest::new(VmKey(id), gb(1 + (id * 7 % 5) as u16, 4.0)));
         vms.map(|vm| scheduler.place(NOW, &vm).unwrap()).collect::<Vec<_>>()
     });
     assert_eq!(power, best_fit);
 
     // One that is known goes to the idle chassis; one that is not, though it counts alike, to the fullest host.
-    let mut scheduler = Policy { best_fit: 1, power: 2, ..Policy::POWER }.scheduler(cluster(4), NOW);
+    let mut scheduler = Policy { best_fit: 1, power: 2, ..Policy::POWER }.scheduler(cluster(4));
     scheduler.put(NOW, &vm(1, 20, VmClass::UserFacing, 1.0), HostId(0)).unwrap();
     let known = vm(2, 1, VmClass::UserFacing, 1.0);
     assert!(scheduler.choose(NOW, &known).unwrap().0 > 1);
@@ -263,7 +263,7 @@ fn of_a_vm_of_which_nothing_is_known_the_power_rule_says_nothing() {
 #[test]
 fn a_shortage_is_of_what_is_scarce_and_fragmentation_only_where_pieces_would_do() {
     let short = |taken: &[(u16, f64)], asked: &[(u16, f64)]| {
-        let mut scheduler = Policy::BEST_FIT.scheduler(cluster(taken.len() as u32), NOW);
+        let mut scheduler = Policy::BEST_FIT.scheduler(cluster(taken.len() as u32));
         for (id, (cores, memory)) in taken.iter().enumerate() {
             let vm = VmRequest::new(VmKey(id as u64), gb(*cores, *memory));
             scheduler.put(NOW, &vm, HostId(id as u32)).unwrap();

@@ -19,7 +19,7 @@ fn vm(name: &str, cores: u64) -> NamedVm {
 fn inventory(hosts: &[(&str, &str, u64)]) -> Inventory {
     let mut inventory = Inventory::new(Policy::POWER);
     for (name, chassis, cores) in hosts {
-        inventory.set_host(NOW, name, &host(chassis, *cores)).unwrap();
+        inventory.set_host(name, &host(chassis, *cores)).unwrap();
     }
     inventory
 }
@@ -35,8 +35,8 @@ fn hosts_join_and_leave_and_vms_stay_where_they_are() {
     inventory.put(NOW, &vm("b", 2), "s2").unwrap();
 
     // Every number of a host changes by this; no VM moves.
-    inventory.set_host(NOW, "s1", &host("c0", 8)).unwrap();
-    inventory.set_host(NOW, "s3", &host("c1", 8)).unwrap();
+    inventory.set_host("s1", &host("c0", 8)).unwrap();
+    inventory.set_host("s3", &host("c1", 8)).unwrap();
     let expected = [("a", "s4"), ("b", "s2")].map(|(vm, host)| (vm.to_owned(), host.to_owned()));
     assert_eq!(names(&inventory), expected);
     let order: Vec<_> = inventory.hosts().map(|host| (host.name, host.chassis, host.vms)).collect();
@@ -58,7 +58,7 @@ fn hosts_join_and_leave_and_vms_stay_where_they_are() {
 fn a_host_that_is_smaller_than_its_vms_keeps_them_and_gets_no_more() {
     let mut inventory = inventory(&[("s1", "c1", 8), ("s2", "c1", 2)]);
     inventory.put(NOW, &vm("a", 6), "s1").unwrap();
-    inventory.set_host(NOW, "s1", &host("c1", 4)).unwrap();
+    inventory.set_host("s1", &host("c1", 4)).unwrap();
     let s1 = inventory.host("s1").unwrap();
     assert_eq!((s1.free.cores.milli(), s1.taken.milli_cores, s1.vms), (0, 6000, 1));
     inventory.observe(NOW, &vm("b", 1), "s1").unwrap();
@@ -109,13 +109,10 @@ fn an_error_names_who_where_and_what_is_allowed() {
 
     told(
         "\"a\\nb\" is not a valid name of a host: 1 to 320 bytes without control characters",
-        i.set_host(NOW, "a\nb", &host("c1", 1)).unwrap_err(),
+        i.set_host("a\nb", &host("c1", 1)).unwrap_err(),
     );
 
-    told(
-        "host \"s3\" has no cores: more than 0 is needed",
-        i.set_host(NOW, "s3", &host("c", 0)).unwrap_err(),
-    );
+    told("host \"s3\" has no cores: more than 0 is needed", i.set_host("s3", &host("c", 0)).unwrap_err());
 
     let demanding = |mean, variance| {
         let spec = VmSpec { demand: Some(Demand { mean, variance }), ..vm("", 1).spec };
@@ -210,7 +207,7 @@ fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
         Step::Host(n, chassis, cores, state) => {
             let state = [HostState::Open, HostState::Cordoned, HostState::Draining][usize::from(*state)];
             let spec = HostSpec { state, ..host(&format!("c{chassis}"), *cores) };
-            inventory.set_host(NOW, &host_name(n), &spec)
+            inventory.set_host(&host_name(n), &spec)
         }
         Step::Gone(n, vms) => inventory.remove_host(NOW, &host_name(n), *vms).map(drop),
         Step::Place(vms) => {

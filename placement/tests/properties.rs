@@ -5,7 +5,7 @@ use ballast_placement::{
     Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Ranking,
     Resources, Rule, Scheduler, Tier, Ties, VmKey, VmRequest,
 };
-use ballast_types::{Utilisation, VmClass};
+use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
 
 use crate::{NOW, fits, size};
@@ -64,7 +64,7 @@ fn scan(scheduler: &Scheduler, vm: &VmRequest) -> Option<HostId> {
     })
 }
 
-/// Takes a step; the VMs that are placed stay in `vms`.
+/// Takes a step, at the millisecond of its number; the VMs that are placed stay in `vms`.
 fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
     let known = |n: usize| vms.get(n % vms.len().max(1)).copied();
     let of = |s: &Scheduler, vm| s.cluster().resident(vm).unwrap().vm;
@@ -78,7 +78,7 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
                 ..VmRequest::new(VmKey(id), size(cores, kb))
             };
 
-            if scheduler.place(NOW, &vm).is_ok() {
+            if scheduler.place(Instant::from_millis(id), &vm).is_ok() {
                 vms.push(vm.id);
             }
         }
@@ -133,7 +133,7 @@ proptest! {
         let cluster = Cluster::new(&hosts(14));
         let ties = seed.map_or(Ties::Id, Ties::Hash);
         let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, ties))], ties);
-        let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+        let mut scheduler = Scheduler::new(cluster, fits(), ranking);
         let mut vms = Vec::new();
         for (id, step) in steps.iter().enumerate() {
             if let Step::Place { cores, kb, deployment, spread, .. } = *step {
@@ -165,7 +165,7 @@ proptest! {
         ];
 
         let ranking = Ranking::new(vec![Tier::weighted(rules)], Ties::Id);
-        let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+        let mut scheduler = Scheduler::new(cluster, fits(), ranking);
         let mut vms = Vec::new();
         let probe = VmRequest::new(VmKey(u64::MAX), size(500, 0));
 
@@ -173,10 +173,18 @@ proptest! {
             take(&mut scheduler, &mut vms, id as u64, step);
             let cluster = scheduler.cluster();
             prop_assert_eq!(cluster.residents(), vms.len());
+            let listed = cluster.ids().flat_map(|host| cluster.residents_of(host));
+            let mut listed: Vec<_> = listed.map(|it| (it.vm.id, Some(it))).collect();
+            listed.sort_unstable_by_key(|(vm, _)| *vm);
+            let by_name: Vec<_> = vms.iter().map(|vm| (*vm, cluster.resident(*vm).copied())).collect();
+            prop_assert_eq!(&listed, &by_name);
+            // Whatever became of a VM, it came when it came.
+            prop_assert!(cluster.all().iter().all(|it| it.since == Instant::from_millis(it.vm.id.0)));
             let (mut allocated, mut used, mut open) = (0, 0, 0);
 
             for host in cluster.ids() {
                 let here = cluster.residents_of(host);
+                prop_assert!(here.iter().all(|it| it.host == host));
                 let taken = here.iter().try_fold(Resources::ZERO, |sum, r| sum.checked_add(r.vm.resources));
                 prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()),
                     Some(all[host.0 as usize].capacity));
@@ -216,7 +224,7 @@ proptest! {
     ) {
         let cluster = Cluster::new(&hosts(14));
         let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
-        let mut scheduler = Scheduler::new(cluster, fits(), ranking, NOW);
+        let mut scheduler = Scheduler::new(cluster, fits(), ranking);
         let request = |(id, (c, m)): (usize, &(u64, u64))| {
             VmRequest::new(VmKey(id as u64), size(c * 500, m * 500_000))
         };

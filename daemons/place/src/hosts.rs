@@ -141,7 +141,7 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
         if old == Some(&after) {
             return Ok((false, None));
         }
-        inventory.set_host(ballast_runtime::now(), &name, &after)?;
+        inventory.set_host(&name, &after)?;
 
         Ok((true, Some(Record::Host(NamedHost { name: name.clone(), spec: after }))))
     });

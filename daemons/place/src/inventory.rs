@@ -243,7 +243,7 @@ mod tests {
         let host = NamedHost { name: name.into(), spec };
         durable
             .change(|inventory| {
-                inventory.set_host(ballast_runtime::now(), &host.name, &host.spec)?;
+                inventory.set_host(&host.name, &host.spec)?;
                 Ok(((), Some(Record::Host(host.clone()))))
             })
             .await

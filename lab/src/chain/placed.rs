@@ -54,7 +54,7 @@ impl Cluster {
         let capacity = Resources { cores: MilliCores::from_cores(CORES as u16), memory: MemoryKb::ZERO };
         let host = |n| Host { chassis: ChassisId(n / SERVERS), capacity };
         let all: Vec<Host> = (0..self.hosts()).map(host).collect();
-        let mut scheduler = policy.scheduler(ballast_placement::Cluster::new(&all), Instant::ZERO);
+        let mut scheduler = policy.scheduler(ballast_placement::Cluster::new(&all));
         let mut leaving: BTreeMap<i64, Vec<VmKey>> = BTreeMap::new();
         let (mut hosts, mut asked, mut refused) = (vec![None; fleet.vms.len()], 0, 0);
 

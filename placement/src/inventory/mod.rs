@@ -12,7 +12,7 @@ mod error;
 mod names;
 mod types;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_types::Instant;
 
@@ -61,7 +61,7 @@ impl Inventory {
             deployments: Names::default(),
             tenants: Names::default(),
             balance: Power::new(&cluster, policy.alpha),
-            scheduler: policy.scheduler(cluster, Instant::ZERO),
+            scheduler: policy.scheduler(cluster),
         }
     }
 
@@ -100,14 +100,13 @@ impl Inventory {
         let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.vm_view(name, it));
         self.vms.after(name).filter_map(view)
     }
-    /// The VMs of these hosts, in the order of names. It looks at all VMs.
+    /// The VMs of these hosts, in the order of names.
     pub fn vms_of<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = VmView<'_>> {
         let hosts: BTreeSet<HostId> = hosts.into_iter().filter_map(|host| self.find(host)).collect();
-        let here = move |(name, key)| {
-            let resident = self.cluster().resident(VmKey(key))?;
-            hosts.contains(&resident.host).then(|| self.vm_view(name, resident))
-        };
-        self.vms.after(None).filter_map(here)
+        let residents = hosts.into_iter().flat_map(|host| self.cluster().residents_of(host));
+        let named = residents.map(|resident| (self.vms.name(resident.vm.id.0), resident));
+        let named: BTreeMap<&str, Resident> = named.collect();
+        named.into_iter().map(|(name, resident)| self.vm_view(name, &resident))
     }
     /// A VM by its name.
     pub fn vm(&self, name: &str) -> Option<VmView<'_>> {
@@ -144,7 +143,7 @@ impl Inventory {
         if let Some(pair) = hosts.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(InventoryError::Twice { what: "host", name: pair[0].name.clone() });
         }
-        fresh.rebuild(now, &hosts)?;
+        fresh.rebuild(&hosts)?;
 
         // In the order of names, so that the same list in another order makes the same.
         let mut vms: Vec<&Placed> = snapshot.vms.iter().collect();
@@ -166,7 +165,7 @@ impl Inventory {
     ///
     /// # Errors
     /// Where a name is none, or the host has no cores.
-    pub fn set_host(&mut self, now: Instant, name: &str, spec: &HostSpec) -> Result<(), InventoryError> {
+    pub fn set_host(&mut self, name: &str, spec: &HostSpec) -> Result<(), InventoryError> {
         let told = NamedHost { name: name.to_owned(), spec: spec.clone() };
         check_host(&told)?;
         let known = self.find(name);
@@ -186,7 +185,7 @@ impl Inventory {
             None => hosts.insert(hosts.partition_point(|host| host.name.as_str() < name), told),
         }
 
-        self.rebuild(now, &hosts)
+        self.rebuild(&hosts)
     }
 
     /// Forgets a host: an empty one, or `with_vms` one and all its VMs; these come back, in the order of names.
@@ -208,7 +207,7 @@ impl Inventory {
         let gone = here.iter().map(|vm| self.remove(now, vm)).collect::<Result<_, _>>()?;
         let mut hosts = self.named_hosts();
         hosts.remove(host.0 as usize);
-        self.rebuild(now, &hosts)?;
+        self.rebuild(&hosts)?;
         Ok(gone)
     }
 
@@ -331,7 +330,7 @@ impl Inventory {
     /// Where it is not placed.
     pub fn remove(&mut self, now: Instant, name: &str) -> Result<Placed, InventoryError> {
         let key = self.key(name)?;
-        let Resident { vm, host } =
+        let Resident { vm, host, .. } =
             self.scheduler.remove(now, key).map_err(|error| self.by_name(name, &error))?;
         let gone = Placed {
             vm: NamedVm { name: name.to_owned(), spec: self.spec(&vm) },
@@ -351,7 +350,7 @@ impl Inventory {
         let (key, to) = (self.key(name)?, self.host_id(to)?);
         let before = self.cluster().resident(key).copied();
         self.scheduler.migrate(now, key, to).map_err(|error| self.by_name(name, &error))?;
-        if let Some(Resident { vm, host: from }) = before.filter(|before| before.host != to) {
+        if let Some(Resident { vm, host: from, .. }) = before.filter(|before| before.host != to) {
             self.tell(&Event::Migrated { vm: &vm, from, to });
         }
         Ok(())
@@ -370,7 +369,7 @@ impl Inventory {
             self.forget(&after);
             return Err(self.by_name(&vm.name, &error));
         }
-        if let Some(Resident { vm: before, host }) = before {
+        if let Some(Resident { vm: before, host, .. }) = before {
             self.tell(&Event::Repredicted { before: &before, after: &after, host });
             self.forget(&before);
         }
@@ -403,7 +402,7 @@ impl Inventory {
     }
 
     /// The same VMs on these hosts, which are in order; every host that has VMs is among them.
-    fn rebuild(&mut self, now: Instant, hosts: &[NamedHost]) -> Result<(), InventoryError> {
+    fn rebuild(&mut self, hosts: &[NamedHost]) -> Result<(), InventoryError> {
         let mut chassis: Vec<String> = hosts.iter().map(|host| host.spec.chassis.clone()).collect();
         chassis.sort_unstable();
         chassis.dedup();
@@ -420,17 +419,17 @@ impl Inventory {
         for (id, host) in cluster.ids().zip(hosts) {
             cluster.set_state(id, host.spec.state).map_err(named)?;
         }
-        for Resident { vm, host } in self.cluster().all() {
+        for Resident { vm, host, since } in self.cluster().all() {
             let name = self.host_name(host);
             let at = hosts.binary_search_by(|host| host.name.as_str().cmp(name));
             let at = at.map_err(|_| InventoryError::UnknownHost { host: name.to_owned() })?;
-            cluster.observe(&vm, HostId(at as u32)).map_err(named)?;
+            cluster.observe(&vm, HostId(at as u32), since).map_err(named)?;
         }
 
         self.balance = Power::new(&cluster, self.policy.alpha);
-        self.scheduler = self.policy.scheduler(cluster, now);
+        self.scheduler = self.policy.scheduler(cluster);
 
-        for Resident { vm, host } in self.scheduler.cluster().all() {
+        for Resident { vm, host, .. } in self.scheduler.cluster().all() {
             self.tell(&Event::Placed { vm: &vm, host });
         }
         let named =

@@ -252,7 +252,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
             Action::Open(hosts) => self.moves.open(hosts, self.scheduler),
             Action::Policy(policy) => {
                 let (fits, ranking) = policy.rules(self.scheduler.cluster());
-                self.scheduler.set_policy(Instant::from_millis(at_ms), fits, ranking);
+                self.scheduler.set_policy(fits, ranking);
                 self.end_phase();
                 let from_ms = at_ms - self.first_ms;
                 self.outcome.phases.push(Phase { from_ms, ..Phase::default() });

@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         let host = |n| Host { chassis: ChassisId(n / site.servers), capacity };
         let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
         let truth = Power::new(&cluster, setup.policy.alpha);
-        let scheduler = setup.policy.scheduler(cluster, Instant::ZERO);
+        let scheduler = setup.policy.scheduler(cluster);
 
         Self {
             site,

@@ -3,7 +3,6 @@ use ballast_placement::rules::BestFit;
 use ballast_placement::{
     ChassisId, Cluster, Host, MemoryKb, MilliCores, Ranking, Resources, Scheduler, Tier, Ties,
 };
-use ballast_types::Instant;
 
 use super::*;
 
@@ -18,7 +17,7 @@ fn scheduler(hosts: u32) -> Scheduler {
     let host = Host { chassis: ChassisId(0), capacity };
     let cluster = Cluster::new(&vec![host; hosts as usize]);
     let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
-    Scheduler::new(cluster, vec![Box::new(Capacity), Box::new(Open)], ranking, Instant::ZERO)
+    Scheduler::new(cluster, vec![Box::new(Capacity), Box::new(Open)], ranking)
 }
 
 /// Lines of `vm_id,host`, and what came of it.

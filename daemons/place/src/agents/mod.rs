@@ -295,7 +295,7 @@ mod tests {
         let mut inventory = Inventory::new(Policy::POWER);
         let host = HostSpec { chassis: "c".into(), capacity: size(4000, 4000.0), state: HostState::Open };
         for name in ["s1", "s2", "s3"] {
-            inventory.set_host(Instant::ZERO, name, &host).unwrap();
+            inventory.set_host(name, &host).unwrap();
         }
         let mut put = |name: &str, host: &str, known: bool, class: VmClass, percent: f64| {
             let p95 = Utilisation::from_ratio(percent / 100.0).unwrap();

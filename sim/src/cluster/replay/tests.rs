@@ -44,7 +44,7 @@ fn a_vm_that_is_moved_holds_room_on_both_hosts_until_it_is_there() {
         actions: vec![(100_000, Action::Drain(hosts(&[0]))), (112_500, Action::Open(hosts(&[0])))],
         ..Plan::default()
     };
-    let mut scheduler = BEST_FIT.scheduler(cluster(2), Instant::ZERO);
+    let mut scheduler = BEST_FIT.scheduler(cluster(2));
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
     // 0 drains, and half of 1 is held: no three cores. Then 2 finds what is left there; and 3 the host that was emptied.
     assert_eq!(lines, "0,0 1, 2,1 3,0");
@@ -63,7 +63,7 @@ fn a_host_is_drained_one_by_one_the_largest_first_and_who_finds_no_room_waits() 
         actions: vec![(100_000, Action::Drain(hosts(&[0, 0])))],
         moving: Moving { base_ms: 20_000, per_gb_ms: 0 },
     };
-    let mut scheduler = FIRST_FIT.scheduler(cluster(2), Instant::ZERO);
+    let mut scheduler = FIRST_FIT.scheduler(cluster(2));
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
     assert_eq!(lines, "0,0 1,0 2,0 3,1 4,1");
     // 2 ended where it was; 1 came over from 1000 s to 1020 s; 0 is on its way.
@@ -86,7 +86,7 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
         moving: Moving { base_ms: 100_000, per_gb_ms: 0 },
     };
 
-    let mut scheduler = FIRST_FIT.scheduler(cluster(3), Instant::ZERO);
+    let mut scheduler = FIRST_FIT.scheduler(cluster(3));
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
     assert_eq!(lines, "0,0 1,0 2,2");
     let drained = outcome.drained;
@@ -96,7 +96,7 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
     assert_eq!(scheduler.cluster().resident(VmKey(1)).unwrap().host, HostId(2));
     let rows = "0,0,0,2,0,400,0\n1,1,401,4,0,300,0\n2,1,402,4,0,300,0\n";
     let plan = Plan { actions: vec![(350_000, Action::Drain(hosts(&[0])))], ..plan };
-    let mut scheduler = FIRST_FIT.scheduler(cluster(2), Instant::ZERO);
+    let mut scheduler = FIRST_FIT.scheduler(cluster(2));
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
     assert_eq!(lines, "0,0 1,1 2,");
     let held_core_h = 2.0 * 50.0 / 3600.0;
@@ -110,7 +110,7 @@ fn a_policy_changes_when_it_should_and_every_phase_counts_its_own() {
                 5,5,1000,9,0,9,0\n";
     let rows = rows.replace("5,5,1000,9", "5,5,1000,4");
     let plan = Plan { actions: vec![(600_000, Action::Policy(FIRST_FIT))], ..Plan::default() };
-    let mut scheduler = BEST_FIT.scheduler(cluster(3), Instant::ZERO);
+    let mut scheduler = BEST_FIT.scheduler(cluster(3));
     let (lines, outcome) = play(&rows, &mut scheduler, &plan);
     // Best fit takes host 0 for 2, since it leaves nothing there; at 600 s all is empty but host 0.
     assert_eq!(lines, "0,0 1,1 2,0 3,1 4,1 5,2");
@@ -131,15 +131,15 @@ fn a_reserve_refuses_new_deployments_and_lets_those_that_run_scale_out() {
     let rows = "0,0,0,2,0,9000,0\n1,1,0,3,0,300,0\n2,0,0,2,0,9000,0\n3,1,0,2,0,300,0\n4,0,60,4,0,900,0\n\
                 5,2,60,1,0,300,0\n6,0,9500,1,0,300,0\n7,3,9500,3,0,300,0\n8,3,9560,1,0,300,0\n\
                 9,4,9560,1,0,300,0\n";
-    let mut scheduler = FIRST_FIT.scheduler(cluster(2), Instant::ZERO);
-    scheduler.add_admission(Instant::ZERO, Box::new(Reserve::new(0.5).unwrap()));
+    let mut scheduler = FIRST_FIT.scheduler(cluster(2));
+    scheduler.add_admission(Box::new(Reserve::new(0.5).unwrap()));
     let (lines, outcome) = play(rows, &mut scheduler, &Plan::default());
     // At 9500 s nothing of batch 0 runs any more: it is new, and there is room.
     assert_eq!(lines, "0,0 1, 2,0 3, 4,1 5, 6,0 7,0 8,1 9,");
     assert_eq!(outcome.failures.into_iter().collect::<Vec<_>>(), [(Reason::Admission, 4)]);
     // Atomic batches ask as well, and copies are deployments of their own.
-    let mut scheduler = FIRST_FIT.scheduler(cluster(2), Instant::ZERO);
-    scheduler.add_admission(Instant::ZERO, Box::new(Reserve::new(0.5).unwrap()));
+    let mut scheduler = FIRST_FIT.scheduler(cluster(2));
+    scheduler.add_admission(Box::new(Reserve::new(0.5).unwrap()));
     let options = ReplayOptions { atomic_batches: true, repeat: 2, until_ms: None };
     let rows = read("0,0,0,2,0,9000,0\n1,0,0,1,0,300,0\n");
     let outcome = replay(&rows, &mut scheduler, &options, &Plan::default(), |_, _| {}).unwrap();
@@ -179,7 +179,7 @@ fn rules_are_woken_when_they_ask_for_it() {
     let woken = std::sync::Arc::default();
     let clock = Clock { next: Instant::from_millis(150_000), woken: std::sync::Arc::clone(&woken) };
     let ranking = Ranking::new(vec![Tier::one(clock)], Ties::Id);
-    let mut scheduler = Scheduler::new(cluster(1), Vec::new(), ranking, Instant::ZERO);
+    let mut scheduler = Scheduler::new(cluster(1), Vec::new(), ranking);
     play("0,0,10,1,0,300,0\n1,0,400,1,0,300,0\n", &mut scheduler, &Plan::default());
     assert_eq!(*woken.lock().unwrap(), [150_000, 250_000, 350_000]);
 }
@@ -198,7 +198,7 @@ fn what_cannot_be_done_is_named_before_anything_is() {
             "1 s after the first arrival: host 2: there are 2 hosts, counted from 0",
         ),
     ] {
-        let mut scheduler = BEST_FIT.scheduler(cluster(2), Instant::ZERO);
+        let mut scheduler = BEST_FIT.scheduler(cluster(2));
         let plan = Plan { actions: vec![action], ..Plan::default() };
         let nobody = |_, _| panic!("nothing is decided");
         let error = replay(&rows, &mut scheduler, &ReplayOptions::default(), &plan, nobody);
@@ -257,10 +257,10 @@ proptest! {
         let inside = actions.into_iter().map(|(at, action)| (100_000 * at.min(last - first), action));
         let moving = Moving { base_ms: 1000 * base_s, per_gb_ms: 1000 };
         let plan = Plan { actions: inside.collect(), moving };
-        let mut scheduler = POWER.scheduler(cluster(6), Instant::ZERO);
+        let mut scheduler = POWER.scheduler(cluster(6));
 
         if reserve > 0.0 {
-            scheduler.add_admission(Instant::ZERO, Box::new(Reserve::new(reserve).unwrap()));
+            scheduler.add_admission(Box::new(Reserve::new(reserve).unwrap()));
         }
         let mut decided = 0;
         let count = |_, _| decided += 1;
