@@ -10,9 +10,9 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
-use ballast_placement::rules::{Alpha, BestFit, Power};
+use ballast_placement::rules::BestFit;
 use ballast_placement::{
-    ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Ranking, Resources, Rule, Scheduler, Tier,
+    ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Policy, Ranking, Resources, Scheduler, Tier,
     Ties, VmKey, VmRequest,
 };
 use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
@@ -89,12 +89,9 @@ fn scan(cluster: &Cluster, vm: &VmRequest) -> Option<HostId> {
     best.map(|(_, host)| host)
 }
 
+/// What ships.
 fn all_rules(cluster: &Cluster) -> Ranking {
-    let rules: Vec<(u32, Box<dyn Rule>)> = vec![
-        (1, Box::new(BestFit::new(cluster, Ties::Id))),
-        (1, Box::new(Power::new(cluster, Alpha::PAPER))),
-    ];
-    Ranking::new(vec![Tier::weighted(rules)], Ties::Id)
+    Policy::POWER.rules(cluster).1
 }
 
 fn main() {

@@ -30,6 +30,7 @@ pub mod rules;
 mod scheduler;
 mod ties;
 mod units;
+mod walk;
 
 pub use admission::{Admission, AdmissionRequest, Refused, Reserve};
 pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
@@ -38,7 +39,7 @@ pub use inventory::{Inventory, InventoryError};
 pub use policy::Policy;
 pub use ranking::{Ranking, Tier};
 pub use request::{ChassisId, Demand, DeploymentId, Expected, HostId, TenantId, VmKey, VmRequest};
-pub use rule::{Ask, Event, Fit, Rule, Search};
+pub use rule::{Ask, Event, Fit, Rule, Search, Walk};
 pub use scheduler::{Scheduler, Scored, Scores, Verdict};
 pub use ties::Ties;
 pub use units::{MemoryKb, MilliCores, Resources, Totals};

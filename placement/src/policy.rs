@@ -46,7 +46,7 @@ impl Policy {
             rules.push((self.best_fit, Box::new(BestFit::new(cluster, self.ties))));
         }
         if self.power > 0 {
-            rules.push((self.power, Box::new(Power::new(cluster, self.alpha))));
+            rules.push((self.power, Box::new(Power::in_order(cluster, self.alpha, self.ties))));
         }
         let tiers = if rules.is_empty() { Vec::new() } else { vec![Tier::weighted(rules)] };
         (fits, Ranking::new(tiers, self.ties))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ballast_types::Instant;
 
 use crate::rule::{Ask, Event, Rule, Search};
-use crate::{Cluster, HostId, Ties};
+use crate::{Cluster, HostId, Ties, walk};
 
 /// Rules that are weighed against each other.
 ///
@@ -98,11 +98,20 @@ impl Ranking {
         &self.tiers
     }
 
-    /// The best host without scoring all, where one rule alone speaks and can find it.
+    /// The best host without scoring all: where one rule alone speaks and can find it, or two of one tier that both
+    /// keep their hosts in order.
     pub(crate) fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
-        let mut speaking = self.tiers.iter().flat_map(|tier| tier.speaking(ask));
-        match (speaking.next(), speaking.next()) {
-            (Some((_, rule)), None) => rule.search(ask, admits),
+        let tiers = self.tiers.iter().enumerate();
+        let mut speaking =
+            tiers.flat_map(|(tier, of)| of.speaking(ask).map(move |(w, rule)| (tier, w, rule)));
+        match [speaking.next(), speaking.next(), speaking.next()] {
+            [Some((_, _, rule)), None, None] => rule.search(ask, admits),
+            [Some((tier, w, one)), Some((of, v, other)), None] if tier == of => {
+                let (Some(a), Some(b)) = (one.walk(ask), other.walk(ask)) else { return Search::Unordered };
+                let scores: [&dyn Fn(HostId) -> i64; 2] =
+                    [&|host| one.score(ask, host), &|host| other.score(ask, host)];
+                Search::Best(walk::best(self.ties, [(w, a), (v, b)], scores, admits))
+            }
             _ => Search::Unordered,
         }
     }

@@ -94,6 +94,10 @@ pub enum Search {
     Best(Option<HostId>),
 }
 
+/// Hosts with their scores, the highest first; those that tie come in the order of [`crate::Ties`]. Every host that fits is
+/// named; others may be.
+pub type Walk<'a> = Box<dyn Iterator<Item = (i64, HostId)> + 'a>;
+
 /// A preference: it scores hosts, higher is better.
 pub trait Rule: fmt::Debug + Send + Sync {
     /// Its name in reports.
@@ -113,6 +117,10 @@ pub trait Rule: fmt::Debug + Send + Sync {
     /// The best host without scoring all of them, where the rule can.
     fn search(&self, _ask: &Ask<'_>, _admits: &mut dyn FnMut(HostId) -> bool) -> Search {
         Search::Unordered
+    }
+    /// All hosts in order, where the rule keeps them so.
+    fn walk<'a>(&'a self, _ask: &Ask<'a>) -> Option<Walk<'a>> {
+        None
     }
     /// Learns what happened.
     fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, _event: &Event<'_>) {}

@@ -1,10 +1,12 @@
 //! The packing rule: the host that the VM leaves the least of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use core::cmp::Reverse;
+use core::iter::Peekable;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map, btree_set};
 
 use ballast_types::Instant;
 
-use crate::rule::{Ask, Event, Rule, Search};
+use crate::rule::{Ask, Event, Rule, Search, Walk};
 use crate::ties::TieKey;
 use crate::{Cluster, HostId, Resources, Ties};
 
@@ -27,7 +29,7 @@ pub struct BestFit {
 struct Size {
     capacity: Resources,
     /// By free thousandths of a core, then by free kB and tie.
-    rows: BTreeMap<u32, BTreeSet<(u64, TieKey)>>,
+    rows: BTreeMap<u32, Row>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +143,98 @@ impl BestFit {
     /// Free core share and free memory share once the VM is there.
     fn left(ask: &Ask<'_>, host: HostId) -> (f64, f64) {
         let free = ask.cluster.free(host).checked_sub(ask.vm.resources).unwrap_or_default();
-        let (cores, memory) = wide(ask.cluster.host(host).capacity);
-        (f64::from(free.cores.milli()) / cores as f64, free.memory.kb() as f64 / memory as f64)
+        shares(ask.cluster.host(host).capacity, free.cores.milli(), free.memory.kb())
+    }
+}
+
+/// So much as shares of a host: thousandths of a core, and kB.
+fn shares(capacity: Resources, cores: u32, memory: u64) -> (f64, f64) {
+    let (cores_wide, memory_wide) = wide(capacity);
+    (f64::from(cores) / cores_wide as f64, memory as f64 / memory_wide as f64)
+}
+
+/// Minus the share that is left, in 2⁻⁴⁷.
+fn score((cores, memory): (f64, f64)) -> i64 {
+    -((cores.max(memory) * (1u64 << 47) as f64) as i64)
+}
+
+type Row = BTreeSet<(u64, TieKey)>;
+
+/// The hosts of a row with as much free memory, from one of them on.
+struct Group<'a> {
+    capacity: Resources,
+    cores: u32,
+    row: &'a Row,
+    memory: u64,
+    hosts: btree_set::Range<'a, (u64, TieKey)>,
+    /// The free memory of the next ones, which have a lower score.
+    then: Option<u64>,
+}
+
+/// Groups in the order of their scores. A row is opened when its cores alone leave no more than the best group does, and
+/// the next group of a row when the one before is come to.
+struct Groups<'a> {
+    requested: Resources,
+    rows: Vec<(Resources, Peekable<btree_map::Range<'a, u32, Row>>)>,
+    groups: Vec<Group<'a>>,
+    /// The next host of every group: score, tie and group.
+    next: BinaryHeap<(i64, Reverse<TieKey>, usize)>,
+}
+
+impl<'a> Groups<'a> {
+    fn score(&self, capacity: Resources, cores: u32, memory: u64) -> i64 {
+        let cores = cores - self.requested.cores.milli();
+        score(shares(capacity, cores, memory - self.requested.memory.kb()))
+    }
+
+    fn open_rows(&mut self) {
+        let lowest = self.requested.memory.kb();
+        for size in 0..self.rows.len() {
+            let capacity = self.rows[size].0;
+            while let Some((cores, row)) = self.rows[size].1.peek().copied() {
+                let most = self.score(capacity, *cores, lowest);
+                if self.next.peek().is_some_and(|(best, ..)| *best > most) {
+                    break;
+                }
+                self.rows[size].1.next();
+                self.open(capacity, *cores, row, lowest);
+            }
+        }
+    }
+
+    /// Opens the first group from so much free memory on, and those after it that tie.
+    fn open(&mut self, capacity: Resources, cores: u32, row: &'a Row, mut memory: u64) {
+        let mut last = None;
+        while let Some((free, tie)) = row.range((memory, TieKey::LOWEST)..).next() {
+            let score = self.score(capacity, cores, *free);
+            if last.is_some_and(|last| last != score) {
+                self.groups.last_mut().into_iter().for_each(|group| group.then = Some(*free));
+                return;
+            }
+            let hosts = row.range((*free, tie.next())..);
+            self.next.push((score, Reverse(*tie), self.groups.len()));
+            self.groups.push(Group { capacity, cores, row, memory: *free, hosts, then: None });
+            (last, memory) = (Some(score), free + 1);
+        }
+    }
+}
+
+impl Iterator for Groups<'_> {
+    type Item = (i64, HostId);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.open_rows();
+        let (score, Reverse(tie), number) = self.next.pop()?;
+        let group = &mut self.groups[number];
+        let next = group.hosts.next().filter(|(memory, _)| *memory == group.memory);
+        if let Some((_, tie)) = next {
+            self.next.push((score, Reverse(*tie), number));
+        }
+        let (capacity, cores, row) = (group.capacity, group.cores, group.row);
+        if let Some(then) = group.then.take() {
+            self.open(capacity, cores, row, then);
+        }
+        Some((score, tie.host()))
     }
 }
 
@@ -153,8 +245,7 @@ impl Rule for BestFit {
 
     /// Minus the share that is left, in 2⁻⁴⁷: shares that differ by less tie here. The search compares them exactly.
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        let (cores, memory) = Self::left(ask, host);
-        -((cores.max(memory) * (1u64 << 47) as f64) as i64)
+        score(Self::left(ask, host))
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
@@ -174,6 +265,18 @@ impl Rule for BestFit {
             }
         }
         Search::Best(best.map(|(_, host)| host.host()))
+    }
+
+    fn walk<'a>(&'a self, ask: &Ask<'a>) -> Option<Walk<'a>> {
+        let requested = ask.vm.resources;
+        let sizes = self.sizes.iter().filter(|size| size.capacity.hold(requested));
+        let rows = sizes.map(|size| (size.capacity, size.rows.range(requested.cores.milli()..).peekable()));
+        Some(Box::new(Groups {
+            requested,
+            rows: rows.collect(),
+            groups: Vec::new(),
+            next: BinaryHeap::new(),
+        }))
     }
 
     fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {

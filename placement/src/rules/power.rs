@@ -1,9 +1,14 @@
 //! Algorithm 1: expected power balanced over chassis, throttle-able power over servers.
 
+use core::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeSet, BinaryHeap};
+
 use ballast_types::{Instant, VmClass, standard_deviation};
 
-use crate::rule::{Ask, Event, Rule};
-use crate::{Cluster, HostId, VmRequest};
+use crate::rule::{Ask, Event, Rule, Walk};
+use crate::ties::TieKey;
+use crate::{Cluster, HostId, Ties, VmRequest};
 
 /// Shares are kept in 10⁻⁹.
 const ONE: i64 = 1_000_000_000;
@@ -26,6 +31,11 @@ impl Alpha {
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1e3
     }
+
+    /// What of a server's lean says anything: nothing where the chassis score is alone.
+    fn counts(self, lean: i64) -> i64 {
+        if self == Self::CHASSIS { 0 } else { lean }
+    }
 }
 
 /// The power rule. Higher is better:
@@ -44,6 +54,7 @@ pub struct Power {
     alpha: Alpha,
     servers: Vec<Server>,
     chassis: Vec<Chassis>,
+    order: Option<Order>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +73,19 @@ struct Chassis {
     load: i64,
     score: i64,
 }
+
+/// The servers of every chassis, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Order {
+    ties: Ties,
+    /// By lean, as far as it counts, and tie.
+    servers: Vec<BTreeSet<(i64, TieKey)>>,
+    /// The best server of every chassis: for user-facing VMs, and for others.
+    heads: [Vec<Option<Head>>; 2],
+}
+
+/// The next server of a chassis: its score, tie and lean, and the chassis.
+type Head = (i64, Reverse<TieKey>, i64, u32);
 
 /// `part / whole` in 10⁻⁹, towards zero, so that it is the same on both sides of it.
 fn share(part: i64, whole: i64) -> i64 {
@@ -89,7 +113,28 @@ impl Power {
         for server in &servers {
             chassis[server.chassis as usize].cores += server.cores;
         }
-        Self { alpha, servers, chassis }
+        Self { alpha, servers, chassis, order: None }
+    }
+
+    /// The same, which keeps servers in order for a ranking with these ties.
+    pub fn in_order(cluster: &Cluster, alpha: Alpha, ties: Ties) -> Self {
+        let mut power = Self::new(cluster, alpha);
+        let mut servers = vec![BTreeSet::new(); power.chassis.len()];
+        for (host, server) in cluster.ids().zip(&power.servers) {
+            servers[server.chassis as usize].insert((server.lean, ties.key(host)));
+        }
+        let heads = [VmClass::UserFacing, VmClass::NonUserFacing].map(|class| {
+            let of = |(chassis, servers)| power.head(class, chassis, first(class, servers));
+            (0..).zip(&servers).map(of).collect()
+        });
+        power.order = Some(Order { ties, servers, heads });
+        power
+    }
+
+    /// What comes next of a chassis.
+    fn head(&self, class: VmClass, chassis: u32, server: Option<(i64, TieKey)>) -> Option<Head> {
+        let (lean, tie) = server?;
+        Some((self.sum(class, chassis, lean), Reverse(tie), lean, chassis))
     }
 
     /// κ of the host's chassis, from its VMs' P95.
@@ -120,20 +165,70 @@ impl Power {
             VmClass::UserFacing => server.user_facing += load,
             VmClass::NonUserFacing => server.non_user_facing += load,
         }
+        let before = self.alpha.counts(server.lean);
         server.lean = share(server.non_user_facing - server.user_facing, server.cores);
-        let chassis = &mut self.chassis[server.chassis as usize];
+        let (number, after) = (server.chassis, self.alpha.counts(server.lean));
+        let chassis = &mut self.chassis[number as usize];
         chassis.load += load;
         chassis.score = ONE - share(chassis.load, chassis.cores);
+
+        if let Some(mut order) = self.order.take() {
+            let servers = &mut order.servers[number as usize];
+            let tie = order.ties.key(host);
+            if before != after {
+                servers.remove(&(before, tie));
+                servers.insert((after, tie));
+            }
+            for (class, heads) in
+                [VmClass::UserFacing, VmClass::NonUserFacing].into_iter().zip(&mut order.heads)
+            {
+                heads[number as usize] = self.head(class, number, first(class, servers));
+            }
+            self.order = Some(order);
+        }
     }
 
     /// `(κ, η)` in 10⁻⁹, both times two, since η has a half in it.
-    fn parts(&self, class: VmClass, host: HostId) -> (i64, i64) {
-        let server = &self.servers[host.0 as usize];
+    fn parts(&self, class: VmClass, chassis: u32, lean: i64) -> (i64, i64) {
         let lean = match class {
-            VmClass::UserFacing => server.lean,
-            VmClass::NonUserFacing => -server.lean,
+            VmClass::UserFacing => lean,
+            VmClass::NonUserFacing => -lean,
         };
-        (2 * self.chassis[server.chassis as usize].score, ONE + lean)
+        (2 * self.chassis[chassis as usize].score, ONE + lean)
+    }
+
+    /// The score of a server of this chassis that leans so.
+    fn sum(&self, class: VmClass, chassis: u32, lean: i64) -> i64 {
+        let (chassis, server) = self.parts(class, chassis, lean);
+        let alpha = i64::from(self.alpha.0);
+        alpha * chassis + (1000 - alpha) * server
+    }
+}
+
+/// The best of a chassis's servers for VMs of this class.
+fn first(class: VmClass, servers: &BTreeSet<(i64, TieKey)>) -> Option<(i64, TieKey)> {
+    match class {
+        VmClass::UserFacing => {
+            let (lean, _) = servers.last()?;
+            servers.range((*lean, TieKey::LOWEST)..).next().copied()
+        }
+        VmClass::NonUserFacing => servers.first().copied(),
+    }
+}
+
+/// The one after that.
+fn after(
+    class: VmClass,
+    servers: &BTreeSet<(i64, TieKey)>,
+    (lean, tie): (i64, TieKey),
+) -> Option<(i64, TieKey)> {
+    let next = servers.range((lean, tie.next())..).next().copied();
+    match class {
+        VmClass::UserFacing => next.filter(|(same, _)| *same == lean).or_else(|| {
+            let (lower, _) = servers.range(..(lean, TieKey::LOWEST)).next_back()?;
+            servers.range((*lower, TieKey::LOWEST)..).next().copied()
+        }),
+        VmClass::NonUserFacing => next,
     }
 }
 
@@ -150,16 +245,32 @@ impl Rule for Power {
         if self.is_silent(ask) {
             return 0;
         }
-        let (chassis, server) = self.parts(ask.vm.class, host);
-        let alpha = i64::from(self.alpha.0);
-        alpha * chassis + (1000 - alpha) * server
+        let Server { chassis, lean, .. } = self.servers[host.0 as usize];
+        self.sum(ask.vm.class, chassis, lean)
+    }
+
+    fn walk<'a>(&'a self, ask: &Ask<'a>) -> Option<Walk<'a>> {
+        let (class, order) = (ask.vm.class, self.order.as_ref()?);
+        let heads = &order.heads[usize::from(class == VmClass::NonUserFacing)];
+        let mut heads: BinaryHeap<Head> = heads.iter().flatten().copied().collect();
+        Some(Box::new(core::iter::from_fn(move || {
+            let mut head = heads.peek_mut()?;
+            let (score, Reverse(tie), lean, chassis) = *head;
+            let servers = &order.servers[chassis as usize];
+            match self.head(class, chassis, after(class, servers, (lean, tie))) {
+                Some(next) => *head = next,
+                None => drop(PeekMut::pop(head)),
+            }
+            Some((score, tie.host()))
+        })))
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
         if self.is_silent(ask) {
             return "neither class nor P95 is known: all hosts alike".to_owned();
         }
-        let (chassis, server) = self.parts(ask.vm.class, host);
+        let Server { chassis, lean, .. } = self.servers[host.0 as usize];
+        let (chassis, server) = self.parts(ask.vm.class, chassis, lean);
         let ratio = |twice: i64| twice as f64 / (2 * ONE) as f64;
         let towards = match ask.vm.class {
             VmClass::UserFacing => "user-facing",
