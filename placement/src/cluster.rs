@@ -56,14 +56,21 @@ struct Slot {
 struct HostRecord {
     host: Host,
     state: HostState,
-    /// What its VMs take: more than it has, where somebody else put them there.
+    /// What its VMs and its holds take: more than it has, where somebody else put VMs there.
     taken: Totals,
     free: Resources,
     /// The slots of its VMs, in no order.
     vms: Vec<u32>,
+    /// For how many VMs that are not there room is held.
+    held: u32,
 }
 
 impl HostRecord {
+    /// VMs, and those for which room is held.
+    fn guests(&self) -> usize {
+        self.vms.len() + self.held as usize
+    }
+
     /// Room for what is requested, once `given` is no longer taken.
     fn holds(&self, requested: Resources, given: Resources) -> bool {
         let taken = self.taken - given + requested;
@@ -109,7 +116,7 @@ pub struct Cluster {
     capacity: Totals,
     /// Free on hosts that are open.
     open: Totals,
-    /// Of all hosts that hold a VM.
+    /// Of all hosts that have a VM, or hold room for one.
     used_hosts: u32,
     used_capacity: Totals,
     allocated: Totals,
@@ -124,6 +131,7 @@ impl Cluster {
             taken: Totals::default(),
             free: host.capacity,
             vms: Vec::new(),
+            held: 0,
         };
 
         let mut sizes: Vec<Resources> = Vec::new();
@@ -168,7 +176,7 @@ impl Cluster {
     pub fn host(&self, host: HostId) -> Host {
         self.hosts[host.0 as usize].host
     }
-    /// What the VMs of a host take that is known to exist: more than it has, where they were observed there.
+    /// What the VMs and holds of a host take that is known to exist: more than it has, where VMs were observed there.
     pub fn taken(&self, host: HostId) -> Totals {
         self.hosts[host.0 as usize].taken
     }
@@ -184,15 +192,19 @@ impl Cluster {
     pub fn vms(&self, host: HostId) -> u32 {
         self.hosts[host.0 as usize].vms.len() as u32
     }
-    /// How many hosts hold a VM.
+    /// For how many VMs that are not there a host holds room that is known to exist.
+    pub fn held(&self, host: HostId) -> u32 {
+        self.hosts[host.0 as usize].held
+    }
+    /// How many hosts have a VM, or hold room for one.
     pub fn used_hosts(&self) -> u32 {
         self.used_hosts
     }
-    /// What the hosts that hold a VM have together.
+    /// What these hosts have together.
     pub fn used_capacity(&self) -> Totals {
         self.used_capacity
     }
-    /// What all VMs take.
+    /// What all VMs and holds take.
     pub fn allocated(&self) -> Totals {
         self.allocated
     }
@@ -296,7 +308,7 @@ impl Cluster {
         }
     }
 
-    fn check_size(&self, vm: VmKey, requested: Resources) -> Result<(), PlacementError> {
+    pub(crate) fn check_size(&self, vm: VmKey, requested: Resources) -> Result<(), PlacementError> {
         if requested.cores.milli() == 0 {
             return Err(PlacementError::Empty { vm });
         }
@@ -340,7 +352,13 @@ impl Cluster {
         let slot = self.vacant.pop().unwrap_or(self.slots.len() as u32);
         match self.slots.get_mut(slot as usize) {
             Some(old) => *old = vacant,
-            None => self.slots.push(vacant),
+            None => {
+                // A quarter more at a time: doubling could leave half of the memory unused.
+                if self.slots.len() == self.slots.capacity() {
+                    self.slots.reserve_exact(self.slots.len() / 4 + 16);
+                }
+                self.slots.push(vacant);
+            }
         }
         self.places.insert(vm.id, slot);
         self.take(slot);
@@ -354,12 +372,16 @@ impl Cluster {
         Ok(self.slots[slot as usize].resident)
     }
 
-    /// Moves a VM; says what it was.
-    pub(crate) fn migrate(&mut self, vm: VmKey, to: HostId) -> Result<Resident, PlacementError> {
+    /// Moves a VM, into room that is held for it where `held` says so; says what it was.
+    pub(crate) fn migrate(&mut self, vm: VmKey, to: HostId, held: bool) -> Result<Resident, PlacementError> {
         self.check(to)?;
         let (slot, before) = self.placed(vm)?;
-        if before.host != to {
+        if held {
+            self.release(before.vm.resources, to);
+        } else if before.host != to {
             self.check_room(vm, before.vm.resources, to)?;
+        }
+        if before.host != to {
             self.retake(slot, Resident { host: to, ..before });
         }
         Ok(before)
@@ -370,14 +392,51 @@ impl Cluster {
         let (slot, before) = self.placed(after.id)?;
         let host = before.host;
         self.check_size(after.id, after.resources)?;
-        let record = &self.hosts[host.0 as usize];
-        // One that takes no more than before stays, however full its host was found.
-        if !before.vm.resources.hold(after.resources) && !record.holds(after.resources, before.vm.resources) {
-            let (vm, requested, free) = (after.id, after.resources, record.free);
-            return Err(PlacementError::Full { vm, requested, host, free });
-        }
+        self.check_change(&before.vm, after, host)?;
         self.retake(slot, Resident { vm: *after, ..before });
         Ok(before)
+    }
+
+    /// Holds room for a VM that is not there.
+    pub(crate) fn hold(&mut self, vm: &VmRequest, host: HostId) -> Result<(), PlacementError> {
+        self.check(host)?;
+        self.check_size(vm.id, vm.resources)?;
+        self.check_room(vm.id, vm.resources, host)?;
+        self.hold_on(vm.resources, host);
+        Ok(())
+    }
+
+    fn hold_on(&mut self, room: Resources, host: HostId) {
+        self.hosts[host.0 as usize].held += 1;
+        self.occupy(host, room);
+    }
+
+    /// Holds room for a VM as it is now instead of as it was.
+    pub(crate) fn rehold(&mut self, before: &VmRequest, after: &VmRequest, host: HostId) {
+        self.release(before.resources, host);
+        self.hold_on(after.resources, host);
+    }
+
+    /// So much room is no longer held.
+    pub(crate) fn release(&mut self, held: Resources, host: HostId) {
+        self.hosts[host.0 as usize].held -= 1;
+        self.vacate(host, held);
+    }
+
+    /// Whether a host of a VM has room for what it becomes.
+    pub(crate) fn check_change(
+        &self,
+        before: &VmRequest,
+        after: &VmRequest,
+        host: HostId,
+    ) -> Result<(), PlacementError> {
+        let record = &self.hosts[host.0 as usize];
+        // One that takes no more than before stays, however full its host was found.
+        if before.resources.hold(after.resources) || record.holds(after.resources, before.resources) {
+            return Ok(());
+        }
+        let (vm, requested, free) = (after.id, after.resources, record.free);
+        Err(PlacementError::Full { vm, requested, host, free })
     }
 
     fn placed(&self, vm: VmKey) -> Result<(u32, Resident), PlacementError> {
@@ -404,13 +463,7 @@ impl Cluster {
         let record = &mut self.hosts[host.0 as usize];
         *position = record.vms.len() as u32;
         record.vms.push(slot);
-        record.taken += taken;
-        self.allocated += taken;
-        if record.vms.len() == 1 {
-            self.used_hosts += 1;
-            self.used_capacity += record.host.capacity;
-        }
-        self.weigh(host);
+        self.occupy(host, taken);
     }
 
     /// The VM of a slot takes nothing any more.
@@ -421,9 +474,27 @@ impl Cluster {
         if let Some(moved) = record.vms.get(position as usize) {
             self.slots[*moved as usize].position = position;
         }
-        record.taken -= vm.resources;
-        self.allocated -= vm.resources;
-        if record.vms.is_empty() {
+        self.vacate(host, vm.resources);
+    }
+
+    /// A host takes more: its new guest is counted already.
+    fn occupy(&mut self, host: HostId, more: Resources) {
+        let record = &mut self.hosts[host.0 as usize];
+        record.taken += more;
+        self.allocated += more;
+        if record.guests() == 1 {
+            self.used_hosts += 1;
+            self.used_capacity += record.host.capacity;
+        }
+        self.weigh(host);
+    }
+
+    /// A host takes less: its old guest is not counted any more.
+    fn vacate(&mut self, host: HostId, less: Resources) {
+        let record = &mut self.hosts[host.0 as usize];
+        record.taken -= less;
+        self.allocated -= less;
+        if record.guests() == 0 {
             self.used_hosts -= 1;
             self.used_capacity -= record.host.capacity;
         }

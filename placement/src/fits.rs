@@ -94,8 +94,8 @@ impl Fit for AntiAffinity {
     }
     fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, event: &Event<'_>) {
         match *event {
-            Event::Placed { vm, host } => self.add(vm, host),
-            Event::Ended { vm, host } => self.remove(vm, host),
+            Event::Placed { vm, host } | Event::Held { vm, host } => self.add(vm, host),
+            Event::Ended { vm, host } | Event::Released { vm, host } => self.remove(vm, host),
             Event::Migrated { vm, from, to } => {
                 self.remove(vm, from);
                 self.add(vm, to);

@@ -7,6 +7,7 @@
 //!   rank. What still ties goes by [`Ties`].
 //! * [`Admission`]: whether VMs are taken on at all, before anybody looks for a host.
 //! * [`Scheduler`]: all of it together: score, place, remove, migrate, and why.
+//! * [`Hold`]: room for a VM that is not there yet: it is on its way, or somebody has reserved it.
 //!
 //! * [`Policy`]: the rules that the simulator plays and the daemon serves; [`Inventory`]: hosts and VMs by name under them.
 //!
@@ -21,6 +22,7 @@ mod admission;
 mod cluster;
 mod error;
 pub mod fits;
+mod hold;
 pub mod inventory;
 mod policy;
 mod ranking;
@@ -35,6 +37,7 @@ mod walk;
 pub use admission::{Admission, AdmissionRequest, Refused, Reserve};
 pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
 pub use error::PlacementError;
+pub use hold::{Hold, HoldId, Purpose};
 pub use inventory::{Inventory, InventoryError};
 pub use policy::Policy;
 pub use ranking::{Ranking, Tier};

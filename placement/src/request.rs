@@ -1,8 +1,6 @@
 //! What is asked for: one VM, and what is known or predicted of it.
 
-use core::time::Duration;
-
-use ballast_types::{Utilisation, VmClass, number_id};
+use ballast_types::{Instant, Utilisation, VmClass, number_id};
 use serde::{Deserialize, Serialize};
 
 use crate::Resources;
@@ -56,8 +54,8 @@ pub struct VmRequest {
     pub p95: Utilisation,
     /// Its CPU demand, where known.
     pub demand: Option<Demand>,
-    /// How long it will live from now on, where predicted.
-    pub lifetime: Option<Duration>,
+    /// When it will end, where predicted: it means the same whenever it is read.
+    pub exit: Option<Instant>,
     /// No two VMs of its deployment on one host.
     pub spread: bool,
 }
@@ -85,7 +83,7 @@ impl Expected {
 }
 
 impl VmRequest {
-    /// A VM of which nothing is predicted: user-facing, at full utilisation, of unknown lifetime.
+    /// A VM of which nothing is predicted: user-facing, at full utilisation, without a known end.
     pub const fn new(id: VmKey, resources: Resources) -> Self {
         Self {
             id,
@@ -96,7 +94,7 @@ impl VmRequest {
             class: VmClass::UserFacing,
             p95: Utilisation::FULL,
             demand: None,
-            lifetime: None,
+            exit: None,
             spread: false,
         }
     }

@@ -20,7 +20,9 @@ pub struct Ask<'a> {
 /// What happened. The cluster is already as it is afterwards.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// A VM came. One of a deployment that turns out not to fit is `Ended` at the same instant.
+    /// A VM came, at the time of the event: of a VM that was found, or that was there before the rule, this is earlier
+    /// than events before it. A deployment's VMs come together,
+    /// once all have found a host.
     Placed {
         /// The VM that this is about.
         vm: &'a VmRequest,
@@ -32,6 +34,20 @@ pub enum Event<'a> {
         /// The VM that this is about.
         vm: &'a VmRequest,
         /// The host that it was on.
+        host: HostId,
+    },
+    /// Room is held for a VM that is not there: it counts as if it were, and asks for no [`Event::Deadline`].
+    Held {
+        /// The VM that is to come.
+        vm: &'a VmRequest,
+        /// The host that it is to come to.
+        host: HostId,
+    },
+    /// What was held is so no more: nothing is left of it.
+    Released {
+        /// The VM that was to come.
+        vm: &'a VmRequest,
+        /// The host that it was to come to.
         host: HostId,
     },
     /// A VM has moved.

@@ -1,8 +1,17 @@
 //! Constraints, ranking and inventory together.
+//!
+//! The VMs of a deployment are chosen one after the other, each as if those before it were there, and come together at the end.
+//! What stands for those before it is room that is held: constraints and rules learn of it as `Held`, and before anything
+//! comes as `Released`, the last first. So an attempt costs what its VMs cost, whatever the size of the cluster; a copy of
+//! what every rule keeps would cost what the cluster has. A failed attempt leaves no trace, since integers take back exactly
+//! what they were given; admissions, slots, lists and deadlines never learn of it.
+
+use std::collections::BTreeMap;
 
 use ballast_types::Instant;
 use serde::Serialize;
 
+use crate::hold::{Hold, HoldId, Holds, Purpose};
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
     Admission, AdmissionRequest, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident,
@@ -13,6 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Scheduler {
     cluster: Cluster,
+    holds: Holds,
     admissions: Vec<Box<dyn Admission>>,
     fits: Vec<Box<dyn Fit>>,
     ranking: Ranking,
@@ -56,21 +66,24 @@ pub struct Scores {
 impl Scheduler {
     /// A scheduler of this inventory. Constraints are asked in their order: put the cheap ones first. Rules learn of
     /// the VMs that are there already as `Placed`, each at the time at which it came, in the order of their ids.
-    pub fn new(cluster: Cluster, fits: Vec<Box<dyn Fit>>, ranking: Ranking) -> Self {
+    pub fn new(cluster: Cluster, wanted: Vec<Box<dyn Fit>>, ranking: Ranking) -> Self {
         let none = Ranking::new(Vec::new(), Ties::Id);
-        let mut this = Self { cluster, admissions: Vec::new(), fits: Vec::new(), ranking: none };
-        this.set_policy(fits, ranking);
+        let (holds, fits) = (Holds::default(), Vec::new());
+        let mut this = Self { cluster, holds, admissions: Vec::new(), fits, ranking: none };
+        this.set_policy(wanted, ranking);
         this
     }
 
     /// Goes on with other constraints and another ranking, made for the inventory as it is now. They learn of the VMs
-    /// that are there as `Placed`, each at the time at which it came, in the order of their ids. Admissions stay.
+    /// that are there as `Placed`, each at the time at which it came, in the order of their ids, and of what is `Held`.
+    /// Admissions stay.
     pub fn set_policy(&mut self, fits: Vec<Box<dyn Fit>>, ranking: Ranking) {
         (self.fits, self.ranking) = (fits, ranking);
         for Resident { vm, host, since } in self.cluster.all() {
-            let event = Event::Placed { vm: &vm, host };
-            self.fits.iter_mut().for_each(|fit| fit.handle_event(since, &self.cluster, &event));
-            self.ranking.handle_event(since, &self.cluster, &event);
+            self.tell_rules(since, &Event::Placed { vm: &vm, host });
+        }
+        for Hold { vm, host, since, .. } in self.holds.iter().map(|it| it.1.clone()).collect::<Vec<_>>() {
+            self.tell_rules(since, &Event::Held { vm: &vm, host });
         }
     }
 
@@ -78,6 +91,9 @@ impl Scheduler {
     pub fn add_admission(&mut self, mut admission: Box<dyn Admission>) {
         for Resident { vm, host, since } in self.cluster.all() {
             admission.handle_event(since, &self.cluster, &Event::Placed { vm: &vm, host });
+        }
+        for (_, Hold { vm, host, since, .. }) in self.holds.iter() {
+            admission.handle_event(*since, &self.cluster, &Event::Held { vm, host: *host });
         }
         self.admissions.push(admission);
     }
@@ -114,16 +130,16 @@ impl Scheduler {
     /// Where it is placed already, no host could ever hold it, or none fits now.
     pub fn choose(&self, now: Instant, vm: &VmRequest) -> Result<HostId, PlacementError> {
         self.cluster.check_request(vm)?;
-        self.find(now, vm).ok_or(PlacementError::NoHost { vm: vm.id })
+        self.find(now, vm, None).ok_or(PlacementError::NoHost { vm: vm.id })
     }
 
-    fn find(&self, now: Instant, vm: &VmRequest) -> Option<HostId> {
+    fn find(&self, now: Instant, vm: &VmRequest, but: Option<HostId>) -> Option<HostId> {
         let ask = Ask { now, vm, cluster: &self.cluster };
-        let mut admits = |host| self.fits.iter().all(|fit| fit.admits(&ask, host));
+        let mut admits = |host| Some(host) != but && self.fits.iter().all(|fit| fit.admits(&ask, host));
         match self.ranking.search(&ask, &mut admits) {
             Search::Best(host) => host,
             Search::Unordered => {
-                let mut hosts: Vec<HostId> = self.cluster.ids().collect();
+                let mut hosts: Vec<HostId> = self.cluster.ids().filter(|host| Some(*host) != but).collect();
                 self.fits.iter().for_each(|fit| fit.retain(&ask, &mut hosts));
                 self.ranking.best(&ask, hosts)
             }
@@ -201,25 +217,63 @@ impl Scheduler {
     /// Places all of these VMs, or none: hosts in the VMs' order.
     ///
     /// # Errors
-    /// Names the first VM that cannot be placed. Those before it are taken back, the last first; rules see them
-    /// placed and ended at the same instant.
+    /// Names the first VM that cannot be placed: then none has come.
     pub fn place_all(&mut self, now: Instant, vms: &[VmRequest]) -> Result<Vec<HostId>, PlacementError> {
+        self.place_all_or(now, vms, |_, _, error| error)
+    }
+
+    /// As [`Scheduler::place_all`]; `failed` is asked for the error while those before the VM hold their room.
+    pub(crate) fn place_all_or<E>(
+        &mut self,
+        now: Instant,
+        vms: &[VmRequest],
+        failed: impl FnOnce(&Self, &VmRequest, PlacementError) -> E,
+    ) -> Result<Vec<HostId>, E> {
+        if let [vm] = vms {
+            return self.place(now, vm).map(|host| vec![host]).map_err(|error| failed(self, vm, error));
+        }
+
+        let mut chosen: BTreeMap<VmKey, HostId> = BTreeMap::new();
         let mut hosts = Vec::with_capacity(vms.len());
-        for vm in vms {
-            match self.place(now, vm) {
-                Ok(host) => hosts.push(host),
-                Err(error) => {
-                    for placed in vms[..hosts.len()].iter().rev() {
-                        self.remove(now, placed.id)?;
-                    }
-                    return Err(error);
-                }
+        let tried = vms.iter().try_for_each(|vm| {
+            let host = match chosen.get(&vm.id) {
+                Some(host) => Err(PlacementError::AlreadyPlaced { vm: vm.id, host: *host }),
+                None => self.choose(now, vm),
+            };
+            let held = host.and_then(|host| self.cluster.hold(vm, host).map(|()| host));
+            let host = held.map_err(|error| (vm, error))?;
+            self.tell_rules(now, &Event::Held { vm, host });
+            chosen.insert(vm.id, host);
+            hosts.push(host);
+            Ok(())
+        });
+        if let Err((vm, error)) = tried {
+            let error = failed(self, vm, error);
+            self.untry(now, vms, &hosts);
+            return Err(error);
+        }
+
+        self.untry(now, vms, &hosts);
+        for (vm, host) in vms.iter().zip(&hosts) {
+            // There is room: it was held.
+            if let Err(error) = self.put(now, vm, *host) {
+                return Err(failed(self, vm, error));
             }
         }
+
         Ok(hosts)
     }
 
-    /// Takes note of a VM that is on a host, whoever put it there; only its room is checked.
+    /// Nothing is held any more for the first of these VMs, so many as have a host.
+    fn untry(&mut self, now: Instant, vms: &[VmRequest], hosts: &[HostId]) {
+        for (vm, host) in vms.iter().zip(hosts).rev() {
+            self.cluster.release(vm.resources, *host);
+            self.tell_rules(now, &Event::Released { vm, host: *host });
+        }
+    }
+
+    /// Takes note of a VM that came to a host at `now`, whoever put it there; only its room is checked. That may be long
+    /// ago: rules learn of it at that time.
     ///
     /// # Errors
     /// Where the host is unknown, the VM is placed already, or there is no room.
@@ -229,7 +283,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes note of a VM that was found on a host: not even its room is checked. Where VMs take more than the host has,
+    /// Takes note of a VM that was found on a host, where it came at `now`: not even its room is checked. Where VMs take more than the host has,
     /// nothing of it is free.
     ///
     /// # Errors
@@ -247,28 +301,104 @@ impl Scheduler {
     pub fn remove(&mut self, now: Instant, vm: VmKey) -> Result<Resident, PlacementError> {
         let resident = self.cluster.remove(vm)?;
         self.tell(now, &Event::Ended { vm: &resident.vm, host: resident.host });
+        if let Some((id, _)) = self.holds.of_move(vm) {
+            self.release(now, id);
+        }
         Ok(resident)
     }
 
-    /// Takes note of a VM that has moved; only the room is checked. A move to where it is changes nothing.
+    /// Takes note of a VM that has moved; only the room is checked. A move to where it is changes nothing. One that was on
+    /// its way, be it elsewhere, no longer is: what was held for it is released.
     ///
     /// # Errors
     /// Where host or VM are unknown, or there is no room.
     pub fn migrate(&mut self, now: Instant, vm: VmKey, to: HostId) -> Result<(), PlacementError> {
-        let before = self.cluster.migrate(vm, to)?;
+        let hold = self.holds.of_move(vm).map(|(id, hold)| (id, hold.host));
+        let arrives = hold.filter(|(_, host)| *host == to);
+        let before = self.cluster.migrate(vm, to, arrives.is_some())?;
+        if let Some((id, _)) = arrives {
+            self.holds.remove(id);
+            self.tell(now, &Event::Released { vm: &before.vm, host: to });
+        }
         if before.host != to {
             self.tell(now, &Event::Migrated { vm: &before.vm, from: before.host, to });
+        }
+        if let (None, Some((id, _))) = (arrives, hold) {
+            self.release(now, id);
         }
         Ok(())
     }
 
-    /// Takes note of what a VM now asks for, and what is now predicted of it.
+    /// Sends a VM on its way to the best host other than its own, which holds its room until [`Scheduler::migrate`] says that it is
+    /// there, or it has ended. One that is on its way goes on.
     ///
     /// # Errors
-    /// Where it is not placed, or its host has not the room.
+    /// Where it is not placed, or no host fits.
+    pub fn start_move(&mut self, now: Instant, vm: VmKey) -> Result<HostId, PlacementError> {
+        let there = *self.cluster.resident(vm).ok_or(PlacementError::NotPlaced { vm })?;
+        if let Some((_, hold)) = self.holds.of_move(vm) {
+            return Ok(hold.host);
+        }
+        let host = self.find(now, &there.vm, Some(there.host)).ok_or(PlacementError::NoHost { vm })?;
+        self.hold_on(now, Hold { vm: there.vm, host, purpose: Purpose::Move(vm), since: now, until: None })?;
+        Ok(host)
+    }
+
+    /// Holds room for a VM on the best host, until then at most.
+    ///
+    /// # Errors
+    /// Where no host could ever hold it, or none fits now.
+    pub fn reserve(
+        &mut self,
+        now: Instant,
+        vm: &VmRequest,
+        name: &str,
+        until: Instant,
+    ) -> Result<HoldId, PlacementError> {
+        self.cluster.check_size(vm.id, vm.resources)?;
+        let host = self.find(now, vm, None).ok_or(PlacementError::NoHost { vm: vm.id })?;
+        let purpose = Purpose::Reservation(name.to_owned());
+        self.hold_on(now, Hold { vm: *vm, host, purpose, since: now, until: Some(until) })
+    }
+
+    /// What is held, in the order of its numbers.
+    pub fn holds(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
+        self.holds.iter()
+    }
+
+    /// Holds room no longer; says what it was. `None` where nothing is held by this number, or no more.
+    pub fn release(&mut self, now: Instant, hold: HoldId) -> Option<Hold> {
+        let hold = self.holds.remove(hold)?;
+        self.cluster.release(hold.vm.resources, hold.host);
+        self.tell(now, &Event::Released { vm: &hold.vm, host: hold.host });
+        Some(hold)
+    }
+
+    fn hold_on(&mut self, now: Instant, hold: Hold) -> Result<HoldId, PlacementError> {
+        let Hold { vm, host, .. } = hold;
+        self.cluster.hold(&vm, host)?;
+        let id = self.holds.insert(hold);
+        self.tell(now, &Event::Held { vm: &vm, host });
+        Ok(id)
+    }
+
+    /// Takes note of what a VM now asks for, and what is now predicted of it. Of one on its way, both hosts hold that.
+    ///
+    /// # Errors
+    /// Where it is not placed, or its host, or the one that it is on its way to, has not the room.
     pub fn change(&mut self, now: Instant, after: &VmRequest) -> Result<(), PlacementError> {
+        let on_the_way = self.holds.of_move(after.id).map(|(id, hold)| (id, hold.host));
+        if let Some((_, hold)) = self.holds.of_move(after.id) {
+            self.cluster.check_change(&hold.vm, after, hold.host)?;
+        }
         let Resident { vm: before, host, .. } = self.cluster.change(after)?;
         let before = &before;
+        if let Some((id, to)) = on_the_way {
+            self.cluster.rehold(before, after, to);
+            self.holds.change(id, after);
+            self.tell(now, &Event::Released { vm: before, host: to });
+            self.tell(now, &Event::Held { vm: after, host: to });
+        }
         if before.resources == after.resources {
             self.tell(now, &Event::Repredicted { before, after, host });
         } else {
@@ -285,21 +415,30 @@ impl Scheduler {
         self.cluster.set_state(host, state)
     }
 
-    /// When an admission, constraint or rule wants to be woken.
+    /// When a hold ends, or an admission, constraint or rule wants to be woken.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let admissions = self.admissions.iter().filter_map(|admission| admission.poll_timeout());
         let fits = self.fits.iter().filter_map(|fit| fit.poll_timeout());
-        admissions.chain(fits).chain(self.ranking.poll_timeout()).min()
+        let hold = self.holds.end().map(|(until, _)| until);
+        admissions.chain(fits).chain(self.ranking.poll_timeout()).chain(hold).min()
     }
 
-    /// Wakes them.
+    /// Releases what is held no longer, and wakes them.
     pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((_, id)) = self.holds.end().filter(|(until, _)| *until <= now) {
+            self.release(now, id);
+        }
         self.tell(now, &Event::Deadline);
     }
 
     fn tell(&mut self, now: Instant, event: &Event<'_>) {
         let cluster = &self.cluster;
         self.admissions.iter_mut().for_each(|a| a.handle_event(now, cluster, event));
+        self.tell_rules(now, event);
+    }
+
+    fn tell_rules(&mut self, now: Instant, event: &Event<'_>) {
+        let cluster = &self.cluster;
         self.fits.iter_mut().for_each(|fit| fit.handle_event(now, cluster, event));
         self.ranking.handle_event(now, cluster, event);
     }

@@ -1,8 +1,11 @@
 //! Hosts and VMs by name.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
-use ballast_placement::{Demand, HostState, Inventory, InventoryError, Policy};
-use ballast_types::{Utilisation, VmClass};
+use ballast_placement::{Demand, HostState, Inventory, InventoryError, Policy, Totals};
+use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
 
 use crate::{NOW, size};
@@ -48,7 +51,7 @@ fn hosts_join_and_leave_and_vms_stay_where_they_are() {
     let full = inventory.remove_host(NOW, "s4", false).unwrap_err();
     assert_eq!(full.to_string(), "host \"s4\" has 1 VMs: none may be there when it goes");
     let gone = inventory.remove_host(NOW, "s4", true).unwrap();
-    assert_eq!(gone, [Placed { vm: vm("a", 4), host: "s4".into() }]);
+    assert_eq!(gone, [Placed { vm: vm("a", 4), host: "s4".into(), since: Some(NOW) }]);
     assert_eq!(inventory.remove_host(NOW, "s1", false).unwrap(), []);
     assert_eq!(names(&inventory), expected[1..]);
     assert_eq!(inventory.chassis().map(|(name, _)| name).collect::<Vec<_>>(), ["c1"]);
@@ -177,6 +180,7 @@ fn some_vm() -> impl Strategy<Value = NamedVm> {
             spec.tenant = spec.deployment.clone();
             spec.p95 = Utilisation::from_ratio(f64::from(p95) / 1e4).unwrap();
             spec.spread = spread;
+            spec.lifetime = batch.then_some(Duration::from_secs(3600 * gb));
             spec.class = if batch { VmClass::NonUserFacing } else { VmClass::UserFacing };
             spec.demand = mean.map(|mean| Demand { mean, variance: 1.0 });
             NamedVm { name: String::new(), spec }
@@ -201,7 +205,7 @@ fn named(n: u8, vm: &NamedVm) -> NamedVm {
     NamedVm { name: format!("vm-{n}"), spec: vm.spec.clone() }
 }
 
-fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
+fn take(inventory: &mut Inventory, now: Instant, step: &Step) -> Result<(), InventoryError> {
     let host_name = |n: &u8| format!("s{n}");
     match step {
         Step::Host(n, chassis, cores, state) => {
@@ -209,16 +213,16 @@ fn take(inventory: &mut Inventory, step: &Step) -> Result<(), InventoryError> {
             let spec = HostSpec { state, ..host(&format!("c{chassis}"), *cores) };
             inventory.set_host(&host_name(n), &spec)
         }
-        Step::Gone(n, vms) => inventory.remove_host(NOW, &host_name(n), *vms).map(drop),
+        Step::Gone(n, vms) => inventory.remove_host(now, &host_name(n), *vms).map(drop),
         Step::Place(vms) => {
             let vms: Vec<NamedVm> = vms.iter().map(|(n, vm)| named(*n, vm)).collect();
-            inventory.place(NOW, &vms).map(drop)
+            inventory.place(now, &vms).map(drop)
         }
-        Step::Put(n, vm, at, true) => inventory.observe(NOW, &named(*n, vm), &host_name(at)),
-        Step::Put(n, vm, at, false) => inventory.put(NOW, &named(*n, vm), &host_name(at)),
-        Step::Remove(n) => inventory.remove(NOW, &format!("vm-{n}")).map(drop),
-        Step::Migrate(n, to) => inventory.migrate(NOW, &format!("vm-{n}"), &host_name(to)),
-        Step::Change(n, vm) => inventory.change(NOW, &named(*n, vm)),
+        Step::Put(n, vm, at, true) => inventory.observe(now, &named(*n, vm), &host_name(at)),
+        Step::Put(n, vm, at, false) => inventory.put(now, &named(*n, vm), &host_name(at)),
+        Step::Remove(n) => inventory.remove(now, &format!("vm-{n}")).map(drop),
+        Step::Migrate(n, to) => inventory.migrate(now, &format!("vm-{n}"), &host_name(to)),
+        Step::Change(n, vm) => inventory.change(now, &named(*n, vm)),
     }
 }
 
@@ -233,7 +237,7 @@ proptest! {
         for step in &steps {
             // Compared as text: a NaN is not even itself.
             let before = format!("{:?}", inventory.snapshot());
-            if take(&mut inventory, step).is_err() {
+            if take(&mut inventory, NOW, step).is_err() {
                 prop_assert_eq!(before, format!("{:?}", inventory.snapshot()), "{:?}", step);
             }
             let snapshot = inventory.snapshot();
@@ -284,6 +288,107 @@ proptest! {
     }
 }
 
+/// What an inventory should know, kept as simply as can be: no lists, no sums.
+#[derive(Default)]
+struct Model {
+    hosts: HashMap<String, HostSpec>,
+    vms: HashMap<String, (VmSpec, String, Instant)>,
+}
+
+impl Model {
+    /// A step that the inventory has taken; it alone knows which hosts it chose.
+    fn take(&mut self, inventory: &Inventory, now: Instant, step: &Step) {
+        let (host_name, vm_name) = (|n: &u8| format!("s{n}"), |n: &u8| format!("vm-{n}"));
+        match step {
+            Step::Host(n, ..) => {
+                let host = inventory.host(&host_name(n)).unwrap();
+                let (chassis, capacity, state) = (host.chassis.to_owned(), host.capacity, host.state);
+                self.hosts.insert(host_name(n), HostSpec { chassis, capacity, state });
+            }
+            Step::Gone(n, _) => {
+                self.hosts.remove(&host_name(n));
+                self.vms.retain(|_, (_, host, _)| *host != host_name(n));
+            }
+            Step::Place(vms) => {
+                for (n, vm) in vms {
+                    let host = inventory.vm(&vm_name(n)).unwrap().host.to_owned();
+                    self.vms.insert(vm_name(n), (vm.spec.clone(), host, now));
+                }
+            }
+            Step::Put(n, vm, host, _) => {
+                self.vms.insert(vm_name(n), (vm.spec.clone(), host_name(host), now));
+            }
+            Step::Remove(n) => drop(self.vms.remove(&vm_name(n))),
+            Step::Migrate(n, to) => self.vms.get_mut(&vm_name(n)).unwrap().1 = host_name(to),
+            Step::Change(n, vm) => self.vms.get_mut(&vm_name(n)).unwrap().0 = vm.spec.clone(),
+        }
+    }
+
+    fn check(&self, inventory: &Inventory) {
+        let add = |sum: Totals, cores: u64, kb: u64| Totals {
+            milli_cores: sum.milli_cores + cores,
+            memory_kb: sum.memory_kb + kb,
+        };
+        let (mut all, mut open, mut used) = (Totals::default(), Totals::default(), 0);
+        assert_eq!(inventory.hosts().count(), self.hosts.len());
+        assert_eq!(inventory.cluster().residents(), self.vms.len());
+
+        for (name, spec) in &self.hosts {
+            let here = self.vms.iter().filter(|(_, vm)| vm.1 == *name);
+            let mut here: Vec<_> = here.map(|(vm, (spec, _, since))| (vm.as_str(), spec, *since)).collect();
+            here.sort_unstable_by_key(|vm| vm.0);
+            let listed: Vec<_> = inventory.vms_of([name.as_str()]).collect();
+            assert_eq!(listed.iter().map(|vm| (vm.name, &vm.spec, vm.since)).collect::<Vec<_>>(), here);
+
+            let size = |spec: &VmSpec| (u64::from(spec.resources.cores.milli()), spec.resources.memory.kb());
+            let sizes = here.iter().map(|vm| size(vm.1));
+            let taken = sizes.fold(Totals::default(), |sum, (cores, kb)| add(sum, cores, kb));
+            let free = (
+                u64::from(spec.capacity.cores.milli()).saturating_sub(taken.milli_cores),
+                spec.capacity.memory.kb().saturating_sub(taken.memory_kb),
+            );
+            let host = inventory.host(name).unwrap();
+            assert_eq!(
+                (host.chassis, host.capacity, host.state),
+                (&*spec.chassis, spec.capacity, spec.state)
+            );
+            assert_eq!((host.vms as usize, host.taken), (here.len(), taken));
+            assert_eq!((u64::from(host.free.cores.milli()), host.free.memory.kb()), free);
+            all = add(all, taken.milli_cores, taken.memory_kb);
+            used += u32::from(!here.is_empty());
+
+            if spec.state == HostState::Open {
+                open = add(open, free.0, free.1);
+            }
+        }
+
+        let cluster = inventory.cluster();
+        assert_eq!((cluster.allocated(), cluster.open(), cluster.used_hosts()), (all, open, used));
+    }
+}
+
+proptest! {
+    /// Moves, changes, other hosts and a restart leave each VM the time at which it came.
+    #[test]
+    fn an_inventory_knows_what_a_plain_list_of_hosts_and_vms_does(
+        steps in prop::collection::vec(step(), 1..100), restart in 0..100usize,
+    ) {
+        let (mut inventory, mut model) = (Inventory::new(Policy::POWER), Model::default());
+        for (nth, step) in steps.iter().enumerate() {
+            let now = Instant::from_millis(nth as u64 * 1000);
+            if take(&mut inventory, now, step).is_ok() {
+                model.take(&inventory, now, step);
+            }
+            if nth == restart {
+                let kept = inventory.snapshot();
+                inventory = Inventory::new(Policy::BEST_FIT);
+                inventory.replace(now, &kept).unwrap();
+            }
+            model.check(&inventory);
+        }
+    }
+}
+
 #[test]
 fn a_snapshot_survives_as_json_and_implausible_sizes_do_not() {
     let mut inventory = inventory(&[("s1", "c1", 8)]);
@@ -291,6 +396,12 @@ fn a_snapshot_survives_as_json_and_implausible_sizes_do_not() {
     let snapshot = inventory.snapshot();
     let text = serde_json::to_string(&snapshot).unwrap();
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    // One of before: a VM of which nobody knows when it came counts from when it is told.
+    let old: Snapshot = serde_json::from_str(&text.replacen(",\"since\":0", "", 1)).unwrap();
+    assert_eq!(old.vms[0].since, None);
+    let mut again = Inventory::new(Policy::POWER);
+    again.replace(Instant::from_millis(7), &old).unwrap();
+    assert_eq!(again.vm("a").unwrap().since, Instant::from_millis(7));
     let implausible = text.replacen("8000", "4000000000", 1);
     let why = serde_json::from_str::<Snapshot>(&implausible).unwrap_err().to_string();
     assert!(why.starts_with("4000000000 thousandths of a core: 0 to 65536000"), "{why}");

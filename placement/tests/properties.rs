@@ -2,8 +2,8 @@
 
 use ballast_placement::rules::{Alpha, BestFit, Power};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Policy, Ranking,
-    Resources, Rule, Scheduler, Tier, Ties, VmKey, VmRequest,
+    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Policy, Purpose,
+    Ranking, Resources, Rule, Scheduler, Tier, Ties, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
@@ -19,12 +19,26 @@ fn hosts(count: u32) -> Vec<Host> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Place { cores: u64, kb: u64, deployment: u64, spread: bool, class: bool, p95: u16 },
+    Place {
+        cores: u64,
+        kb: u64,
+        deployment: u64,
+        spread: bool,
+        class: bool,
+        p95: u16,
+    },
     Remove(usize),
     Migrate(usize, u32),
     Resize(usize, u64),
     Repredict(usize, u16),
     State(u32, bool),
+    /// VMs of one deployment, so many.
+    Deploy(u64, u64, bool),
+    Move(usize),
+    Reserve(u64, u64),
+    Release(usize),
+    /// The clock comes here.
+    Wake(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,6 +55,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..64usize, 1..9u64).prop_map(|(vm, c)| Step::Resize(vm, c * 500)),
         1 => (0..64usize, 0..=10_000u16).prop_map(|(vm, p95)| Step::Repredict(vm, p95)),
         1 => (0..14u32, any::<bool>()).prop_map(|(host, open)| Step::State(host, open)),
+        2 => (1..9u64, 2..30u64, any::<bool>()).prop_map(|(c, n, spread)| Step::Deploy(c * 500, n, spread)),
+        2 => (0..64usize).prop_map(Step::Move),
+        1 => (1..9u64, 0..120u64).prop_map(|(c, until)| Step::Reserve(c * 500, until)),
+        1 => (0..8usize).prop_map(Step::Release),
+        1 => (0..120u64).prop_map(Step::Wake),
     ]
 }
 
@@ -84,6 +103,13 @@ fn asked(id: u64, step: &Step) -> Option<VmRequest> {
     })
 }
 
+/// All that a scheduler keeps, as text. A map of the standard library has no order of its own.
+fn state(scheduler: &Scheduler) -> Vec<String> {
+    let mut lines: Vec<String> = format!("{scheduler:#?}").lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
 /// Takes a step, at the millisecond of its number; the VMs that are placed stay in `vms`.
 fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
     let known = |n: usize| vms.get(n % vms.len().max(1)).copied();
@@ -121,6 +147,47 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
                 scheduler.change(NOW, &after).unwrap();
             }
         }
+        Step::Deploy(cores, count, spread) => {
+            let (deployment, at) = (Some(DeploymentId(id)), Instant::from_millis(id));
+            let vm = |n| VmRequest {
+                deployment,
+                spread,
+                known: true,
+                ..VmRequest::new(VmKey(1000 * (n + 1) + id), size(cores, 500_000))
+            };
+            let all: Vec<_> = (0..count).map(vm).collect();
+            let before = state(scheduler);
+            match scheduler.place_all(at, &all) {
+                Ok(_) => vms.extend(all.iter().map(|vm| vm.id)),
+                Err(_) => assert_eq!(state(scheduler), before, "it leaves a trace"),
+            }
+        }
+        Step::Move(n) => {
+            if let Some(vm) = known(n) {
+                let held = scheduler.holds().any(|(_, hold)| hold.purpose == Purpose::Move(vm));
+                if let Ok(to) = scheduler.start_move(NOW, vm) {
+                    assert_ne!(scheduler.cluster().resident(vm).unwrap().host, to);
+                    if held {
+                        scheduler.migrate(NOW, vm, to).unwrap();
+                    }
+                }
+            }
+        }
+        Step::Reserve(cores, until) => {
+            let vm = VmRequest::new(VmKey(u64::MAX), size(cores, 500_000));
+            let _ = scheduler.reserve(NOW, &vm, "maintenance", Instant::from_millis(until));
+        }
+        Step::Release(n) => {
+            let reserved = scheduler.holds().filter(|(_, hold)| hold.until.is_some()).nth(n);
+            if let Some(id) = reserved.map(|(id, _)| id) {
+                scheduler.release(NOW, id).unwrap();
+            }
+        }
+        Step::Wake(ms) => {
+            let now = Instant::from_millis(ms);
+            scheduler.handle_timeout(now);
+            assert!(scheduler.poll_timeout().is_none_or(|due| due > now));
+        }
         Step::State(host, open) => {
             let state = if open { HostState::Open } else { HostState::Cordoned };
             scheduler.set_state(HostId(host), state).unwrap();
@@ -129,11 +196,14 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
 }
 
 /// The power rule as a test can look at it: a fresh one, told of the VMs that are there.
-fn fresh(cluster: &Cluster) -> Power {
+fn fresh(cluster: &Cluster, held: &[(VmRequest, HostId)]) -> Power {
     let mut power = Power::new(cluster, Alpha::PAPER);
     for resident in cluster.all() {
         let event = Event::Placed { vm: &resident.vm, host: resident.host };
         power.handle_event(NOW, cluster, &event);
+    }
+    for (vm, host) in held {
+        power.handle_event(NOW, cluster, &Event::Held { vm, host: *host });
     }
     power
 }
@@ -181,24 +251,30 @@ proptest! {
             take(&mut scheduler, &mut vms, id as u64, step);
             let cluster = scheduler.cluster();
             prop_assert_eq!(cluster.residents(), vms.len());
+            vms.sort_unstable();
+            let held: Vec<_> = scheduler.holds().map(|(_, hold)| (hold.vm, hold.host)).collect();
             let listed = cluster.ids().flat_map(|host| cluster.residents_of(host));
             let mut listed: Vec<_> = listed.map(|it| (it.vm.id, Some(it))).collect();
             listed.sort_unstable_by_key(|(vm, _)| *vm);
             let by_name: Vec<_> = vms.iter().map(|vm| (*vm, cluster.resident(*vm).copied())).collect();
             prop_assert_eq!(&listed, &by_name);
             // Whatever became of a VM, it came when it came.
-            prop_assert!(cluster.all().iter().all(|it| it.since == Instant::from_millis(it.vm.id.0)));
+            prop_assert!(cluster.all().iter().all(|it| it.since == Instant::from_millis(it.vm.id.0 % 1000)));
             let (mut allocated, mut used, mut open) = (0, 0, 0);
 
             for host in cluster.ids() {
                 let here = cluster.residents_of(host);
                 prop_assert!(here.iter().all(|it| it.host == host));
-                let taken = here.iter().try_fold(Resources::ZERO, |sum, r| sum.checked_add(r.vm.resources));
+                let holds = held.iter().filter(|(_, at)| *at == host).map(|(vm, _)| vm.resources);
+                prop_assert_eq!(cluster.held(host) as usize, holds.clone().count());
+                let is_used = cluster.held(host) > 0 || !here.is_empty();
+                let mut sizes = here.iter().map(|r| r.vm.resources).chain(holds);
+                let taken = sizes.try_fold(Resources::ZERO, Resources::checked_add);
                 prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()),
                     Some(all[host.0 as usize].capacity));
                 prop_assert_eq!(cluster.vms(host) as usize, here.len());
                 allocated += u64::from(taken.unwrap().cores.milli());
-                used += u32::from(!here.is_empty());
+                used += u32::from(is_used);
 
                 if cluster.state(host) == HostState::Open {
                     open += u64::from(cluster.free(host).cores.milli());
@@ -212,7 +288,7 @@ proptest! {
             // What the rule kept by events is what a fresh one sums up.
             let ask = Ask { now: NOW, vm: &probe, cluster };
             let kept = scheduler.ranking().tiers()[0].rules().nth(1).unwrap().1;
-            let fresh = fresh(cluster);
+            let fresh = fresh(cluster, &held);
 
             for host in cluster.ids() {
                 prop_assert_eq!(kept.score(&ask, host), fresh.score(&ask, host));
@@ -222,7 +298,9 @@ proptest! {
         for vm in vms {
             scheduler.remove(NOW, vm).unwrap();
         }
-        prop_assert_eq!(&fresh(scheduler.cluster()), &Power::new(&Cluster::new(&all), Alpha::PAPER));
+        scheduler.handle_timeout(Instant::from_millis(120));
+        prop_assert_eq!(scheduler.holds().count(), 0, "who has ended is not on its way");
+        prop_assert_eq!(&fresh(scheduler.cluster(), &[]), &Power::new(&Cluster::new(&all), Alpha::PAPER));
         prop_assert_eq!(scheduler.cluster().allocated().memory_kb, 0);
     }
 

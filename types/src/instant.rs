@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time, in nanoseconds since an origin that the shell chooses.
 ///
-/// A daemon counts from boot, a simulation from zero. Unlike `std::time::Instant` it can be built
+/// A daemon counts from boot, its inventory of VMs from 1970, a simulation from zero. Unlike `std::time::Instant` it can be built
 /// at zero and written to a file, so that a recording replays exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -48,7 +48,7 @@ pub(super) fn follow(
     };
 
     let set = hosts.iter().filter(is_new).cloned().collect();
-    inventory.replace(ballast_runtime::now(), &Snapshot { hosts, vms: before.vms })?;
+    inventory.replace(ballast_runtime::unix_now(), &Snapshot { hosts, vms: before.vms })?;
 
     Ok(Some(Record::Hosts { set, gone }))
 }

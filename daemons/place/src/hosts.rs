@@ -179,7 +179,7 @@ async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response
         if let Some(file) = &file {
             return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
         }
-        let gone = inventory.remove_host(ballast_runtime::now(), &name, leaving.vms.is_some())?;
+        let gone = inventory.remove_host(ballast_runtime::unix_now(), &name, leaving.vms.is_some())?;
         Ok((gone.len(), Some(Record::NoHost(name.clone()))))
     });
     let vms = changed.await?.map_err(|fault| api.refuse(fault))?;

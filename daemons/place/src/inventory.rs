@@ -50,7 +50,9 @@ impl DurableInventory {
     pub(super) fn open(folder: &Path, policy: Policy) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let recovered = store::open(folder)?;
         let mut inventory = Inventory::new(policy);
-        let told = inventory.replace(ballast_runtime::now(), &recovered.inventory);
+        // Folders of before do not say when a VM came: it counts from here on, which is the latest that it can be.
+        let undated = recovered.inventory.vms.iter().any(|vm| vm.since.is_none());
+        let told = inventory.replace(ballast_runtime::unix_now(), &recovered.inventory);
         told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
         let cut = (recovered.cut > 0).then(|| {
             let cut = recovered.cut;
@@ -59,7 +61,14 @@ impl DurableInventory {
         if let Some(cut) = &cut {
             tracing::warn!(folder = %folder.display(), "{cut}");
         }
-        Ok(Self::over(recovered.store, inventory, cut, recovered.problem)?)
+        let (durable, thread) = Self::over(recovered.store, inventory, cut, recovered.problem)?;
+        if undated {
+            // The next start is to find the same time.
+            durable
+                .give(Work::Renew(durable.look().snapshot()))
+                .map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
+        }
+        Ok((durable, thread))
     }
 
     fn over(
@@ -232,7 +241,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use ballast_placement::inventory::{HostSpec, NamedHost};
+    use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, VmSpec};
     use ballast_placement::{InventoryError, MemoryKb, MilliCores, Resources};
 
     use super::*;
@@ -275,6 +284,29 @@ mod tests {
         let (again, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
         assert_eq!(names(&again.look()), ["s1", "s2"]);
         assert_eq!(names(&durable.look()), ["s1", "s2"]);
+    }
+
+    #[tokio::test]
+    async fn a_vm_of_a_folder_that_does_not_say_when_it_came_counts_from_the_first_start_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+        add(&durable, "s1").await.ok().unwrap().unwrap();
+        let resources = Resources { cores: MilliCores::from_cores(1), memory: MemoryKb::ZERO };
+        let vm = NamedVm { name: "a".into(), spec: VmSpec::new(resources) };
+        let old = Record::Vms(vec![Placed { vm, host: "s1".into(), since: None }]);
+        store::open(folder.path()).unwrap().store.append(&[old]).unwrap();
+
+        let since = || {
+            let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+            let since = durable.look().vm("a").unwrap().since;
+            durable.stop();
+            thread.join().unwrap();
+            since
+        };
+        let before = ballast_runtime::unix_now();
+        let first = since();
+        assert!(before <= first && first <= ballast_runtime::unix_now(), "{first:?}");
+        assert_eq!(since(), first);
     }
 
     #[tokio::test]

@@ -97,7 +97,7 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     let name = &predicted.vm.name;
     let scored = match inventory.vm(name) {
         Some(there) => Err(already(&there)),
-        None => inventory.score(ballast_runtime::now(), name, &predicted.vm.spec, top),
+        None => inventory.score(ballast_runtime::unix_now(), name, &predicted.vm.spec, top),
     };
 
     let scores = scored.map_err(|error| api.refuse(error.into()))?;
@@ -140,6 +140,9 @@ struct VmAnswer {
     deployment: Option<String>,
     spread: bool,
     subscription: Option<String>,
+    /// When it came, in milliseconds since 1970.
+    since_ms: u64,
+    /// How long it will live in all.
     lifetime_s: Option<f64>,
 }
 
@@ -157,6 +160,7 @@ impl VmAnswer {
             deployment: vm.spec.deployment,
             spread: vm.spec.spread,
             subscription: vm.spec.tenant,
+            since_ms: vm.since.as_millis(),
             lifetime_s: vm.spec.lifetime.map(|lifetime| lifetime.as_secs_f64()),
         }
     }
@@ -209,9 +213,11 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
             api.agents.changed(answers.iter().map(|vm| vm.host.as_str()));
             return Ok(((true, answers), None));
         }
-        let hosts = inventory.place(ballast_runtime::now(), &vms)?;
+        let now = ballast_runtime::unix_now();
+        let hosts = inventory.place(now, &vms)?;
         api.agents.changed(hosts.iter().map(String::as_str));
-        let placed = vms.iter().cloned().zip(hosts).map(|(vm, host)| Placed { vm, host });
+        let placed = |(vm, host)| Placed { vm, host, since: Some(now) };
+        let placed = vms.iter().cloned().zip(hosts).map(placed);
 
         Ok(((false, answers(inventory)), Some(Record::Vms(placed.collect()))))
     });
@@ -308,7 +314,7 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
     let PredictedVm { mut vm, .. } = api.predict(model.as_deref(), &request);
     vm.name = id;
     let changed = api.inventory.change(|inventory| {
-        let now = ballast_runtime::now();
+        let now = ballast_runtime::unix_now();
         if let Some(there) = inventory.vm(&vm.name)
             && request.is(&there.spec)
         {
@@ -319,9 +325,12 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
         let before = inventory.vm(&vm.name).is_some().then(|| inventory.remove(now, &vm.name));
         let before = before.transpose()?;
 
-        if let Err(error) = inventory.put(now, &vm, &host) {
-            if let Some(Placed { vm, host }) = before {
-                inventory.observe(now, &vm, &host)?;
+        // Moved, resized, predicted anew: it came when it came.
+        let since = before.as_ref().and_then(|before| before.since).unwrap_or(now);
+
+        if let Err(error) = inventory.put(since, &vm, &host) {
+            if let Some(Placed { vm, host, .. }) = before {
+                inventory.observe(since, &vm, &host)?;
             }
             return Err(error);
         }
@@ -329,7 +338,7 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
         let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
         let hosts = [Some(&host), before.as_ref().map(|before| &before.host)];
         api.agents.changed(hosts.into_iter().flatten().map(String::as_str));
-        let placed = Placed { vm, host };
+        let placed = Placed { vm, host, since: Some(since) };
         let record = (before.as_ref() != Some(&placed)).then(|| Record::Vms(vec![placed]));
 
         Ok((answer, record))
@@ -342,7 +351,7 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
 
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
     let changed = api.inventory.change(|inventory| {
-        let gone = inventory.remove(ballast_runtime::now(), &id)?;
+        let gone = inventory.remove(ballast_runtime::unix_now(), &id)?;
         api.agents.changed([gone.host.as_str()]);
         Ok((PlacedVm { vm: gone.vm.name, host: gone.host }, Some(Record::NoVm(id.clone()))))
     });

@@ -147,6 +147,8 @@ async fn what_somebody_else_has_done_is_taken_note_of() {
         call(&api, "PUT", &format!("/v1/vms/{name}"), &body).await
     };
 
+    let (_, first) = put("a", "s2", json!({})).await;
+    assert_eq!(put("a", "s3", json!({"p95_percent": 20})).await.1["since_ms"], first["since_ms"], "moved");
     assert_eq!(put("a", "s2", json!({})).await.0, 200);
     assert_eq!(put("a", "s2", json!({})).await.1["host"], "s2", "twice is as good as once");
     assert_eq!(put("b", "s2", json!({})).await.0, 200);

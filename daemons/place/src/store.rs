@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use ballast_hw::durable;
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
+use ballast_types::Instant;
 use serde::{Deserialize, Serialize};
 
 use crc32fast::hash as crc32;
@@ -284,11 +285,14 @@ fn replay(bytes: &[u8], map: &mut Map) -> Result<u64, String> {
     Ok(good)
 }
 
+/// A VM without its name: what it is, on which host, since when.
+type PlacedSpec = (VmSpec, String, Option<Instant>);
+
 /// An inventory by names alone.
 #[derive(Default)]
 struct Map {
     hosts: BTreeMap<String, HostSpec>,
-    vms: BTreeMap<String, (VmSpec, String)>,
+    vms: BTreeMap<String, PlacedSpec>,
 }
 
 impl Map {
@@ -310,10 +314,10 @@ impl Map {
             }
             Record::NoHost(name) => {
                 self.hosts.remove(&name);
-                self.vms.retain(|_, (_, host)| *host != name);
+                self.vms.retain(|_, (_, host, _)| *host != name);
             }
             Record::Vms(vms) => {
-                let entry = |placed: Placed| (placed.vm.name, (placed.vm.spec, placed.host));
+                let entry = |placed: Placed| (placed.vm.name, (placed.vm.spec, placed.host, placed.since));
                 self.vms.extend(vms.into_iter().map(entry));
             }
             Record::NoVm(name) => drop(self.vms.remove(&name)),
@@ -324,9 +328,9 @@ impl Map {
 impl From<Map> for Snapshot {
     fn from(map: Map) -> Self {
         let hosts = map.hosts.into_iter().map(|(name, spec)| NamedHost { name, spec });
-        let vms = map.vms.into_iter().map(|(name, (spec, host))| {
+        let vms = map.vms.into_iter().map(|(name, (spec, host, since))| {
             let vm = NamedVm { name, spec };
-            Placed { vm, host }
+            Placed { vm, host, since }
         });
         Self { hosts: hosts.collect(), vms: vms.collect() }
     }
@@ -349,7 +353,7 @@ mod tests {
         let resources =
             Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
         let vm = NamedVm { name: name.into(), spec: VmSpec::new(resources) };
-        Placed { vm, host: host.into() }
+        Placed { vm, host: host.into(), since: Some(Instant::from_millis(1_764_000_000_000)) }
     }
 
     fn records() -> Vec<Record> {

@@ -22,6 +22,13 @@ pub fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The time since 1970, as clocks on the wall show it: it means the same after a restart of the machine. It goes back
+/// where somebody sets the clock.
+pub fn unix_now() -> Instant {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Instant::ZERO + since
+}
+
 pub fn since(then: Instant) -> Duration {
     let now = now();
     now - then.min(now)

@@ -34,7 +34,7 @@ pub mod watchdog;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use clock::now;
+pub use clock::{now, unix_now};
 pub use program::EXIT_LIVE;
 pub use serve::{Leaving, serve, wait_until};
 pub use target::Target;

@@ -1,5 +1,7 @@
 //! Between names and numbers, and what is checked on the way.
 
+use ballast_types::Instant;
+
 use super::names::check;
 use super::{HostView, Inventory, InventoryError, NamedHost, NamedVm, VmSpec, VmView};
 use crate::{DeploymentId, HostId, PlacementError, Resident, TenantId, VmKey, VmRequest};
@@ -56,10 +58,12 @@ impl Inventory {
     }
 
     pub(super) fn vm_view<'a>(&'a self, name: &'a str, resident: &Resident) -> VmView<'a> {
-        VmView { name, host: self.host_name(resident.host), spec: self.spec(&resident.vm) }
+        let Resident { host, since, .. } = *resident;
+        VmView { name, host: self.host_name(host), spec: self.spec(resident), since }
     }
 
-    pub(super) fn spec(&self, vm: &VmRequest) -> VmSpec {
+    pub(super) fn spec(&self, resident: &Resident) -> VmSpec {
+        let Resident { vm, since, .. } = resident;
         VmSpec {
             deployment: vm.deployment.map(|id| self.deployments.name(id.0).to_owned()),
             tenant: vm.tenant.map(|id| self.tenants.name(id.0).to_owned()),
@@ -68,23 +72,23 @@ impl Inventory {
             class: vm.class,
             p95: vm.p95,
             demand: vm.demand,
-            lifetime: vm.lifetime,
+            lifetime: vm.exit.map(|exit| exit.since(*since)),
             spread: vm.spread,
         }
     }
 
-    /// A VM that is not placed, in numbers that a new one would get.
-    pub(super) fn unplaced_request(&self, spec: &VmSpec) -> VmRequest {
+    /// A VM that is not placed and would come now, in numbers that a new one would get.
+    pub(super) fn unplaced_request(&self, now: Instant, spec: &VmSpec) -> VmRequest {
         let deployment = spec.deployment.as_deref().map(|name| self.deployments.peek(name));
         let tenant = spec.tenant.as_deref().map(|name| self.tenants.peek(name));
-        request(spec, VmKey(self.vms.fresh()), deployment, tenant)
+        request(spec, VmKey(self.vms.fresh()), deployment, tenant, now)
     }
 
-    /// A VM with numbers for its deployment and tenant, which are then in use once more.
-    pub(super) fn take(&mut self, spec: &VmSpec, key: VmKey) -> VmRequest {
+    /// A VM that came then, with numbers for its deployment and tenant, which are then in use once more.
+    pub(super) fn take(&mut self, spec: &VmSpec, key: VmKey, since: Instant) -> VmRequest {
         let deployment = spec.deployment.as_deref().map(|name| self.deployments.take(name));
         let tenant = spec.tenant.as_deref().map(|name| self.tenants.take(name));
-        request(spec, key, deployment, tenant)
+        request(spec, key, deployment, tenant, since)
     }
 
     /// The numbers of its deployment and tenant are in use once less.
@@ -130,7 +134,13 @@ impl Inventory {
     }
 }
 
-fn request(spec: &VmSpec, id: VmKey, deployment: Option<u64>, tenant: Option<u64>) -> VmRequest {
+fn request(
+    spec: &VmSpec,
+    id: VmKey,
+    deployment: Option<u64>,
+    tenant: Option<u64>,
+    since: Instant,
+) -> VmRequest {
     VmRequest {
         id,
         deployment: deployment.map(DeploymentId),
@@ -140,7 +150,7 @@ fn request(spec: &VmSpec, id: VmKey, deployment: Option<u64>, tenant: Option<u64
         class: spec.class,
         p95: spec.p95,
         demand: spec.demand,
-        lifetime: spec.lifetime,
+        exit: spec.lifetime.map(|lifetime| since + lifetime),
         spread: spec.spread,
     }
 }

@@ -24,8 +24,20 @@ pub use types::{HostSpec, HostView, NamedHost, NamedVm, Placed, Snapshot, VmSpec
 use crate::rules::Power;
 use crate::{
     ChassisId, Cluster, Event, Host, HostId, HostState, PlacementError, Policy, Resident, Rule as _,
-    Scheduler, Scores, VmKey, VmRequest,
+    Scheduler, Scores, Shortage, VmKey, VmRequest,
 };
+
+/// How many hosts each constraint refuses, and what there is too little of, where room alone is missing.
+type WhyNoHost = (Vec<(&'static str, usize)>, Option<Shortage>);
+
+fn why_no_host(scheduler: &Scheduler, now: Instant, vm: &VmRequest) -> WhyNoHost {
+    let cluster = scheduler.cluster();
+    let refused = scheduler.score(now, vm, 0).map_or(Vec::new(), |scores| scores.refused);
+    let by_room = |(fit, hosts): &(&str, usize)| matches!(*fit, "capacity" | "open") || *hosts == 0;
+    let is_open = |host| cluster.state(host) == HostState::Open;
+    let room = refused.iter().all(by_room) && cluster.ids().any(is_open);
+    (refused, room.then(|| cluster.shortage(&[vm.resources])))
+}
 
 /// The inventory. Nothing is changed by a call that fails.
 #[derive(Debug)]
@@ -126,11 +138,13 @@ impl Inventory {
         let vm = |view: VmView<'_>| Placed {
             vm: NamedVm { name: view.name.to_owned(), spec: view.spec },
             host: view.host.to_owned(),
+            since: Some(view.since),
         };
         Snapshot { hosts: self.named_hosts(), vms: self.vms().map(vm).collect() }
     }
 
-    /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room.
+    /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room; one of
+    /// which nobody knows when it came counts from `now`.
     ///
     /// # Errors
     /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.
@@ -153,7 +167,7 @@ impl Inventory {
             return Err(InventoryError::Twice { what: "VM", name: pair[0].vm.name.clone() });
         }
         for placed in vms {
-            fresh.observe(now, &placed.vm, &placed.host)?;
+            fresh.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host)?;
         }
         *self = fresh;
 
@@ -224,7 +238,7 @@ impl Inventory {
         top: usize,
     ) -> Result<Scores, InventoryError> {
         check_demand(name, spec)?;
-        let scores = self.scheduler.score(now, &self.unplaced_request(spec), top);
+        let scores = self.scheduler.score(now, &self.unplaced_request(now, spec), top);
         scores.map_err(|error| self.by_name(name, &error))
     }
 
@@ -239,7 +253,7 @@ impl Inventory {
         host: &str,
     ) -> Result<Vec<(&'static str, String)>, InventoryError> {
         let host = self.host_id(host)?;
-        let refusals = self.scheduler.refusals(now, &self.unplaced_request(spec), host);
+        let refusals = self.scheduler.refusals(now, &self.unplaced_request(now, spec), host);
         refusals.map_err(|error| self.by_name("", &error))
     }
 
@@ -255,7 +269,7 @@ impl Inventory {
         hosts: &[&str],
     ) -> Result<Vec<usize>, InventoryError> {
         let hosts: Vec<HostId> = hosts.iter().map(|host| self.host_id(host)).collect::<Result<_, _>>()?;
-        Ok(self.scheduler.standings(now, &self.unplaced_request(spec), &hosts))
+        Ok(self.scheduler.standings(now, &self.unplaced_request(now, spec), &hosts))
     }
 
     /// Places all of these VMs, or none: the names of their hosts, in their order.
@@ -270,58 +284,72 @@ impl Inventory {
         }
         for vm in vms {
             self.check_new(vm)?;
-            let asked = self.cluster().check_request(&self.unplaced_request(&vm.spec));
+            let asked = self.cluster().check_request(&self.unplaced_request(now, &vm.spec));
             asked.map_err(|error| self.by_name(&vm.name, &error))?;
         }
 
-        let mut hosts = Vec::with_capacity(vms.len());
+        let before = [&self.vms, &self.deployments, &self.tenants].map(Names::fresh);
+        let requests: Vec<VmRequest> = vms
+            .iter()
+            .map(|vm| {
+                let key = VmKey(self.vms.take(&vm.name));
+                self.take(&vm.spec, key, now)
+            })
+            .collect();
 
-        for vm in vms {
-            match self.add(vm, |scheduler, request| scheduler.place(now, request)) {
-                Ok(host) => hosts.push(self.host_name(host).to_owned()),
-                Err(mut error) => {
-                    if let InventoryError::NoHost { refused, short, .. } = &mut error {
-                        *refused = self.score(now, &vm.name, &vm.spec, 0)?.refused;
-                        let by_room =
-                            |(fit, hosts): &(&str, usize)| matches!(*fit, "capacity" | "open") || *hosts == 0;
-                        let is_open = |host| self.cluster().state(host) == HostState::Open;
-                        let room = refused.iter().all(by_room) && self.cluster().ids().any(is_open);
-                        *short = room.then(|| self.cluster().shortage(&[vm.spec.resources]));
-                    }
-                    for placed in vms[..hosts.len()].iter().rev() {
-                        self.remove(now, &placed.name)?;
-                    }
-                    return Err(error);
+        let why =
+            |scheduler: &Scheduler, vm: &VmRequest, error| (vm.id, error, why_no_host(scheduler, now, vm));
+        match self.scheduler.place_all_or(now, &requests, why) {
+            Ok(hosts) => {
+                for (vm, host) in requests.iter().zip(&hosts) {
+                    self.tell(&Event::Placed { vm, host: *host });
                 }
+                Ok(hosts.into_iter().map(|host| self.host_name(host).to_owned()).collect())
+            }
+            Err((vm, error, why)) => {
+                let mut error = self.by_name(self.vms.name(vm.0), &error);
+                if let InventoryError::NoHost { refused, short, .. } = &mut error {
+                    (*refused, *short) = why;
+                }
+                for request in requests {
+                    self.vms.give_back(request.id.0);
+                    self.forget(&request);
+                }
+                // Nobody has seen these numbers.
+                for (names, next) in
+                    [&mut self.vms, &mut self.deployments, &mut self.tenants].into_iter().zip(before)
+                {
+                    names.reset(next);
+                }
+                Err(error)
             }
         }
-
-        Ok(hosts)
     }
 
-    /// Takes note of a VM that somebody else has put on a host.
+    /// Takes note of a VM that somebody else has put on a host then.
     ///
     /// # Errors
     /// Where the VM is wrong, is placed already, the host is not known, or has not the room.
-    pub fn put(&mut self, now: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
+    pub fn put(&mut self, since: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
         self.check_new(vm)?;
         let host = self.host_id(host)?;
-        let put =
-            |scheduler: &mut Scheduler, request: &VmRequest| scheduler.put(now, request, host).map(|()| host);
-        self.add(vm, put).map(drop)
+        let put = |scheduler: &mut Scheduler, request: &VmRequest| {
+            scheduler.put(since, request, host).map(|()| host)
+        };
+        self.add(since, vm, put).map(drop)
     }
 
     /// As [`Inventory::put`], whether or not there is room: where VMs take more than their host has, nothing of it is free.
     ///
     /// # Errors
     /// Where the VM is wrong, is placed already, or the host is not known.
-    pub fn observe(&mut self, now: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
+    pub fn observe(&mut self, since: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
         self.check_new(vm)?;
         let host = self.host_id(host)?;
         let put = |scheduler: &mut Scheduler, request: &VmRequest| {
-            scheduler.observe(now, request, host).map(|()| host)
+            scheduler.observe(since, request, host).map(|()| host)
         };
-        self.add(vm, put).map(drop)
+        self.add(since, vm, put).map(drop)
     }
 
     /// Takes a VM out that has ended; says what and where it was.
@@ -330,11 +358,12 @@ impl Inventory {
     /// Where it is not placed.
     pub fn remove(&mut self, now: Instant, name: &str) -> Result<Placed, InventoryError> {
         let key = self.key(name)?;
-        let Resident { vm, host, .. } =
-            self.scheduler.remove(now, key).map_err(|error| self.by_name(name, &error))?;
+        let gone = self.scheduler.remove(now, key).map_err(|error| self.by_name(name, &error))?;
+        let Resident { vm, host, since } = gone;
         let gone = Placed {
-            vm: NamedVm { name: name.to_owned(), spec: self.spec(&vm) },
+            vm: NamedVm { name: name.to_owned(), spec: self.spec(&gone) },
             host: self.host_name(host).to_owned(),
+            since: Some(since),
         };
         self.tell(&Event::Ended { vm: &vm, host });
         self.vms.give_back(key.0);
@@ -364,7 +393,7 @@ impl Inventory {
         check_spec(vm)?;
         let key = self.key(&vm.name)?;
         let before = self.cluster().resident(key).copied();
-        let after = self.take(&vm.spec, key);
+        let after = self.take(&vm.spec, key, before.map_or(now, |before| before.since));
         if let Err(error) = self.scheduler.change(now, &after) {
             self.forget(&after);
             return Err(self.by_name(&vm.name, &error));
@@ -379,11 +408,12 @@ impl Inventory {
     /// A new VM: numbers for its names, then what `put` does.
     fn add(
         &mut self,
+        since: Instant,
         vm: &NamedVm,
         put: impl FnOnce(&mut Scheduler, &VmRequest) -> Result<HostId, PlacementError>,
     ) -> Result<HostId, InventoryError> {
         let key = VmKey(self.vms.take(&vm.name));
-        let request = self.take(&vm.spec, key);
+        let request = self.take(&vm.spec, key, since);
         match put(&mut self.scheduler, &request) {
             Ok(host) => {
                 self.tell(&Event::Placed { vm: &request, host });

@@ -41,6 +41,11 @@ impl Names {
         self.next
     }
 
+    /// The numbers from here on are given anew: no name has one of them, and nobody has seen them.
+    pub(super) fn reset(&mut self, next: u64) {
+        self.next = next;
+    }
+
     /// The name's number, for one more use of it.
     pub(super) fn take(&mut self, name: &str) -> u64 {
         if let Some(number) = self.numbers.get(name).copied() {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ballast_types::{Utilisation, VmClass};
+use ballast_types::{Instant, Utilisation, VmClass};
 use serde::{Deserialize, Serialize};
 
 use crate::{Demand, HostState, Resources, Totals};
@@ -37,7 +37,7 @@ pub struct VmSpec {
     pub p95: Utilisation,
     /// Its CPU demand, where known.
     pub demand: Option<Demand>,
-    /// How long it will live from now on, where predicted.
+    /// How long it will live in all, where predicted: counted from when it came.
     pub lifetime: Option<Duration>,
     /// No two VMs of its deployment on one host.
     pub spread: bool,
@@ -85,6 +85,9 @@ pub struct Placed {
     pub vm: NamedVm,
     /// The name of its host.
     pub host: String,
+    /// When it came. Journals of before have it not: then it counts as having come when it is told.
+    #[serde(default)]
+    pub since: Option<Instant>,
 }
 
 /// All that an inventory knows, in the order of names: [`super::Inventory::replace`] makes one of it that answers alike.
@@ -128,4 +131,6 @@ pub struct VmView<'a> {
     pub host: &'a str,
     /// What was asked for it.
     pub spec: VmSpec,
+    /// When it came.
+    pub since: Instant,
 }

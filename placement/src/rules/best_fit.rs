@@ -281,7 +281,11 @@ impl Rule for BestFit {
 
     fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
         match *event {
-            Event::Placed { host, .. } | Event::Ended { host, .. } | Event::Resized { host, .. } => {
+            Event::Placed { host, .. }
+            | Event::Ended { host, .. }
+            | Event::Held { host, .. }
+            | Event::Released { host, .. }
+            | Event::Resized { host, .. } => {
                 self.update(cluster, host);
             }
             Event::Migrated { from, to, .. } => {

@@ -286,8 +286,8 @@ impl Rule for Power {
 
     fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, event: &Event<'_>) {
         match *event {
-            Event::Placed { vm, host } => self.add(vm, host, 1),
-            Event::Ended { vm, host } => self.add(vm, host, -1),
+            Event::Placed { vm, host } | Event::Held { vm, host } => self.add(vm, host, 1),
+            Event::Ended { vm, host } | Event::Released { vm, host } => self.add(vm, host, -1),
             Event::Migrated { vm, from, to } => {
                 self.add(vm, from, -1);
                 self.add(vm, to, 1);

@@ -124,7 +124,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
         let last_ms = options.until_ms.map_or(u64::MAX, |until| first_ms.saturating_add(until));
         let vms = &arrivals.vms[..arrivals.vms.partition_point(|vm| vm.at_ms <= last_ms)];
         let file = &*arrivals.name;
-        let strides = Strides::of(file, vms, options, scheduler.cluster().len())?;
+        let strides = Strides::of(file, vms, options)?;
 
         // All are asked first: one that is too large may stand behind others of its batch that merely find no room.
         for vm in vms {
@@ -136,7 +136,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
 
         Ok(Self {
             actions: actions(plan, scheduler, first_ms, last_ms)?,
-            moves: Moves::new(plan.moving, strides.vm * u64::from(options.repeat)),
+            moves: Moves::new(plan.moving),
             running: scheduler.has_admissions().then(BTreeMap::new),
             scheduler,
             options,
@@ -229,7 +229,7 @@ impl<'a, D: FnMut(u64, Option<HostId>)> Run<'a, D> {
         for vm in entry.remove() {
             let left = self.scheduler.remove(Instant::from_millis(now_ms), vm);
             debug_assert!(left.is_ok(), "{left:?}");
-            self.moves.ended(now_ms, vm, self.scheduler);
+            self.moves.ended(now_ms, vm);
 
             if let (Some(running), Ok(left)) = (&mut self.running, left)
                 && let Some(deployment) = left.vm.deployment

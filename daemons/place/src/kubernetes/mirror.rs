@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
 use ballast_placement::{Expected, HostState, MemoryKb, MilliCores, Resources};
+use ballast_types::Instant;
 
 use super::demand::{Amount, allocatable, requests};
 use super::hints::{Predict, RefusedHint, criticality, hints, workload};
@@ -130,6 +131,8 @@ struct ReadNode {
 pub(crate) struct ObservedPod {
     pub(crate) ident: Ident,
     pub(crate) holds: Holds,
+    /// When it was made, by its own stamp.
+    since: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -166,7 +169,7 @@ impl Reading<'_> {
         } else {
             Holds::Share { node: node.clone(), read: self.request(pod) }
         };
-        ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds }
+        ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds, since: pod.since() }
     }
 
     /// Reads what a pod asks for. The error names what is no quantity, or is more than any node has.
@@ -213,6 +216,7 @@ struct PodEntry {
     node: Arc<str>,
     amount: Amount,
     spec: VmSpec,
+    since: Option<Instant>,
 }
 
 /// What pods hold of a node.
@@ -376,7 +380,7 @@ impl Mirror {
 
     /// A pod as it is now.
     pub(crate) fn pod_is(&mut self, pod: ObservedPod) -> Effect {
-        let ObservedPod { ident, holds } = pod;
+        let ObservedPod { ident, holds, since } = pod;
         let before = self.pods.get(&*ident.name);
         let version = before.map(|p| (&*p.uid, &*p.version));
 
@@ -423,7 +427,7 @@ impl Mirror {
         let load = self.loads.entry(Arc::clone(&node)).or_default();
         load.pods.insert(Arc::clone(&name));
         load.sum += amount;
-        self.pods.insert(Arc::clone(&name), PodEntry { uid, version, node, amount, spec });
+        self.pods.insert(Arc::clone(&name), PodEntry { uid, version, node, amount, spec, since });
         self.change(|mirror| mirror.put(&name));
 
         Effect::Taken
@@ -498,7 +502,7 @@ impl Mirror {
     fn placed(&self, key: &Arc<str>, entry: &PodEntry) -> Option<Placed> {
         self.host(&entry.node)?;
         let vm = NamedVm { name: key.to_string(), spec: entry.spec.clone() };
-        Some(Placed { vm, host: entry.node.to_string() })
+        Some(Placed { vm, host: entry.node.to_string(), since: entry.since })
     }
 
     fn change<C: Into<Option<Change>>>(&mut self, change: impl FnOnce(&Self) -> C) {

@@ -258,7 +258,7 @@ impl Kube {
     }
 
     fn apply(&self, mut state: MutexGuard<'_, State>) {
-        let now = clock::now();
+        let now = clock::unix_now();
         let changes = state.mirror.changes();
         if let [Change::All(snapshot)] = &*changes {
             // Without the lock: questions are answered meanwhile. Nobody else changes the state.
@@ -337,7 +337,7 @@ fn apply(inventory: &mut Inventory, now: Instant, change: &Change) -> Result<(),
         Change::All(snapshot) => inventory.replace(now, snapshot),
         Change::SetHost(host) => inventory.set_host(&host.name, &host.spec),
         Change::RemoveHost(name) => inventory.remove_host(now, name, false).map(drop),
-        Change::Put(placed) => inventory.observe(now, &placed.vm, &placed.host),
+        Change::Put(placed) => inventory.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host),
         Change::Remove(name) => inventory.remove(now, name).map(drop),
     }
 }

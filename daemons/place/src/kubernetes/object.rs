@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use ballast_types::Instant;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
@@ -34,6 +36,8 @@ objects! {
         uid: String,
         /// Opaque: two of the same object are compared for equality, and no more.
         resource_version: String,
+        /// RFC 3339.
+        creation_timestamp: String,
         labels: BTreeMap<String, String>,
         owner_references: Vec<Owner>,
     }
@@ -118,6 +122,12 @@ impl Pod {
     /// `namespace/name`.
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.metadata.namespace, self.metadata.name)
+    }
+
+    /// When it was made. The stamp of its start comes later, by its status: a pod would come twice.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        let stamp: Timestamp = self.metadata.creation_timestamp.parse().ok()?;
+        u64::try_from(stamp.as_nanosecond()).ok().map(Instant::from_nanos)
     }
 
     /// Whether it has ended, and its containers hold nothing any more.

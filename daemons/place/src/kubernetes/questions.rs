@@ -174,7 +174,7 @@ impl Kube {
         let verdicts: Vec<_> = verdicts.collect();
         let fitting = names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Fits);
         let fitting: Vec<&str> = fitting.map(|(name, _)| *name).collect();
-        let Ok(standings) = state.inventory.standings(now, &spec, &fitting) else {
+        let Ok(standings) = state.inventory.standings(clock::unix_now(), &spec, &fitting) else {
             // The inventory is being made anew.
             return neutral();
         };
@@ -265,7 +265,7 @@ mod tests {
         let given = kube.prioritize(&args);
         let Read { spec, .. } = kube.reading().request(&args.pod).unwrap();
         let state = lock(&kube.state);
-        let best = state.inventory.score(clock::now(), "p", &spec, 1).unwrap().hosts[0].host;
+        let best = state.inventory.score(clock::unix_now(), "p", &spec, 1).unwrap().hosts[0].host;
         let best = args.names().iter().position(|name| *name == state.inventory.host_name(best));
         assert_eq!((given[best.unwrap()], given.iter().min()), (10, Some(&0)));
         assert_eq!(given.len(), 24);

@@ -11,31 +11,25 @@ use crate::cluster::Arrival;
 /// The first ids that no VM of the trace has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strides {
-    pub(super) vm: u64,
+    vm: u64,
     batch: u64,
 }
 
 impl Strides {
-    /// The last copy's largest ids must still be ids, and so must those of moves, one for every host.
-    pub(super) fn of(
-        file: &str,
-        vms: &[Arrival],
-        options: &ReplayOptions,
-        hosts: usize,
-    ) -> Result<Self, ReplayError> {
-        let stride = |column, of: fn(&Arrival) -> u64, more: usize| {
+    /// The last copy's largest ids must still be ids.
+    pub(super) fn of(file: &str, vms: &[Arrival], options: &ReplayOptions) -> Result<Self, ReplayError> {
+        let stride = |column, of: fn(&Arrival) -> u64| {
             let (repeat, largest) = (options.repeat, vms.iter().map(of).max().unwrap_or(0));
             let all = largest.checked_add(1).and_then(|all| all.checked_mul(u64::from(repeat)));
-            let fits = all.and_then(|all| all.checked_add(more as u64)).is_some();
 
-            if fits || (repeat == 1 && more == 0) {
+            if all.is_some() || repeat == 1 {
                 Ok(largest.saturating_add(1))
             } else {
                 Err(ReplayError::Ids { file: file.to_owned(), repeat, column, largest })
             }
         };
 
-        Ok(Self { vm: stride("vm_id", |vm| vm.id, hosts)?, batch: stride("batch_id", |vm| vm.batch, 0)? })
+        Ok(Self { vm: stride("vm_id", |vm| vm.id)?, batch: stride("batch_id", |vm| vm.batch)? })
     }
 
     pub(super) const fn id(self, vm: &Arrival, copy: u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ballast_placement::{HostId, HostState, PlacementError, Scheduler, VmKey, VmRequest};
+use ballast_placement::{HostId, HostState, PlacementError, Scheduler, VmKey};
 use ballast_types::Instant;
 
 use super::outcome::Drained;
@@ -10,12 +10,10 @@ use super::plan::Moving;
 
 /// Moves VMs off hosts that are drained.
 ///
-/// A VM on its way is on its old host until the move ends. Its room on the new one is held by a VM of its
-/// kind, whose id is `first_hold` plus the old host's.
+/// A VM on its way is on its old host until the move ends. Its room on the new one is held.
 #[derive(Debug)]
 pub(super) struct Moves {
     moving: Moving,
-    first_hold: u64,
     sources: BTreeMap<HostId, Source>,
     /// By the time at which a move ends: the old host.
     ends: BTreeSet<(u64, HostId)>,
@@ -45,10 +43,9 @@ struct Move {
 }
 
 impl Moves {
-    pub(super) fn new(moving: Moving, first_hold: u64) -> Self {
+    pub(super) fn new(moving: Moving) -> Self {
         Self {
             moving,
-            first_hold,
             sources: BTreeMap::new(),
             ends: BTreeSet::new(),
             on_the_way: BTreeMap::new(),
@@ -85,18 +82,13 @@ impl Moves {
         }
 
         self.drained.hosts += new.len() as u64;
-        let mut found = scheduler.cluster().all();
-        found.sort_by_key(|there| (there.vm.resources.cores, there.vm.resources.memory));
-
-        for there in found {
-            // Who is on the way is moved as it is; what is held here is no VM yet.
-            let vm = there.vm.id;
-            let stays = vm.0 >= self.first_hold || self.on_the_way.contains_key(&vm);
-
-            if let (true, false, Some(source)) =
-                (new.contains(&there.host), stays, self.sources.get_mut(&there.host))
-            {
-                source.waiting.push(vm);
+        for host in new {
+            let mut found = scheduler.cluster().residents_of(host);
+            found.sort_by_key(|there| (there.vm.resources.cores, there.vm.resources.memory));
+            // Who is on the way is moved as it is.
+            let stay = found.iter().map(|there| there.vm.id).filter(|vm| !self.on_the_way.contains_key(vm));
+            if let Some(source) = self.sources.get_mut(&host) {
+                source.waiting.extend(stay);
             }
         }
 
@@ -115,9 +107,9 @@ impl Moves {
     }
 
     /// A VM has ended: its move ends with it.
-    pub(super) fn ended(&mut self, at_ms: u64, vm: VmKey, scheduler: &mut Scheduler) {
+    pub(super) fn ended(&mut self, at_ms: u64, vm: VmKey) {
         if let Some(from) = self.on_the_way.remove(&vm) {
-            self.arrive(at_ms, from, scheduler);
+            self.arrive(at_ms, from);
         }
     }
 
@@ -125,7 +117,7 @@ impl Moves {
     pub(super) fn finish(&mut self, at_ms: u64, scheduler: &mut Scheduler) -> bool {
         let before = self.drained.moved;
         while let Some((ends_ms, from)) = self.ends.first().copied().filter(|end| end.0 <= at_ms) {
-            let Some(Move { vm, to, .. }) = self.arrive(ends_ms, from, scheduler) else { break };
+            let Some(Move { vm, to, .. }) = self.arrive(ends_ms, from) else { break };
             self.on_the_way.remove(&vm);
             let moved = scheduler.migrate(Instant::from_millis(ends_ms), vm, to);
             debug_assert!(moved.is_ok(), "{moved:?}");
@@ -139,13 +131,11 @@ impl Moves {
         self.drained.moved > before
     }
 
-    /// Nothing is held any more for the move that is under way from there.
-    fn arrive(&mut self, at_ms: u64, from: HostId, scheduler: &mut Scheduler) -> Option<Move> {
+    /// The move that is under way from there ends, and so does what was held for it.
+    fn arrive(&mut self, at_ms: u64, from: HostId) -> Option<Move> {
         let done = self.sources.get_mut(&from)?.under_way.take()?;
         self.ends.remove(&(done.ends_ms, from));
         self.drained.held_core_h += done.cores * (at_ms - done.since_ms) as f64 / 3_600_000.0;
-        let held = scheduler.remove(Instant::from_millis(at_ms), self.hold(from));
-        debug_assert!(held.is_ok(), "{held:?}");
         Some(done)
     }
 
@@ -153,10 +143,9 @@ impl Moves {
     pub(super) fn start(&mut self, at_ms: u64, scheduler: &mut Scheduler) {
         let hosts: Vec<HostId> = self.sources.keys().copied().collect();
         for from in hosts {
-            let hold = self.hold(from);
             let Some(source) = self.sources.get_mut(&from) else { continue };
             if source.under_way.is_none()
-                && let Some(started) = source.next(at_ms, from, hold, self.moving, scheduler)
+                && let Some(started) = source.next(at_ms, from, self.moving, scheduler)
             {
                 source.under_way = Some(started);
                 self.ends.insert((started.ends_ms, from));
@@ -165,17 +154,14 @@ impl Moves {
 
             let cluster = scheduler.cluster();
 
-            if !source.emptied && cluster.state(from) == HostState::Draining && cluster.vms(from) == 0 {
+            let is_empty = cluster.vms(from) == 0 && cluster.held(from) == 0;
+            if !source.emptied && cluster.state(from) == HostState::Draining && is_empty {
                 source.emptied = true;
                 self.drained.emptied += 1;
                 let took_s = (at_ms - source.since_ms) as f64 / 1e3;
                 self.drained.longest_s = self.drained.longest_s.max(took_s);
             }
         }
-    }
-
-    const fn hold(&self, from: HostId) -> VmKey {
-        VmKey(self.first_hold + from.0 as u64)
     }
 
     pub(super) fn drained(&self, scheduler: &Scheduler) -> Drained {
@@ -191,14 +177,7 @@ impl Moves {
 
 impl Source {
     /// The first one that waits and finds a host: that is held for it now.
-    fn next(
-        &mut self,
-        at_ms: u64,
-        from: HostId,
-        hold: VmKey,
-        moving: Moving,
-        scheduler: &mut Scheduler,
-    ) -> Option<Move> {
+    fn next(&mut self, at_ms: u64, from: HostId, moving: Moving, scheduler: &mut Scheduler) -> Option<Move> {
         for place in (0..self.waiting.len()).rev() {
             let vm = self.waiting[place];
             let there = scheduler.cluster().resident(vm).copied();
@@ -209,7 +188,7 @@ impl Source {
 
             let now = Instant::from_millis(at_ms);
 
-            if let Ok(to) = scheduler.place(now, &VmRequest { id: hold, ..there.vm }) {
+            if let Ok(to) = scheduler.start_move(now, vm) {
                 self.waiting.remove(place);
                 let size = there.vm.resources;
                 let ends_ms = at_ms.saturating_add(moving.takes_ms(size));

@@ -228,14 +228,14 @@ fn action() -> impl Strategy<Value = Action> {
 /// Sums are those of the VMs that are there, held ones with them; no host has more than it holds.
 fn check(run: &Run<'_, impl FnMut(u64, Option<HostId>)>) -> Result<(), TestCaseError> {
     let cluster = run.scheduler.cluster();
-    let sum = |sum: Totals, there: &ballast_placement::Resident| sum + there.vm.resources;
-    let all = cluster.all();
-    prop_assert_eq!(cluster.allocated(), all.iter().fold(Totals::default(), sum));
-    let holds = all.iter().filter(|there| there.vm.id.0 >= run.strides.vm).count() as u64;
-    prop_assert_eq!(holds, run.moves.under_way());
+    let vms: Vec<_> = cluster.all().iter().map(|there| (there.vm.resources, there.host)).collect();
+    let held: Vec<_> = run.scheduler.holds().map(|(_, hold)| (hold.vm.resources, hold.host)).collect();
+    prop_assert_eq!(held.len() as u64, run.moves.under_way());
+    let all = vms.into_iter().chain(held);
+    prop_assert_eq!(cluster.allocated(), all.clone().fold(Totals::default(), |sum, (size, _)| sum + size));
     for host in cluster.ids() {
-        let here = cluster.residents_of(host);
-        let taken = here.iter().try_fold(Resources::ZERO, |sum, there| sum.checked_add(there.vm.resources));
+        let mut here = all.clone().filter(|(_, at)| *at == host).map(|(size, _)| size);
+        let taken = here.try_fold(Resources::ZERO, Resources::checked_add);
         prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()), Some(cluster.host(host).capacity));
     }
     Ok(())

@@ -149,6 +149,11 @@ shop/web-6d4cf56db6-r8w2n of shop/web, shop on node-a: 750m 671089 kB UserFacing
 team-x/sandbox of team-x/sandbox, team-x on node-d: 350m 254830 kB UserFacing 100 %";
     assert_eq!(show(all), expected);
     assert_eq!((mirror.nodes(), mirror.pods()), ((4, 1), (8, 0)));
+
+    // 2026-03-02T08:12:44Z, whenever the daemon starts.
+    let Change::All(Snapshot { vms, .. }) = all else { panic!("{all:?}") };
+    let proxy = vms.iter().find(|it| it.vm.name == "kube-system/kube-proxy-node-a").unwrap();
+    assert_eq!(proxy.since, Some(Instant::from_millis(1_772_439_164_000)));
 }
 
 #[test]
@@ -362,7 +367,7 @@ proptest! {
 
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
-            prop_assert_eq!(mirror.pod_gone(&ObservedPod { ident, holds: Holds::Nothing }), Effect::Taken);
+            prop_assert_eq!(mirror.pod_gone(&ObservedPod { ident, holds: Holds::Nothing, since: None }), Effect::Taken);
         }
 
         obey(&mut inventory, &mirror.changes());
