@@ -5,6 +5,7 @@
 
 pub(crate) mod kills;
 mod load;
+pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod predict;
 pub(crate) mod score;

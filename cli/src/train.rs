@@ -153,7 +153,7 @@ fn old_model(path: &Path) -> anyhow::Result<Option<ModelFile>> {
     };
     match ModelFile::decode(&bytes) {
         Ok(model) => Ok(Some(model)),
-        Err(error @ FileError::Foreign) => Err(error).with_context(what),
+        Err(error @ (FileError::Foreign | FileError::Newer { .. })) => Err(error).with_context(what),
         Err(error @ FileError::Version { found, .. }) if found > file::VERSION => {
             Err(error).with_context(what)
         }

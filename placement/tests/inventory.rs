@@ -1,6 +1,6 @@
 //! Hosts and VMs by name.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
@@ -291,8 +291,8 @@ proptest! {
 /// What an inventory should know, kept as simply as can be: no lists, no sums.
 #[derive(Default)]
 struct Model {
-    hosts: HashMap<String, HostSpec>,
-    vms: HashMap<String, (VmSpec, String, Instant)>,
+    hosts: BTreeMap<String, HostSpec>,
+    vms: BTreeMap<String, (VmSpec, String, Instant)>,
 }
 
 impl Model {

@@ -3,11 +3,26 @@
 //! | bytes | what |
 //! |---|---|
 //! | 8 | `BALLAST` and a zero |
-//! | 4 | version, little-endian |
-//! | 8 | length of the content, little-endian |
+//! | 4 | version, little-endian as all numbers here |
+//! | 8 | length of the content |
 //! | 32 | SHA-256 of all of the above and the content |
-//! | rest | the content: [`ModelFile`] in postcard's encoding |
+//! | rest | the content: sections, one after the other, in any order |
+//!
+//! | bytes of a section | what |
+//! |---|---|
+//! | 1, then so many | length of the name, and the name |
+//! | 4 | the section's own version |
+//! | 1 | 1 if a program that does not know the section must not use the model, else 0 |
+//! | 8 | length of what it holds |
+//! | 32 | SHA-256 of all of the above and what it holds |
+//! | rest | what it holds, in postcard's encoding |
+//!
+//! `about`, `class`, `p95`, `trial` and `history` must be there. A section that is not known is left out when 0 stands
+//! in it, and is not written again. Version 2 of the file had no sections: its content is [`ModelFile`] in one piece.
 
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -20,8 +35,12 @@ use crate::score::Scores;
 
 /// How a model file begins.
 const MAGIC: [u8; 8] = *b"BALLAST\0";
-/// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 2;
+/// The version that is written.
+pub const VERSION: u32 = 3;
+/// The version without sections, which is read as well.
+const WHOLE: u32 = 2;
+/// The version of every section that is written.
+const SECTION_VERSION: u32 = 1;
 /// Bytes before the checksum, and before the content.
 const SUMMED: usize = 8 + 4 + 8;
 const HEAD: usize = SUMMED + 32;
@@ -72,7 +91,7 @@ pub enum FileError {
     #[error("not a Ballast model file")]
     Foreign,
     /// Another version wrote them.
-    #[error("model file of version {found}; this program reads version {VERSION}: {remedy}")]
+    #[error("model file of version {found}; this program reads versions {WHOLE} and {VERSION}: {remedy}")]
     Version { found: u32, remedy: &'static str },
     /// They end too early, or too late.
     #[error("truncated or overlong model file: {found} bytes, {expected} are announced")]
@@ -85,6 +104,15 @@ pub enum FileError {
     /// The checksum is another one.
     #[error("damaged model file: the SHA-256 checksum does not fit")]
     Damaged,
+    /// The checksum of a section is another one, or the section goes over the end.
+    #[error("damaged model file: section {0:?}")]
+    DamagedSection(String),
+    /// A later program wrote this section, and the model is of no use without it.
+    #[error("section {section:?} of version {found} in the model file is not known: update this program")]
+    Newer { section: String, found: u32 },
+    /// There is no such section.
+    #[error("the model file has no section {0:?}: train again")]
+    Missing(&'static str),
     /// The checksum fits, but the content is no model of this program.
     #[error("model file with impossible content: {0}")]
     Content(String),
@@ -94,20 +122,17 @@ impl ModelFile {
     /// The bytes of the file. The same model gives the same bytes.
     /// This fails only if there is no memory for them.
     pub fn encode(&self) -> Result<Vec<u8>, FileError> {
-        let content = |error: postcard::Error| FileError::Content(error.to_string());
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(VERSION.to_le_bytes());
-        // Length and checksum are filled in behind the content.
-        bytes.resize(HEAD, 0);
-        let mut bytes = postcard::to_extend(self, bytes).map_err(content)?;
-        let length = (bytes.len() - HEAD) as u64;
-        bytes[12..SUMMED].copy_from_slice(&length.to_le_bytes());
-        let sum = checksum(&bytes);
-        bytes[SUMMED..HEAD].copy_from_slice(&sum);
-        Ok(bytes)
+        let mut content = vec![];
+        write_section(&mut content, "about", &self.about)?;
+        write_section(&mut content, "class", &self.model.class)?;
+        write_section(&mut content, "p95", &self.model.p95)?;
+        write_section(&mut content, "trial", &self.trial)?;
+        write_section(&mut content, "history", &self.history)?;
+
+        Ok(framed(VERSION, &content))
     }
 
-    /// The model in these bytes. This fails when they are no whole and sound model file of this version.
+    /// The model in these bytes. This fails when they are no whole and sound model file of a version that is read.
     pub fn decode(bytes: &[u8]) -> Result<Self, FileError> {
         if !is_ours(bytes) {
             return Err(FileError::Foreign);
@@ -118,7 +143,7 @@ impl ModelFile {
         };
 
         // The version comes first: another one may announce and sum otherwise.
-        if version != u64::from(VERSION) {
+        if ![WHOLE, VERSION].map(u64::from).contains(&version) {
             let newer = version > u64::from(VERSION);
             let remedy = if newer { "update this program" } else { "train again" };
             return Err(FileError::Version { found: version as u32, remedy });
@@ -129,11 +154,15 @@ impl ModelFile {
         if bytes.len() as u64 != expected {
             return Err(length(expected));
         }
+        let sections = (version == u64::from(VERSION)).then(|| Sections::of(&bytes[HEAD..])).transpose()?;
+
         if bytes[SUMMED..HEAD] != checksum(bytes) {
             return Err(FileError::Damaged);
         }
-        let file: Self =
-            postcard::from_bytes(&bytes[HEAD..]).map_err(|error| FileError::Content(error.to_string()))?;
+        let file = match sections {
+            Some(mut sections) => Self::of(&mut sections)?,
+            None => whole(&bytes[HEAD..], "the whole")?,
+        };
         file.model.check().and_then(|()| file.trial.check()).map_err(FileError::Content)?;
 
         if file.about.features != COLUMN_NAMES {
@@ -142,6 +171,116 @@ impl ModelFile {
         }
 
         Ok(file)
+    }
+
+    fn of(sections: &mut Sections<'_>) -> Result<Self, FileError> {
+        let about = sections.take("about")?;
+        let model = Model { class: sections.take("class")?, p95: sections.take("p95")? };
+        let (trial, history) = (sections.take("trial")?, sections.take("history")?);
+        sections.refuse_needed()?;
+
+        Ok(Self { about, model, trial, history })
+    }
+}
+
+/// The head of a file, and its content.
+fn framed(version: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(version.to_le_bytes());
+    bytes.extend((content.len() as u64).to_le_bytes());
+    // The checksum comes when all that it sums is there.
+    bytes.resize(HEAD, 0);
+    bytes.extend(content);
+    let sum = checksum(&bytes);
+    bytes[SUMMED..HEAD].copy_from_slice(&sum);
+    bytes
+}
+
+fn write_section<T: Serialize>(content: &mut Vec<u8>, name: &str, value: &T) -> Result<(), FileError> {
+    let held = postcard::to_allocvec(value).map_err(|error| FileError::Content(error.to_string()))?;
+    push_section(content, name, SECTION_VERSION, true, &held);
+    Ok(())
+}
+
+fn push_section(content: &mut Vec<u8>, name: &str, version: u32, needed: bool, held: &[u8]) {
+    let start = content.len();
+    content.push(name.len() as u8);
+    content.extend(name.as_bytes());
+    content.extend(version.to_le_bytes());
+    content.push(needed.into());
+    content.extend((held.len() as u64).to_le_bytes());
+    let sum = Sha256::new().chain_update(&content[start..]).chain_update(held).finalize();
+    content.extend(sum);
+    content.extend(held);
+}
+
+/// What `held` holds, with nothing behind it.
+fn whole<T: DeserializeOwned>(held: &[u8], name: &str) -> Result<T, FileError> {
+    match postcard::take_from_bytes(held) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) => Err(FileError::Content(format!("{name}: more than is known"))),
+        Err(error) => Err(FileError::Content(format!("{name}: {error}"))),
+    }
+}
+
+struct Section<'a> {
+    version: u32,
+    needed: bool,
+    held: &'a [u8],
+}
+
+/// The sections of a file that nobody has taken yet.
+struct Sections<'a>(BTreeMap<&'a str, Section<'a>>);
+
+impl<'a> Sections<'a> {
+    /// All of them, each with a checksum that fits.
+    fn of(content: &'a [u8]) -> Result<Self, FileError> {
+        let (mut found, mut rest) = (BTreeMap::new(), content);
+        while let Some((length, after)) = rest.split_first() {
+            let cut = || FileError::DamagedSection(format!("number {}", found.len() + 1));
+            let (name, after) = after.split_at_checked(usize::from(*length)).ok_or_else(cut)?;
+            let name = std::str::from_utf8(name).map_err(|_| cut())?;
+            let damaged = || FileError::DamagedSection(name.to_owned());
+            let (version, needed) = (number(after, 0..4), after.get(4).copied());
+            let (Some(version), Some(needed @ 0..=1), Some(size), Some(sum)) =
+                (version, needed, number(after, 5..13), after.get(13..45))
+            else {
+                return Err(damaged());
+            };
+
+            let size = usize::try_from(size).map_err(|_| damaged())?;
+            let (held, behind) = after[45..].split_at_checked(size).ok_or_else(damaged)?;
+            let head = &rest[..rest.len() - after.len() + 13];
+            if Sha256::new().chain_update(head).chain_update(held).finalize()[..] != *sum {
+                return Err(damaged());
+            }
+
+            let section = Section { version: version as u32, needed: needed == 1, held };
+            if found.insert(name, section).is_some() {
+                return Err(FileError::Content(format!("two sections {name:?}")));
+            }
+            rest = behind;
+        }
+
+        Ok(Self(found))
+    }
+
+    fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T, FileError> {
+        let Section { version, held, .. } = self.0.remove(name).ok_or(FileError::Missing(name))?;
+        match version {
+            SECTION_VERSION => whole(held, name),
+            found => Err(FileError::Newer { section: name.to_owned(), found }),
+        }
+    }
+
+    /// Of those that are left none may be needed.
+    fn refuse_needed(&self) -> Result<(), FileError> {
+        match self.0.iter().find(|(_, section)| section.needed) {
+            Some((name, section)) => {
+                Err(FileError::Newer { section: (*name).to_owned(), found: section.version })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -208,14 +347,67 @@ mod tests {
             other[8] = number;
             error(&summed(other))
         };
-        assert!(version(3).contains("version 3") && version(3).contains("update"));
+        assert!(version(4).contains("version 4") && version(4).contains("update"));
         assert!(version(1).contains("version 1") && version(1).contains("train again"));
         assert!(error(&bytes[..bytes.len() - 1]).contains("truncated"));
         assert!(error(&bytes[..10]).contains("truncated"));
         assert!(error(&[&bytes[..], b"x"].concat()).contains("overlong"));
         let mut damaged = bytes.clone();
         damaged[HEAD + 100] ^= 1;
+        assert!(error(&damaged).contains("section \"about\""), "{}", error(&damaged));
+        let mut damaged = bytes.clone();
+        damaged[SUMMED] ^= 1;
         assert_eq!(error(&damaged), FileError::Damaged.to_string());
+    }
+
+    #[test]
+    fn a_file_without_sections_is_read_and_says_the_same_with_sections() {
+        let bytes = include_bytes!("file/version-2.model");
+        let file = ModelFile::decode(bytes).unwrap();
+        assert_eq!(postcard::to_allocvec(&file).unwrap(), bytes[HEAD..]);
+        let again = ModelFile::decode(&file.encode().unwrap()).unwrap();
+        assert_eq!((again.model, again.trial, again.history), (file.model, file.trial, file.history));
+        let mut damaged = *bytes;
+        damaged[HEAD + 100] ^= 1;
+        assert_eq!(ModelFile::decode(&damaged), Err(FileError::Damaged));
+    }
+
+    #[test]
+    fn sections_are_told_apart_by_name_version_and_need() {
+        let bytes = small().encode().unwrap();
+        let content = &bytes[HEAD..];
+        let with = |name: &str, version: u32, needed: bool| {
+            let mut more = content.to_vec();
+            push_section(&mut more, name, version, needed, b"of a later program");
+            ModelFile::decode(&framed(VERSION, &more))
+        };
+        assert_eq!(with("lifetimes", 7, false).unwrap().encode().unwrap(), bytes);
+        let newer = |section: &str, found| FileError::Newer { section: section.into(), found };
+        assert_eq!(with("lifetimes", 7, true), Err(newer("lifetimes", 7)));
+        assert_eq!(with("p95", 1, false), Err(FileError::Content("two sections \"p95\"".into())));
+
+        let all = Sections::of(content).unwrap().0;
+        assert_eq!(all.keys().copied().collect::<Vec<_>>(), ["about", "class", "history", "p95", "trial"]);
+        for name in ["about", "class", "history", "p95", "trial"] {
+            let rewritten = |version: Option<u32>, more: &[u8]| {
+                let mut content = vec![];
+                for (other, section) in &all {
+                    match version {
+                        _ if *other != name => push_section(&mut content, other, 1, true, section.held),
+                        Some(version) => {
+                            let held = [section.held, more].concat();
+                            push_section(&mut content, other, version, true, &held);
+                        }
+                        None => {}
+                    }
+                }
+                ModelFile::decode(&framed(VERSION, &content))
+            };
+            assert!(rewritten(Some(1), b"").is_ok());
+            assert!(matches!(rewritten(Some(1), b"x"), Err(FileError::Content(why)) if why.contains(name)));
+            assert_eq!(rewritten(Some(2), b""), Err(newer(name, 2)));
+            assert!(matches!(rewritten(None, b""), Err(FileError::Missing(missing)) if missing == name));
+        }
     }
 
     #[test]
@@ -251,10 +443,19 @@ mod tests {
         /// The same with a checksum that fits: what comes out, if anything, answers without panic.
         #[test]
         fn mutated_content_does_not_panic(place in any::<prop::sample::Index>(), flip in 1..=255u8) {
-            let mut bytes = small().encode().unwrap();
-            let place = HEAD + place.index(bytes.len() - HEAD);
-            bytes[place] ^= flip;
-            if let Ok(file) = ModelFile::decode(&summed(bytes)) {
+            let bytes = small().encode().unwrap();
+            let mut content = vec![];
+            let all = Sections::of(&bytes[HEAD..]).unwrap().0;
+            let mut place = place.index(all.values().map(|section| section.held.len()).sum());
+            for (name, section) in &all {
+                let mut held = section.held.to_vec();
+                if let Some(byte) = held.get_mut(place) {
+                    *byte ^= flip;
+                }
+                place = place.wrapping_sub(held.len());
+                push_section(&mut content, name, 1, true, &held);
+            }
+            if let Ok(file) = ModelFile::decode(&framed(VERSION, &content)) {
                 let known = file.history.known(Some("sub-00001"), Some("general"), 2.0);
                 let _ = file.model.predict(&known, 2.0, 8.0);
             }

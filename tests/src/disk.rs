@@ -102,7 +102,8 @@ pub fn recording(bytes: &[u8]) {
 pub fn model(bytes: &[u8]) {
     ask_model(bytes);
 
-    let mut file = b"BALLAST\0\x01\0\0\0".to_vec();
+    // The version without sections: nobody guesses the checksum of one.
+    let mut file = b"BALLAST\0\x02\0\0\0".to_vec();
     file.extend((bytes.len() as u64).to_le_bytes());
     let sum = Sha256::new().chain_update(&file).chain_update(bytes).finalize();
     file.extend(sum);
@@ -127,7 +128,7 @@ fn ask_model(bytes: &[u8]) {
     }
 }
 
-/// The placement daemon's snapshot and journal on disk, each as it is and framed with its checksum.
+/// An earlier placement daemon's snapshot and journal on disk, each as it is and framed with its checksum.
 pub fn inventory(bytes: &[u8]) {
     thread_local!(static FOLDER: Machine = Machine::new());
     let framed = |part: &[u8]| {

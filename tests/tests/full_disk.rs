@@ -17,7 +17,7 @@ ballast_testbed::wall_time![
     a_recording_that_cannot_be_written_ends_no_daemon_and_is_whole_once_there_is_room,
     state_that_cannot_be_written_is_an_alarm_and_is_written_once_there_is_room,
     without_a_journal_the_agent_watches_and_its_next_start_acts,
-    a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_there_is_room,
+    a_placement_daemon_on_a_full_disk_answers_and_places_once_there_is_room,
     daemons_start_on_a_full_disk_and_hold_the_budget_on_one_that_becomes_full,
     a_budget_that_cannot_be_written_down_is_refused_or_said_not_to_last,
     on_a_read_only_var_daemons_start_answer_and_hold_the_budget,
@@ -137,28 +137,46 @@ fn without_a_journal_the_agent_watches_and_its_next_start_acts() {
     lab.wait_restored(&before, "");
 }
 
-fn a_placement_daemon_whose_journal_cannot_be_opened_answers_and_places_once_there_is_room() {
+fn a_placement_daemon_on_a_full_disk_answers_and_places_once_there_is_room() {
     let mut lab = PlaceLab::start("");
     let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 32});
-    let vm = json!({"vm_id": "a", "cores": 1, "memory_gb": 4});
-    lab.kill();
-    let journal = lab.path("state/inventory.0.journal");
-    fs::remove_file(&journal).expect("an empty journal");
+    let vm = |name: &str| json!({"vm_id": name, "cores": 1, "memory_gb": 4});
+    let says = |lab: &PlaceLab| {
+        let alarms = format!("{:?}", lab.status().alarms);
+        alarms.contains("changes cannot be kept") && alarms.contains("No space left")
+    };
 
-    // A link to where nothing can be made.
-    symlink("/proc/ballast", &journal).expect("a link");
+    lab.kill();
+    let Some(disk) = Disk::mount(&lab.path("state")) else { return };
+    disk.fill();
     lab.restart();
-    let alarms = |lab: &PlaceLab| format!("{:?}", lab.status().alarms);
-    assert!(alarms(&lab).contains("changes cannot be kept"), "{}", alarms(&lab));
+    assert!(says(&lab));
     assert_eq!(lab.get("/v1/hosts").0, 200);
+    let (status, why) = lab.call("PUT", "/v1/hosts/s1", &host);
+    assert!(status == 503 && why["error"].as_str().is_some_and(|why| why.contains("No space left")), "{why}");
 
-    // All is written anew with the first change: the folder itself has room.
+    // All is written anew with the first change that finds room.
+    disk.empty();
     assert_eq!(lab.call("PUT", "/v1/hosts/s1", &host), (204, Value::Null));
-    assert_eq!(lab.call("POST", "/v1/place", &vm).0, 200);
-    assert!(!alarms(&lab).contains("cannot be kept"), "{}", alarms(&lab));
+    assert_eq!(lab.call("POST", "/v1/place", &vm("a")).0, 200);
+    assert!(!says(&lab));
+
+    // Full again: what was answered stands, over a kill and a start without any room.
+    disk.fill();
+    let placed = |lab: &PlaceLab, n: u32| lab.call("POST", "/v1/place", &vm(&format!("b{n}"))).0;
+    let answered: Vec<u16> = (0..7).map(|n| placed(&lab, n)).collect();
     lab.kill();
     lab.restart();
-    assert_eq!(lab.status().inventory.vms, 1);
+    let there = lab.status().inventory.vms;
+    assert!(there > answered.iter().filter(|status| **status == 200).count() as u64, "{there} {answered:?}");
+    disk.empty();
+    assert_eq!(lab.call("POST", "/v1/place", &vm("a")).1["repeated"], true);
+    assert_eq!(lab.call("DELETE", "/v1/vms/a", &Value::Null).0, 204);
+    assert!(!says(&lab));
+    lab.kill();
+    lab.restart();
+    assert_eq!(lab.status().inventory.vms, there - 1);
+    lab.kill();
 }
 
 /// A disk of its own, small; `None` where this user may not mount one.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 ballast_testbed::wall_time![
     killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves,
-    hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept,
+    hosts_follow_their_file_and_a_damaged_inventory_is_refused_and_kept,
     the_examples_in_the_documentation_are_answered,
     an_order_is_written_down_with_what_was_before,
     a_vm_of_which_nothing_is_known_is_packed_and_the_power_rule_is_silent,
@@ -162,7 +162,7 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
     assert!(lab.end().success(), "{}", lab.log());
 }
 
-fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
+fn hosts_follow_their_file_and_a_damaged_inventory_is_refused_and_kept() {
     let mut lab = lab(1, 40);
     assert_eq!(lab.call("POST", "/v1/place", &vm("a")).0, 200);
     assert!(lab.end().success(), "{}", lab.log());
@@ -213,12 +213,20 @@ fn hosts_follow_their_file_and_a_damaged_snapshot_is_refused_and_kept() {
     assert_eq!(states(&lab), two);
     assert!(lab.end().success(), "{}", lab.log());
 
-    let snapshot = lab.path("state/inventory.snapshot");
-    fs::write(&snapshot, "not a snapshot").expect("a file");
+    let database = lab.path("state/inventory.redb");
+    fs::write(&database, "not a database").expect("a file");
     assert_eq!(lab.refused_restart().code(), Some(1));
-    let says = "inventory.snapshot: it is cut short; it is left as it is";
-    assert!(lab.log().contains(says), "{}", lab.log());
-    assert_eq!(fs::read_to_string(&snapshot).expect("a file"), "not a snapshot");
+    let says = "it is left as it is. To start without it, move the inventory.* files away";
+    assert!(lab.log().contains("inventory.redb: ") && lab.log().contains(says), "{}", lab.log());
+    assert_eq!(fs::read_to_string(&database).expect("a file"), "not a database");
+
+    // The operator's way out; and a folder that an earlier version has left.
+    fs::remove_file(&database).expect("the file");
+    let text = include_str!("../../daemons/place/src/store/inventory.0.journal");
+    fs::write(lab.path("state/inventory.0.journal"), text).expect("a journal");
+    lab.restart();
+    assert_eq!(all(&lab), [("a".to_owned(), "s3".to_owned())].into());
+    assert!(!lab.path("state/inventory.0.journal").exists() && database.exists());
 }
 
 /// The commands that a text shows for a daemon on port 7200, in their order. A quoted text may go over lines.

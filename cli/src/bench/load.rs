@@ -48,6 +48,14 @@ pub(crate) struct LoadArgs {
     pub(super) json: bool,
 }
 
+/// How the clients reach the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    Loopback,
+    /// The daemon's Unix socket: without certificates only who comes by it may change anything.
+    Socket,
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     connections: u16,
@@ -60,18 +68,23 @@ pub(super) struct Measured {
     /// What one core could do: the daemon uses no more than one.
     requests_per_daemon_cpu_s: f64,
     daemon_rss_mib: f64,
+    /// From the start of a daemon whose predecessor was killed to its first answer.
+    restart_s: f64,
+    /// What it has written down, as long as the files say.
+    state_mib: f64,
 }
 
 impl Measured {
     pub(super) fn text(&self, what: &str) -> String {
-        let Self { connections, seconds, requests_per_s, daemon_rss_mib, .. } = self;
+        let Self { connections, seconds, requests_per_s, daemon_rss_mib, restart_s, state_mib, .. } = self;
         let [p50, p99, longest] = told(&self.request_ms);
         let (cpu_us, per_cpu_s) = (self.daemon_cpu_us_per_request, self.requests_per_daemon_cpu_s);
         format!(
             "{connections} connections, {seconds:.1} s: {requests_per_s:.0} requests/s, {what}\n\
              p50 {p50}   p99 {p99}   longest {longest}\n\
              the daemon: {cpu_us:.1} µs of processor time a request ({per_cpu_s:.0} requests a core-second), \
-             {daemon_rss_mib:.1} MiB",
+             {daemon_rss_mib:.1} MiB\n\
+             killed and started again it answers after {restart_s:.2} s, with {state_mib:.1} MiB on disk",
         )
     }
 }
@@ -83,12 +96,14 @@ pub(super) fn told(times: &Quantiles) -> [String; 3] {
 }
 
 /// Starts a daemon, has it made ready, and measures it. `files` writes what it needs into a folder, and says
-/// what its configuration has beyond the model; of `requests` each client asks the next, over and over.
+/// what its configuration has beyond the model; `requests` are those of a client, by its number from 0, which asks
+/// the next one over and over.
 pub(super) fn bench(
     args: &LoadArgs,
+    way: Way,
     files: impl FnOnce(&Path) -> anyhow::Result<String>,
     prepare: impl AsyncFnOnce(&mut UnixStream) -> anyhow::Result<()>,
-    requests: &[Vec<u8>],
+    requests: impl Fn(u16) -> Vec<Vec<u8>>,
 ) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir().context("a temporary folder")?;
     let model = match &args.model {
@@ -120,14 +135,42 @@ pub(super) fn bench(
     let measured = runtime.block_on(async {
         let stop = stop()?;
         tokio::select! {
-            measured = measure(args, (address, &socket), &mut daemon, prepare, requests) => measured,
+            measured = measure(args, way, (address, &socket), &mut daemon, prepare, requests) => measured,
             () = stop => bail!("ended by a signal"),
         }
     });
 
+    let mut measured = measured?;
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait()?;
+    for entry in fs::read_dir(&state)? {
+        measured.state_mib += entry?.metadata()?.len() as f64 / f64::from(1 << 20);
+    }
+
+    let start = Instant::now();
+    let mut daemon = Process::start("place", &words, folder.path())?;
+    runtime.block_on(ready(address, &mut daemon))?;
+    measured.restart_s = start.elapsed().as_secs_f64();
     daemon.signal(Signal::SIGTERM);
 
-    measured
+    Ok(measured)
+}
+
+/// Waits until the daemon has answered.
+async fn ready(address: SocketAddr, daemon: &mut Process) -> anyhow::Result<()> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let healthy = async || {
+        let mut stream = TcpStream::connect(address).await?;
+        ask(&mut stream, &bare("GET", "/healthz"), &mut vec![]).await
+    };
+    while healthy().await.is_err() {
+        if daemon.ended().is_some() || Instant::now() > deadline {
+            bail!("the daemon does not answer:\n{}", daemon.last_words(10));
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+
+    Ok(())
 }
 
 /// A model as daily training makes it, of a fleet that is not too large to wait for.
@@ -141,31 +184,29 @@ fn made_model() -> anyhow::Result<Vec<u8>> {
 
 async fn measure(
     args: &LoadArgs,
+    way: Way,
     (address, socket): (SocketAddr, &Path),
     daemon: &mut Process,
     prepare: impl AsyncFnOnce(&mut UnixStream) -> anyhow::Result<()>,
-    requests: &[Vec<u8>],
+    requests: impl Fn(u16) -> Vec<Vec<u8>>,
 ) -> anyhow::Result<Measured> {
-    let deadline = Instant::now() + READY_WITHIN;
-    while TcpStream::connect(address).await.is_err() {
-        if daemon.ended().is_some() || Instant::now() > deadline {
-            bail!("the daemon does not answer:\n{}", daemon.last_words(10));
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-
+    ready(address, daemon).await?;
     prepare(&mut UnixStream::connect(socket).await?).await?;
     let mut clients = JoinSet::new();
     let begin = Instant::now() + WARM_UP;
     let end = begin + Duration::from_secs(args.seconds.into());
 
     for n in 0..args.connections {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let mut requests = requests.to_vec();
-        let turned = usize::from(n) * requests.len() / usize::from(args.connections);
-        requests.rotate_left(turned);
-        clients.spawn(client(stream, requests, begin, end));
+        match way {
+            Way::Loopback => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                clients.spawn(client(stream, requests(n), begin, end));
+            }
+            Way::Socket => {
+                clients.spawn(client(UnixStream::connect(socket).await?, requests(n), begin, end));
+            }
+        }
     }
 
     sleep(begin - Instant::now()).await;
@@ -189,7 +230,14 @@ async fn measure(
         daemon_cpu_us_per_request: cpu / requests * 1e6,
         requests_per_daemon_cpu_s: requests / cpu,
         daemon_rss_mib: after.rss_kib as f64 / 1024.0,
+        restart_s: 0.0,
+        state_mib: 0.0,
     })
+}
+
+/// A whole HTTP request without a body.
+pub(super) fn bare(method: &str, path: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes()
 }
 
 /// A whole HTTP request.
@@ -204,7 +252,7 @@ pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
 
 /// Asks until `end`, and gives the milliseconds of every answer since `begin`.
 async fn client(
-    mut stream: TcpStream,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
     requests: Vec<Vec<u8>>,
     begin: Instant,
     end: Instant,
@@ -245,6 +293,9 @@ fn is_whole(answer: &[u8]) -> anyhow::Result<bool> {
         return Ok(false);
     };
     let text = std::str::from_utf8(&answer[..head])?;
+    if text.starts_with("HTTP/1.1 204 ") {
+        return Ok(true);
+    }
     if !text.starts_with("HTTP/1.1 200 ") {
         bail!("answered {}", text.lines().next().unwrap_or_default());
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::load::{self, LoadArgs, bench, post};
+use super::load::{self, LoadArgs, Way, bench, post};
 use crate::common::terminal::say;
 
 #[derive(Args, Debug)]
@@ -28,7 +28,8 @@ struct Measured {
 
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let batch = args.batch;
-    let load = bench(&args.load, |_| Ok(String::new()), async |_| Ok(()), &[request(batch)])?;
+    let load =
+        bench(&args.load, Way::Loopback, |_| Ok(String::new()), async |_| Ok(()), |_| vec![request(batch)])?;
     let vms_per_s = load.requests_per_s * f64::from(batch);
     let text = load.text(&format!("{batch} VMs in each, {vms_per_s:.0} VMs/s"));
     let measured = Measured { batch, vms_per_s, load };

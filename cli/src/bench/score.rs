@@ -10,15 +10,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
-use super::load::{self, LoadArgs, ask, bench, post};
+use super::load::{self, LoadArgs, Way, ask, bench, post};
 use crate::common::terminal::say;
 
 /// Servers of a chassis, and what each has: the paper's.
-const CHASSIS_HOSTS: u32 = 12;
+pub(super) const CHASSIS_HOSTS: u32 = 12;
 const CORES: u32 = 40;
 const MEMORY_GB: u32 = 160;
 /// VMs that are placed at once while the cluster is filled.
-const AT_ONCE: u32 = 200;
+pub(super) const AT_ONCE: u32 = 200;
 /// Different questions.
 const QUESTIONS: u32 = 256;
 
@@ -81,8 +81,11 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
         post("/v1/score", &vm.to_string())
     };
 
-    let questions: Vec<Vec<u8>> = (0..QUESTIONS).map(question).collect();
-    let load = bench(&args.load, hosts, fill, &questions)?;
+    let mut questions: Vec<Vec<u8>> = (0..QUESTIONS).map(question).collect();
+    questions.extend_from_within(..);
+    let from =
+        |n: u16| questions[mix(n.into()) as usize % QUESTIONS as usize..][..QUESTIONS as usize].to_vec();
+    let load = bench(&args.load, Way::Loopback, hosts, fill, from)?;
     let text = load.text(&format!("{top} of {servers} servers explained, {full_percent} % full"));
     let measured = Measured { servers, top, full_percent, load };
     say(&if args.load.json { serde_json::to_string_pretty(&measured)? } else { text })?;
@@ -95,12 +98,12 @@ fn mix(n: u32) -> u64 {
     SplitMix64::first(u64::from(n))
 }
 
-fn cores(n: u32) -> u32 {
+pub(super) fn cores(n: u32) -> u32 {
     [1, 1, 1, 2, 2, 4, 4, 8][(mix(n) % 8) as usize]
 }
 
 /// A VM as small and as large as these are; its class and P95 are left to the model.
-fn vm(n: u32) -> Value {
+pub(super) fn vm(n: u32) -> Value {
     let chance = mix(n);
     let gb = [1.75, 3.5][(chance >> 8) as usize % 2] * f64::from(cores(n));
     json!({"vm_id": format!("vm-{n}"), "subscription": format!("sub-{:05}", chance >> 16 & 0x1FF),

@@ -10,13 +10,13 @@ use crate::open::Opened;
 pub(crate) struct Adopted<'a> {
     pub(crate) opened: Opened<'a>,
     pub(crate) inventory: Arc<DurableInventory>,
-    pub(crate) journal: JoinHandle<()>,
+    pub(crate) writer: JoinHandle<()>,
 }
 
 impl<'a> Opened<'a> {
     /// Takes over hosts and VMs of a previous instance.
     pub(crate) fn adopt(self) -> anyhow::Result<Adopted<'a>> {
-        let (inventory, journal) = DurableInventory::open(&self.config.state_dir, self.config.policy)?;
-        Ok(Adopted { opened: self, inventory, journal })
+        let (inventory, writer) = DurableInventory::open(&self.config.state_dir, self.config.policy)?;
+        Ok(Adopted { opened: self, inventory, writer })
     }
 }

@@ -32,7 +32,7 @@ pub struct PlaceConfig {
     pub tls: Option<TlsConfig>,
     /// Names that clients call it by, beside those that its addresses and certificate give it.
     pub allowed_hosts: Vec<String>,
-    /// Where hosts, VMs and the journal of both are kept over a restart.
+    /// Where hosts and VMs are kept over a restart.
     pub log_level: tracing::Level,
     pub state_dir: PathBuf,
     pub predict: PredictConfig,
@@ -85,7 +85,7 @@ impl ConfigFile for PlaceConfig {
         let listen = ["127.0.0.1:7200", "unix:/run/ballast-place/ballast.sock"];
         let ListenConfig { listen, tls, allowed_hosts } = ListenConfig::read(root, listen);
         let state_dir = root
-            .key("state_dir", "Where hosts, VMs and the journal of both are kept over a restart.")
+            .key("state_dir", "Where hosts and VMs are kept over a restart.")
             .or("/var/lib/ballast-place".into(), path("a folder"));
         let predict = PredictConfig::read(root);
         let policy = read_policy(root);

@@ -36,12 +36,10 @@ enum Work {
 pub(super) struct DurableInventory {
     inventory: Mutex<Inventory>,
     work: Sender<Work>,
-    /// The thread that writes asks for everything: its journal is long, or could not be written.
+    /// The thread that writes asks for everything: a change could not be written.
     wants_all: Arc<AtomicBool>,
     /// Why the newest changes are not on disk, if they are not.
     problem: Arc<Mutex<Option<String>>>,
-    /// What the start had to cut off the journal.
-    cut: Option<String>,
 }
 
 impl DurableInventory {
@@ -54,14 +52,7 @@ impl DurableInventory {
         let undated = recovered.inventory.vms.iter().any(|vm| vm.since.is_none());
         let told = inventory.replace(ballast_runtime::unix_now(), &recovered.inventory);
         told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
-        let cut = (recovered.cut > 0).then(|| {
-            let cut = recovered.cut;
-            format!("{cut} bytes at the end of the journal were never whole: a crash while they were written")
-        });
-        if let Some(cut) = &cut {
-            tracing::warn!(folder = %folder.display(), "{cut}");
-        }
-        let (durable, thread) = Self::over(recovered.store, inventory, cut, recovered.problem)?;
+        let (durable, thread) = Self::over(recovered.store, inventory, recovered.problem)?;
         if undated {
             // The next start is to find the same time.
             durable
@@ -74,7 +65,6 @@ impl DurableInventory {
     fn over(
         store: Store,
         inventory: Inventory,
-        cut: Option<String>,
         start_problem: Option<std::io::Error>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         // Not bounded: 128 orders at once, each of which waits for its change.
@@ -85,7 +75,6 @@ impl DurableInventory {
             work,
             wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
-            cut,
         });
 
         let (wants_all, problem) = (Arc::clone(&durable.wants_all), Arc::clone(&durable.problem));
@@ -95,7 +84,7 @@ impl DurableInventory {
             writer.note(Err(error));
         }
         let mut begun = false;
-        let thread = supervise("journal", inbox, move |inbox| {
+        let thread = supervise("inventory", inbox, move |inbox| {
             if mem::replace(&mut begun, true) {
                 // What was being written may be half: all is written anew with the next change.
                 writer.broken = true;
@@ -157,9 +146,7 @@ impl DurableInventory {
     /// What an operator should look at.
     pub(super) fn alarms(&self) -> impl Iterator<Item = Alarm> {
         let problem = lock(&self.problem).clone();
-        let problem = problem.map(|why| Alarm::new(AlarmId::InventoryNotWritten, why));
-        let cut = self.cut.as_ref().map(|what| Alarm::new(AlarmId::JournalCut, what));
-        problem.into_iter().chain(cut)
+        problem.map(|why| Alarm::new(AlarmId::InventoryNotWritten, why)).into_iter()
     }
 }
 
@@ -210,7 +197,7 @@ impl Writer {
             self.note(written);
         }
 
-        if self.broken || self.store.is_long() {
+        if self.broken {
             self.wants_all.store(true, Ordering::Relaxed);
         }
         let problem = lock(&self.problem).clone().filter(|_| self.broken);
@@ -225,7 +212,6 @@ impl Writer {
 
     fn renew(&mut self, all: &Snapshot) {
         let written = self.store.renew(all);
-        // A journal that goes on is still good, one that could not be begun is not.
         self.broken = written.is_err();
         self.note(written);
     }
@@ -266,15 +252,14 @@ mod tests {
     async fn a_full_disk_is_told_and_the_next_change_writes_all() {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
-        let (durable, thread) =
-            DurableInventory::over(store, Inventory::new(Policy::POWER), None, None).unwrap();
+        let (durable, thread) = DurableInventory::over(store, Inventory::new(Policy::POWER), None).unwrap();
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(why.contains("inventory.0.journal: No space left"), "{why}");
+        assert!(why.contains("inventory.redb: No space left"), "{why}");
         assert_eq!(durable.alarms().collect::<Vec<_>>(), [Alarm::new(AlarmId::InventoryNotWritten, why)]);
         assert!(store::open(folder.path()).unwrap().inventory.hosts.is_empty());
 
-        // The new journal is in the folder, which has room.
+        // The database is opened anew, and the folder has room.
         add(&durable, "s2").await.ok().unwrap().unwrap();
         assert_eq!(durable.alarms().count(), 0);
         let bad = add(&durable, "a\nb").await.ok().unwrap().unwrap_err();

@@ -8,12 +8,12 @@
 //!                        │                  │
 //!                  vm_request ◀────────────┤
 //!                                           ▼
-//!                                       inventory ──▶ journal on disk
+//!                                       inventory ──▶ database on disk
 //! ```
 //!
-//! One thread answers; one reads the model's file and swaps what it has read; one writes the journal; one tells the
+//! One thread answers; one reads the model's file and swaps what it has read; one writes the inventory; one tells the
 //! hosts' agents. An answer never waits for the model or an agent, and one that changes something waits for the
-//! journal.
+//! disk.
 //!
 //! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
 

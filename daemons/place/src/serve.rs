@@ -1,4 +1,4 @@
-//! The last steps: the daemon serves until it is told to stop, and then lets its journal end.
+//! The last steps: the daemon serves until it is told to stop, and then lets its writer end.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -23,16 +23,16 @@ pub(crate) struct Served {
     leaving: anyhow::Result<Leaving<()>>,
     orders: Sender<ReloadOrder>,
     inventory: Arc<DurableInventory>,
-    journal: JoinHandle<()>,
+    writer: JoinHandle<()>,
     runtime: Runtime,
     _lock: Lock,
 }
 
 impl Started {
-    /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the journal has
+    /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the writer has
     /// ended.
     pub(crate) fn serve(self, loaded: Loaded<PlaceConfig>) -> Served {
-        let Self { api, reloader, orders, journal, listeners, runtime, lock } = self;
+        let Self { api, reloader, orders, writer, listeners, runtime, lock } = self;
         let inventory = Arc::clone(&api.inventory);
         let access = Arc::clone(&api.access);
         let reload = ModelAndHosts { api: api.clone(), orders: orders.clone() };
@@ -46,7 +46,7 @@ impl Started {
             ballast_runtime::serve(listeners, routes(api), access, reloader).await
         });
 
-        Served { leaving, orders, inventory, journal, runtime, _lock: lock }
+        Served { leaving, orders, inventory, writer, runtime, _lock: lock }
     }
 }
 
@@ -63,7 +63,7 @@ impl Served {
         });
 
         self.inventory.stop();
-        self.journal.join().map_err(|_| anyhow!("the journal's thread has panicked"))?;
+        self.writer.join().map_err(|_| anyhow!("the inventory's thread has panicked"))?;
 
         served
     }

@@ -28,7 +28,7 @@ pub(crate) struct Started {
     /// Follows the model's file.
     pub(crate) reloader: JoinHandle<()>,
     pub(crate) orders: Sender<ReloadOrder>,
-    pub(crate) journal: JoinHandle<()>,
+    pub(crate) writer: JoinHandle<()>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) runtime: Runtime,
     pub(crate) lock: Lock,
@@ -37,7 +37,7 @@ pub(crate) struct Started {
 impl Adopted<'_> {
     /// Reads the model, and starts the threads that follow the model's file and the cluster.
     pub(crate) fn start(self) -> anyhow::Result<Started> {
-        let Self { opened, inventory, journal } = self;
+        let Self { opened, inventory, writer } = self;
         let (config, events) = (opened.config, Events::default());
 
         // The first answer is given with the model, if there is one.
@@ -99,6 +99,6 @@ impl Adopted<'_> {
         })?;
 
         let (listeners, runtime, lock) = (opened.listeners, opened.runtime, opened.lock);
-        Ok(Started { api, reloader, orders, journal, listeners, runtime, lock })
+        Ok(Started { api, reloader, orders, writer, listeners, runtime, lock })
     }
 }

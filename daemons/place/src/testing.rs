@@ -39,9 +39,9 @@ pub fn hosts(text: &str, is_json: bool) -> Result<Inventory, String> {
     inventory(&Snapshot { hosts, vms: vec![] })
 }
 
-/// What the snapshot and the journal in a folder say.
+/// What the snapshot and the journal of an earlier version in a folder say.
 pub fn recovered(folder: &Path) -> Result<Snapshot, String> {
-    store::open(folder).map(|recovered| recovered.inventory).map_err(|error| error.to_string())
+    store::earlier::read(folder).map_err(|error| error.to_string())
 }
 
 /// An inventory of what a snapshot says.

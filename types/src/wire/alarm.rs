@@ -157,7 +157,6 @@ alarms! {
     ModelFileHangs "model_file_hangs" Warning "The disk with the model's file does not answer.";
     InventoryNotWritten "inventory_not_written" Critical
         "Placements cannot be written down, and are refused.";
-    JournalCut "journal_cut" Info "The end of the journal was never whole, and is left out.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
     AgentUninformed "agent_uninformed" Warning
