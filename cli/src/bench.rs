@@ -3,9 +3,9 @@
 //! The sender is the chassis manager's own. Each alert is timed on one clock (`CLOCK_BOOTTIME`), from
 //! handing it to the sender until the slowest agent has written its last low-priority core.
 
+pub(crate) mod changes;
 pub(crate) mod kills;
 mod load;
-pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod predict;
 pub(crate) mod score;

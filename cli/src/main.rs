@@ -155,7 +155,7 @@ enum Bench {
     Score(bench::score::ScoreArgs),
     /// VMs placed and taken away a second, each on disk when it is answered, and how long one takes
     #[command(after_help = "Example: ballast bench place --vms 100000 --connections 32 --json")]
-    Place(bench::place::PlaceArgs),
+    Place(bench::changes::ChangesArgs),
     /// Kill agents and managers at random instants, and see whether everything is put back
     #[command(after_help = "Example: ballast bench kills --virtual --runs 1000 --seed 1 --json")]
     Kills(bench::kills::KillsArgs),
@@ -225,7 +225,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(Bench::Alerts(args)) => bench::run(&args),
         Command::Bench(Bench::Predict(args)) => bench::predict::run(&args),
         Command::Bench(Bench::Score(args)) => bench::score::run(&args),
-        Command::Bench(Bench::Place(args)) => bench::place::run(&args),
+        Command::Bench(Bench::Place(args)) => bench::changes::run(&args),
         Command::Bench(Bench::Kills(args)) => bench::kills::run(&args),
         Command::Bench(Bench::Plan(args)) => bench::plan::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),

@@ -27,9 +27,9 @@ pub struct Hold {
     pub vm: VmRequest,
     /// Where the room is.
     pub host: HostId,
-    /// What for.
+    /// Why the room is held.
     pub purpose: Purpose,
-    /// From when on.
+    /// The room is held from then on.
     pub since: Instant,
     /// When it ends by itself.
     pub until: Option<Instant>,

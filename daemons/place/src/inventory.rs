@@ -274,8 +274,10 @@ mod tests {
     #[tokio::test]
     async fn a_vm_of_a_folder_that_does_not_say_when_it_came_counts_from_the_first_start_on() {
         let folder = tempfile::tempdir().unwrap();
-        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+        let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
         add(&durable, "s1").await.ok().unwrap().unwrap();
+        durable.stop();
+        thread.join().unwrap();
         let resources = Resources { cores: MilliCores::from_cores(1), memory: MemoryKb::ZERO };
         let vm = NamedVm { name: "a".into(), spec: VmSpec::new(resources) };
         let old = Record::Vms(vec![Placed { vm, host: "s1".into(), since: None }]);

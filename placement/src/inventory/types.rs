@@ -131,6 +131,6 @@ pub struct VmView<'a> {
     pub host: &'a str,
     /// What was asked for it.
     pub spec: VmSpec,
-    /// When it came.
+    /// The time at which the VM came.
     pub since: Instant,
 }

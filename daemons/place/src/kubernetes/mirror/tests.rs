@@ -367,7 +367,8 @@ proptest! {
 
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
-            prop_assert_eq!(mirror.pod_gone(&ObservedPod { ident, holds: Holds::Nothing, since: None }), Effect::Taken);
+            let gone = ObservedPod { ident, holds: Holds::Nothing, since: None };
+            prop_assert_eq!(mirror.pod_gone(&gone), Effect::Taken);
         }
 
         obey(&mut inventory, &mirror.changes());

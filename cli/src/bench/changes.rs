@@ -20,7 +20,7 @@ const OWN: u32 = 500;
 const FULL: u32 = 75;
 
 #[derive(Args, Debug)]
-pub(crate) struct PlaceArgs {
+pub(crate) struct ChangesArgs {
     #[command(flatten)]
     load: LoadArgs,
     /// Chassis of 12 servers, as large as three quarters of them hold the VMs
@@ -41,7 +41,7 @@ struct Measured {
     load: load::Measured,
 }
 
-pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ChangesArgs) -> anyhow::Result<ExitCode> {
     let (vms, servers) = (args.vms, args.chassis * CHASSIS_HOSTS);
     let taken: u64 = (0..vms).map(|n| u64::from(cores(n))).sum();
     let room = (taken * 100).div_ceil(u64::from(FULL * servers)).max(16);
