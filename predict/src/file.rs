@@ -104,8 +104,8 @@ pub enum FileError {
     /// The checksum is another one.
     #[error("damaged model file: the SHA-256 checksum does not fit")]
     Damaged,
-    /// The checksum of a section is another one, or the section goes over the end.
-    #[error("damaged model file: section {0:?}")]
+    /// The checksum of a section is another one, or the section ends after the file does.
+    #[error("damaged model file: the SHA-256 checksum of section {0:?} does not fit")]
     DamagedSection(String),
     /// A later program wrote this section, and the model is of no use without it.
     #[error("section {section:?} of version {found} in the model file is not known: update this program")]
