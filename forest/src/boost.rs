@@ -13,7 +13,7 @@ use crate::parallel::for_each;
 use crate::rng::{Purpose, Stream};
 use crate::split::Demands;
 use crate::sums::{GradientRow, GradientUnit, Gradients, fixed_point};
-use crate::train::{Features, Target, TrainError, Weights, check_groups, check_target, within};
+use crate::train::{Features, Target, TrainError, Weights, check_groups, check_leaves, check_target, within};
 use crate::tree::{MAX_DEPTH, Tree};
 use crate::{Ensemble, FeatureTable, MAX_CLASSES};
 
@@ -24,6 +24,9 @@ pub struct BoostOptions<'a> {
     pub rounds: u32,
     /// The most questions of a tree, 1 to 20; default 6.
     pub max_depth: u32,
+    /// The most leaves of a tree, 2 to 1,048,576: the leaf that gains most is split next. Default: as many as the
+    /// depth allows, level by level.
+    pub max_leaves: Option<u32>,
     /// How much of a step is taken, above 0, at most 1; default 0.1.
     pub learning_rate: f32,
     /// Added to the second derivatives of a leaf, at least 0; default 1.
@@ -57,6 +60,7 @@ impl Default for BoostOptions<'_> {
         Self {
             rounds: 100,
             max_depth: 6,
+            max_leaves: None,
             learning_rate: 0.1,
             l2: 1.0,
             min_leaf: 20,
@@ -73,6 +77,7 @@ impl BoostOptions<'_> {
     fn check(&self, features: usize) -> Result<(), TrainError> {
         within("rounds", f64::from(self.rounds), 0.0..=MAX_TREES as f64, "0 to 100000")?;
         within("max_depth", f64::from(self.max_depth), 1.0..=f64::from(MAX_DEPTH), "1 to 20")?;
+        check_leaves(self.max_leaves)?;
         let (above_0, rate) = (f64::MIN_POSITIVE, f64::from(self.learning_rate));
         within("learning_rate", rate, above_0..=1.0, "above 0, at most 1")?;
         within("l2", f64::from(self.l2), 0.0..=f64::from(f32::MAX), "finite, at least 0")?;
@@ -278,6 +283,7 @@ impl Training<'_> {
             let (mut entries, unit) = self.entries(&taken, &gradients, output)?;
             let plan = Plan {
                 max_depth: self.options.max_depth,
+                max_leaves: self.options.max_leaves,
                 demands: Demands {
                     unit,
                     min_leaf: self.weights.min_leaf(self.options.min_leaf),

@@ -13,7 +13,7 @@ use crate::parallel::for_each;
 use crate::rng::{Purpose, Stream};
 use crate::split::Demands;
 use crate::sums::{GradientRow, GradientUnit, Gradients, Sums, VoteRow, Votes, fixed_point};
-use crate::train::{Features, Target, TrainError, Weights, check_groups, check_target, within};
+use crate::train::{Features, Target, TrainError, Weights, check_groups, check_leaves, check_target, within};
 use crate::tree::{MAX_DEPTH, Tree};
 use crate::{Ensemble, FeatureTable};
 
@@ -25,6 +25,9 @@ pub struct ForestOptions<'a> {
     /// The most questions before an answer, 1 to 20; default 12. Deeper trees are a little better and far
     /// larger: they outgrow the caches, and a row takes ten times as long.
     pub max_depth: u32,
+    /// The most leaves of a tree, 2 to 1,048,576: the leaf that gains most is split next. Default: as many as the
+    /// depth allows, level by level.
+    pub max_leaves: Option<u32>,
     /// The least weight of a leaf; a row without a weight weighs 1. At least 1; default 5.
     pub min_leaf: u32,
     /// How many features are tried at a node; default [`Features::Sqrt`]. Where none of them can split the
@@ -40,7 +43,15 @@ pub struct ForestOptions<'a> {
 impl Default for ForestOptions<'_> {
     fn default() -> Self {
         let features = Features::Sqrt;
-        Self { trees: 100, max_depth: 12, min_leaf: 5, features, bootstrap: true, groups: None }
+        Self {
+            trees: 100,
+            max_depth: 12,
+            max_leaves: None,
+            min_leaf: 5,
+            features,
+            bootstrap: true,
+            groups: None,
+        }
     }
 }
 
@@ -81,6 +92,7 @@ pub fn train_forest_out_of_bag(
     check_target(table, target)?;
     within("trees", f64::from(options.trees), 1.0..=MAX_TREES as f64, "1 to 100000")?;
     within("max_depth", f64::from(options.max_depth), 1.0..=f64::from(MAX_DEPTH), "1 to 20")?;
+    check_leaves(options.max_leaves)?;
     within("min_leaf", f64::from(options.min_leaf), 1.0.., "at least 1")?;
     let features = options.features.of(table.columns());
     within("features", features as f64, 1.0.., "at least 1")?;
@@ -262,6 +274,7 @@ impl Common<'_> {
         let min_leaf = self.weights.min_leaf(self.options.min_leaf);
         let plan = Plan {
             max_depth: self.options.max_depth,
+            max_leaves: self.options.max_leaves,
             demands: Demands { unit: kind.unit, min_leaf, min_gain: 0.0 },
             features: self.features,
             chance: Stream::new(self.seed, Purpose::Features, number, 0),

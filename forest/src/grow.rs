@@ -1,9 +1,13 @@
-//! Growth of one tree, level by level.
+//! Growth of one tree: level by level, or leaf by leaf where the number of leaves is bounded.
+//!
+//! Leaf by leaf: H. Shi, *Best-first decision tree learning*, University of Waikato, 2007; as LightGBM does.
 //!
 //! For every feature and open node a histogram is summed; the best split of all features divides the node's
 //! rows. Of two siblings only the smaller is summed, the other is the parent less that one.
 
+use core::cmp::Reverse;
 use core::ops::Range;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use crate::bins::{Column, MISSING};
@@ -28,6 +32,8 @@ pub(crate) struct Entry<R> {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<U> {
     pub(crate) max_depth: u32,
+    /// The leaf with the highest gain is split next, until there are so many; `None` splits level by level.
+    pub(crate) max_leaves: Option<u32>,
     pub(crate) demands: Demands<U>,
     /// How many features are tried at a node.
     pub(crate) features: usize,
@@ -121,20 +127,32 @@ impl<'a, S: Sums> Grower<'a, S> {
         let mut sums = S::default();
         entries.iter().for_each(|entry| sums.add_row(entry.stat));
         let root = Open { range: 0..entries.len(), sums, source: Source::Rows, parent: None };
-        let mut level = Vec::new();
 
-        match plan.max_depth > 0 && plan.may_split(&root.sums) {
-            true => level.push(root),
-            false => grown.leaf(root),
+        match plan.max_leaves {
+            _ if plan.max_depth == 0 || !plan.may_split(&root.sums) => grown.leaf(root),
+            None => self.by_level(entries, root, &mut plan, &mut grown),
+            Some(leaves) => self.best_first(entries, root, &mut plan, &mut grown, leaves as usize),
         }
+
+        grown
+    }
+
+    fn by_level(
+        &mut self,
+        entries: &mut [Entry<S::Row>],
+        root: Open<S>,
+        plan: &mut Plan<S::Unit>,
+        grown: &mut Grown<S>,
+    ) {
+        let mut level = vec![root];
 
         for depth in 1.. {
             if level.is_empty() {
                 break;
             }
-            let splits = self.search(entries, &level, &mut plan);
+            let splits = self.search(entries, &level, plan);
             let lefts = self.partition(entries, &level, &splits, plan.threads);
-            let kept = self.kept(&level, &plan);
+            let kept = self.kept(&level, plan);
             let mut below = Vec::new();
 
             for (number, ((node, split), left)) in level.into_iter().zip(splits).zip(lefts).enumerate() {
@@ -165,8 +183,45 @@ impl<'a, S: Sums> Grower<'a, S> {
 
             level = below;
         }
+    }
 
-        grown
+    fn best_first(
+        &mut self,
+        entries: &mut [Entry<S::Row>],
+        root: Open<S>,
+        plan: &mut Plan<S::Unit>,
+        grown: &mut Grown<S>,
+        leaves: usize,
+    ) {
+        // By gain, which is above 0 and so has the order of its bits; of equals the first one found comes first.
+        let mut open = BTreeMap::new();
+        let (mut new, mut depth, mut count) = (vec![root], 1, 0);
+
+        loop {
+            let splits = self.search(entries, &new, plan);
+            for (node, split) in new.into_iter().zip(splits) {
+                let Some((feature, split)) = split else {
+                    grown.leaf(node);
+                    continue;
+                };
+                open.insert((split.gain.to_bits(), Reverse(count)), (node, feature, split, depth));
+                count += 1;
+            }
+
+            let full = open.len() + grown.leaves.len() >= leaves;
+            let Some((_, (node, feature, split, below))) = open.pop_last().filter(|_| !full) else { break };
+            let inner = grown.inner(&node, feature, &self.columns[feature], &split);
+            let level = [node];
+            let left = self.partition(entries, &level, &[Some((feature, split))], plan.threads)[0];
+            new = vec![];
+            depth = below + 1;
+            for child in level[0].children(inner, left, split.left) {
+                let is_open = below < plan.max_depth && plan.may_split(&child.sums);
+                if is_open { new.push(child) } else { grown.leaf(child) }
+            }
+        }
+
+        open.into_values().for_each(|(node, ..)| grown.leaf(node));
     }
 
     /// Whether the histograms of a level are all there for the next one.

@@ -121,10 +121,12 @@ mod tests {
         mut rows: Vec<Entry<S::Row>>,
         demands: Demands<S::Unit>,
         threads: usize,
+        max_leaves: Option<u32>,
     ) {
         let all = rows.clone();
         let plan = Plan {
             max_depth: 4,
+            max_leaves,
             demands,
             features: columns.len(),
             chance: Stream::new(1, Purpose::Features, 0, 0),
@@ -167,6 +169,7 @@ mod tests {
         };
 
         let mut gains = 0.0;
+        let mut by_node = vec![];
 
         for (node, rows_here) in nodes.iter().enumerate() {
             let most = by_force::<S>(columns, rows_here, &demands);
@@ -178,16 +181,33 @@ mod tests {
             let gain = part(tree.left[node]) + part(tree.right[node]) - sum(rows_here).score(demands.unit);
             assert!((gain - most).abs() <= 1e-9 * (1.0 + most), "{gain} {most}");
             gains += gain;
+            by_node.push(gain);
         }
+
+        // Leaf by leaf: who was there when a node was split, and was not split, gained no more.
+        let born = |child: i32| {
+            let mut children = tree.left.iter().zip(&tree.right);
+            children.position(|(left, right)| *left == child || *right == child)
+        };
+        let waited = |child: i32, gain: f64, until: usize| {
+            let others = born(child).map_or(0, |parent| parent + 1)..until;
+            max_leaves.is_none() || by_node[others].iter().all(|other| gain <= other + 1e-9 * (1.0 + other))
+        };
+        assert!((0..by_node.len()).all(|node| waited(node as i32, by_node[node], node)));
+        let is_full = max_leaves == Some(grown.leaves.len() as u32);
+        assert!(max_leaves.is_none_or(|leaves| grown.leaves.len() <= leaves as usize));
 
         assert!((gains - grown.gains.iter().sum::<f64>()).abs() <= 1e-9 * (1.0 + gains));
 
-        for ((leaf, (range, sums)), depth) in leaves.iter().zip(&grown.leaves).zip(depths) {
+        for (number, ((leaf, (range, sums)), depth)) in
+            (0..).zip(leaves.iter().zip(&grown.leaves).zip(depths))
+        {
             let own: Vec<u32> = rows[range.clone()].iter().map(|row| row.row).collect();
             assert_eq!(own, leaf.iter().map(|row| row.row).collect::<Vec<_>>());
             assert_eq!(sums.weight(), sum(leaf).weight());
             let least = 1e-9 * (1.0 + sums.score(demands.unit).abs());
-            assert!(depth == 4 || by_force::<S>(columns, leaf, &demands) <= least);
+            let most = if depth == 4 { 0.0 } else { by_force::<S>(columns, leaf, &demands) };
+            assert!(most <= least || (is_full && waited(!number, most, by_node.len())), "{most}");
         }
     }
 
@@ -197,6 +217,7 @@ mod tests {
             rows in prop::collection::vec((prop::array::uniform3(0..8u8), -9..9i32, 1..4i32, 0..4u32), 1..60),
             min_leaf in 1..6i64,
             threads in 1..3usize,
+            max_leaves in prop::option::of(2..20u32),
         ) {
             let value = |x: u8| if x == 0 { f32::NAN } else { f32::from(x) };
             let column = |feature: usize| rows.iter().map(|row| value(row.0[feature])).collect();
@@ -210,12 +231,12 @@ mod tests {
             });
 
             check::<Gradients>(&columns, entries.collect(), Demands { unit, min_leaf, min_gain: 0.0 },
-                threads);
+                threads, max_leaves);
             let entries = numbered().map(|(row, (_, _, weight, class))| {
                 Entry { row: row as u32, stat: VoteRow { class: *class, weight: *weight } }
             });
             check::<Votes<4>>(&columns, entries.collect(), Demands { unit: 1.0, min_leaf, min_gain: 0.0 },
-                threads);
+                threads, max_leaves);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What every training needs: its input checked, and errors that say what is wrong.
 
 use crate::sums::fixed_point;
+use crate::tree::MAX_DEPTH;
 use crate::{FeatureTable, MAX_CLASSES};
 
 /// What a model learns to say about a row.
@@ -114,6 +115,12 @@ pub(crate) fn within(
         true => Ok(()),
         false => Err(TrainError::Option { name, value, allowed }),
     }
+}
+
+/// Refuses a number of leaves that no tree can have.
+pub(crate) fn check_leaves(leaves: Option<u32>) -> Result<(), TrainError> {
+    let most = f64::from(1 << MAX_DEPTH);
+    leaves.map_or(Ok(()), |leaves| within("max_leaves", f64::from(leaves), 2.0..=most, "2 to 1048576"))
 }
 
 /// Refuses a target that does not fit the table.

@@ -131,6 +131,28 @@ fn models_do_not_depend_on_the_number_of_threads_and_do_on_the_seed() {
     }
 }
 
+#[test]
+fn leaf_by_leaf_without_a_bound_is_level_by_level_and_threads_change_nothing() {
+    let data = friedman(1500, 3, 5);
+    let all = Some(1 << 20);
+    let level = BoostOptions { rounds: 5, ..BoostOptions::default() };
+    let leaf = BoostOptions { max_leaves: all, ..level };
+    let grow = ForestOptions { trees: 9, features: Features::All, ..ForestOptions::default() };
+    let grow_leaf = ForestOptions { max_leaves: all, ..grow };
+
+    for target in [classes(&data), Target::Values(&data.values)] {
+        let answers = |model: Ensemble| ask(&model, &data.table);
+        assert_eq!(answers(boosted(&data, target, &level)), answers(boosted(&data, target, &leaf)));
+        assert_eq!(answers(forest(&data, target, &grow)), answers(forest(&data, target, &grow_leaf)));
+
+        let few = BoostOptions { max_leaves: Some(8), features: Features::Count(6), ..level };
+        let train = |n| train_boosted(&data.table, target, None, &few, 1, threads(n)).unwrap();
+        let one = train(1);
+        assert!(train(2) == one && train(3) == one);
+        assert_ne!(answers(one), answers(boosted(&data, target, &level)));
+    }
+}
+
 /// A table of the rows `picked`, with few different values.
 fn coarse(data: &Data, picked: &[usize]) -> FeatureTable {
     let column = |feature: usize| {

@@ -92,8 +92,8 @@ pub(crate) fn learn(
                 max_depth: FOREST_DEPTH,
                 min_leaf: LEAF,
                 features: Features::Count(TRIED),
-                bootstrap: true,
                 groups: Some(groups),
+                ..ForestOptions::default()
             };
 
             let (ensemble, shares) =
