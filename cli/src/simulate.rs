@@ -164,8 +164,8 @@ impl Printed {
 impl SimulateArgs {
     fn cluster(&self) -> Cluster {
         let cores = MilliCores::from_cores(self.host_cores);
-        let capacity = Resources { cores, memory: self.host_mem_gb };
-        let host = |n| Host { chassis: ChassisId(n / self.chassis_hosts), capacity };
+        let capacity = Resources::new(cores, self.host_mem_gb);
+        let host = |n| Host::new(ChassisId(n / self.chassis_hosts), capacity);
         Cluster::new(&(0..self.servers).map(host).collect::<Vec<_>>())
     }
 }

@@ -208,8 +208,10 @@ impl<'a, S: Sums> Grower<'a, S> {
                 count += 1;
             }
 
-            let full = open.len() + grown.leaves.len() >= leaves;
-            let Some((_, (node, feature, split, below))) = open.pop_last().filter(|_| !full) else { break };
+            if open.len() + grown.leaves.len() >= leaves {
+                break;
+            }
+            let Some((_, (node, feature, split, below))) = open.pop_last() else { break };
             let inner = grown.inner(&node, feature, &self.columns[feature], &split);
             let level = [node];
             let left = self.partition(entries, &level, &[Some((feature, split))], plan.threads)[0];

@@ -29,14 +29,13 @@ fn vm(id: u64) -> VmRequest {
     let gb = [1.75, 3.5, 7.0][(chance >> 8) as usize % 3] * f64::from(cores);
     let p95 = Utilisation::from_ratio((chance >> 16 & 0xFFFF) as f64 / 65_536.0).unwrap();
     let class = if chance >> 40 & 3 == 0 { VmClass::UserFacing } else { VmClass::NonUserFacing };
-    let resources =
-        Resources { cores: MilliCores::from_cores(cores), memory: MemoryKb::from_gb(gb).unwrap() };
+    let resources = Resources::new(MilliCores::from_cores(cores), MemoryKb::from_gb(gb).unwrap());
     VmRequest { class, p95, known: true, ..VmRequest::new(VmKey(id), resources) }
 }
 
 fn cluster(hosts: u32) -> Cluster {
-    let capacity = Resources { cores: MilliCores::from_cores(40), memory: MemoryKb::from_gb(160.0).unwrap() };
-    let host = |n| Host { chassis: ChassisId(n / 12), capacity };
+    let capacity = Resources::new(MilliCores::from_cores(40), MemoryKb::from_gb(160.0).unwrap());
+    let host = |n| Host::new(ChassisId(n / 12), capacity);
     Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
 }
 

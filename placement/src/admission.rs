@@ -80,7 +80,8 @@ impl Admission for Reserve {
         let AdmissionRequest::Deployment(vms) = request else { return Ok(()) };
         let requested = vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
         let (open, whole) = (cluster.open(), cluster.capacity());
-        let kept = Totals { milli_cores: self.of(whole.milli_cores), memory_kb: self.of(whole.memory_kb) };
+        let (milli_cores, memory_kb) = (self.of(whole.milli_cores), self.of(whole.memory_kb));
+        let kept = Totals { milli_cores, memory_kb, ..Totals::default() };
         let holds = |free: u64, requested: u64, kept| free.saturating_sub(requested) >= kept;
 
         if !holds(open.milli_cores, requested.milli_cores, kept.milli_cores) {

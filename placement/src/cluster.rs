@@ -1,24 +1,42 @@
 //! The hosts, what is free on each, and which VM is where.
 
-use std::collections::HashMap;
+mod shortage;
+mod slab;
 
 use serde::{Deserialize, Serialize};
 
+use crate::balance::Balance;
 use crate::units::Totals;
-use crate::{ChassisId, HostId, PlacementError, Resources, VmKey, VmRequest};
+use crate::{ChassisId, DomainId, HostId, PlacementError, Resources, VmKey, VmRequest};
 use ballast_types::Instant;
 
+pub use shortage::Shortage;
+use slab::Slab;
+
 /// One server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// The chassis that it stands in.
     pub chassis: ChassisId,
-    /// Cores and memory that the host has in all.
+    /// What fails with it: a rack, a room.
+    pub domain: DomainId,
+    /// What the host has.
     pub capacity: Resources,
+    /// What its VMs may take together: more or less than it has, where it is overcommitted or keeps something back.
+    pub room: Resources,
+    /// So many VMs it can have, whatever they take.
+    pub max_vms: Option<u32>,
+    /// A number that outlives a restart, such as a hash of its name: ties hash that instead of its id.
+    pub label: Option<u64>,
 }
 
-/// A cluster with less than one in so many of its cores or its memory free is full.
-const FULL: u64 = 100;
+impl Host {
+    /// One whose VMs may take what it has, and whose fault domain is its chassis.
+    pub const fn new(chassis: ChassisId, capacity: Resources) -> Self {
+        let domain = DomainId(chassis.0);
+        Self { chassis, domain, capacity, room: capacity, max_vms: None, label: None }
+    }
+}
 
 /// Whether VMs may come to a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,19 +62,14 @@ pub struct Resident {
     pub since: Instant,
 }
 
-/// A resident, and where it stands in its host's list. A slot that is free has nobody.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    resident: Resident,
-    position: u32,
-}
-
 /// What is kept of a host.
 #[derive(Clone, Debug)]
 struct HostRecord {
     host: Host,
     state: HostState,
-    /// What its VMs and its holds take: more than it has, where somebody else put VMs there.
+    /// One that is gone has neither VMs nor room; its id is given to the next that comes.
+    present: bool,
+    /// What its VMs and its holds take: more than its room, where somebody else put VMs there.
     taken: Totals,
     free: Resources,
     /// The slots of its VMs, in no order.
@@ -67,38 +80,16 @@ struct HostRecord {
 
 impl HostRecord {
     /// VMs, and those for which room is held.
-    fn guests(&self) -> usize {
-        self.vms.len() + self.held as usize
+    fn guests(&self) -> u32 {
+        self.vms.len() as u32 + self.held
     }
 
-    /// Room for what is requested, once `given` is no longer taken.
-    fn holds(&self, requested: Resources, given: Resources) -> bool {
-        let taken = self.taken - given + requested;
-        taken.milli_cores <= u64::from(self.host.capacity.cores.milli())
-            && taken.memory_kb <= self.host.capacity.memory.kb()
+    fn is_open(&self) -> bool {
+        self.present && self.state == HostState::Open
     }
-}
 
-/// Why VMs found no host, though each of them has hosts that are large enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shortage {
-    /// The open hosts that could take the VMs have too few cores together.
-    Cores,
-    /// The open hosts that could take the VMs have too little memory together.
-    Memory,
-    /// There is enough of both, but not where it is needed.
-    Fragmentation,
-}
-
-impl Shortage {
-    /// For people.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Cores => "too few cores",
-            Self::Memory => "too little memory",
-            Self::Fragmentation => "fragmentation",
-        }
+    fn has_room(&self, requested: Resources) -> bool {
+        self.free.hold(requested) && self.host.max_vms.is_none_or(|max| self.guests() < max)
     }
 }
 
@@ -106,166 +97,141 @@ impl Shortage {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     hosts: Vec<HostRecord>,
-    /// Which slot a VM has.
-    places: HashMap<VmKey, u32>,
-    slots: Vec<Slot>,
-    /// Slots without a VM.
-    vacant: Vec<u32>,
-    /// What hosts can have: each size once.
-    sizes: Vec<Resources>,
-    capacity: Totals,
+    /// Ids of hosts that are gone.
+    vacant: Vec<HostId>,
+    vms: Slab,
+    /// What hosts offer: each size once, with how many hosts have it.
+    sizes: Vec<(Resources, u32)>,
+    /// Open hosts of every fault domain.
+    domains: Vec<u32>,
+    balance: Balance,
+    room: Totals,
     /// Free on hosts that are open.
     open: Totals,
     /// Of all hosts that have a VM, or hold room for one.
     used_hosts: u32,
-    used_capacity: Totals,
+    used_room: Totals,
     allocated: Totals,
 }
 
 impl Cluster {
     /// Empty hosts, all open; their ids are their indices in the list.
     pub fn new(hosts: &[Host]) -> Self {
-        let record = |host: &Host| HostRecord {
-            host: *host,
-            state: HostState::Open,
-            taken: Totals::default(),
-            free: host.capacity,
-            vms: Vec::new(),
-            held: 0,
-        };
-
-        let mut sizes: Vec<Resources> = Vec::new();
-        for host in hosts {
-            if !sizes.contains(&host.capacity) {
-                sizes.push(host.capacity);
-            }
-        }
-
-        let capacity = hosts.iter().fold(Totals::default(), |sum, host| sum + host.capacity);
-
-        Self {
-            hosts: hosts.iter().map(record).collect(),
-            places: HashMap::new(),
-            slots: Vec::new(),
+        let mut this = Self {
+            hosts: Vec::with_capacity(hosts.len()),
             vacant: Vec::new(),
-            sizes,
-            capacity,
-            open: capacity,
+            vms: Slab::default(),
+            sizes: Vec::new(),
+            domains: Vec::new(),
+            balance: Balance::default(),
+            room: Totals::default(),
+            open: Totals::default(),
             used_hosts: 0,
-            used_capacity: Totals::default(),
+            used_room: Totals::default(),
             allocated: Totals::default(),
+        };
+        for host in hosts {
+            this.add_host(host, HostState::Open);
         }
+        this
     }
 
     /// How many hosts there are.
     pub fn len(&self) -> usize {
-        self.hosts.len()
+        self.hosts.len() - self.vacant.len()
     }
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
+        self.len() == 0
     }
-    /// Every host's id.
-    pub fn ids(&self) -> impl Iterator<Item = HostId> + Clone + use<> {
-        (0..self.hosts.len() as u32).map(HostId)
+    /// Every host's id, the lowest first.
+    pub fn ids(&self) -> impl Iterator<Item = HostId> + Clone {
+        let present = |id: &HostId| self.record(*id).present;
+        (0..self.hosts.len() as u32).map(HostId).filter(present)
+    }
+    fn records(&self) -> impl Iterator<Item = &HostRecord> {
+        self.hosts.iter().filter(|record| record.present)
+    }
+    fn record(&self, host: HostId) -> &HostRecord {
+        &self.hosts[host.0 as usize]
+    }
+    fn record_mut(&mut self, host: HostId) -> &mut HostRecord {
+        &mut self.hosts[host.0 as usize]
+    }
+    /// Whether there is such a host.
+    pub fn contains(&self, host: HostId) -> bool {
+        self.hosts.get(host.0 as usize).is_some_and(|record| record.present)
     }
     /// A host that is known to exist.
     ///
     /// # Panics
-    /// Where it does not; [`Cluster::check`] asks.
+    /// Where there never was one; [`Cluster::check`] asks.
     pub fn host(&self, host: HostId) -> Host {
-        self.hosts[host.0 as usize].host
+        self.record(host).host
     }
-    /// What the VMs and holds of a host take that is known to exist: more than it has, where VMs were observed there.
+    /// What the VMs and holds of a host take that is known to exist: more than its room, where VMs were observed there.
     pub fn taken(&self, host: HostId) -> Totals {
-        self.hosts[host.0 as usize].taken
+        self.record(host).taken
     }
-    /// What is left of a host that is known to exist.
+    /// What is left of the room of a host that is known to exist.
     pub fn free(&self, host: HostId) -> Resources {
-        self.hosts[host.0 as usize].free
+        self.record(host).free
+    }
+    /// Whether a host that is known to exist has room for one more VM that takes so much.
+    pub fn has_room(&self, host: HostId, requested: Resources) -> bool {
+        self.record(host).has_room(requested)
     }
     /// Whether VMs may come to a host that is known to exist.
     pub fn state(&self, host: HostId) -> HostState {
-        self.hosts[host.0 as usize].state
+        self.record(host).state
     }
     /// How many VMs a host has that is known to exist.
     pub fn vms(&self, host: HostId) -> u32 {
-        self.hosts[host.0 as usize].vms.len() as u32
+        self.record(host).vms.len() as u32
     }
     /// For how many VMs that are not there a host holds room that is known to exist.
     pub fn held(&self, host: HostId) -> u32 {
-        self.hosts[host.0 as usize].held
+        self.record(host).held
     }
     /// How many hosts have a VM, or hold room for one.
     pub fn used_hosts(&self) -> u32 {
         self.used_hosts
     }
-    /// What these hosts have together.
+    /// What the VMs of these hosts may take together.
     pub fn used_capacity(&self) -> Totals {
-        self.used_capacity
+        self.used_room
     }
     /// What all VMs and holds take.
     pub fn allocated(&self) -> Totals {
         self.allocated
     }
-    /// What all hosts have together.
+    /// What the VMs of all hosts may take together.
     pub fn capacity(&self) -> Totals {
-        self.capacity
+        self.room
     }
     /// What is left on hosts that VMs may come to.
     pub fn open(&self) -> Totals {
         self.open
     }
-    /// What there is too little of for VMs that found no host; every host is looked at. In this order:
-    ///
-    /// 1. what all open hosts together have less of than is asked for, or less than 1 %: such a cluster
-    ///    is full, however the rest lies;
-    /// 2. nothing, but pieces too small ([`Shortage::Fragmentation`]), where no host has the cores, or none the memory;
-    /// 3. the resource of which the smaller share is free, where the hosts with room for the other have too little of
-    ///    it: cores that are free where all memory is taken help nobody. Else it is pieces again.
-    pub fn shortage(&self, vms: &[Resources]) -> Shortage {
-        let asked = vms.iter().fold(Totals::default(), |sum, vm| sum + *vm);
-        let hosts = || self.hosts.iter().filter(|host| host.state == HostState::Open);
-        let whole = hosts().fold(Totals::default(), |sum, host| sum + host.host.capacity);
-        let free = self.open;
-        let is_short = |asked: u64, free: u64, whole: u64| asked > free || free.saturating_mul(FULL) < whole;
-        if is_short(asked.milli_cores, free.milli_cores, whole.milli_cores) {
-            return Shortage::Cores;
-        }
-        if is_short(asked.memory_kb, free.memory_kb, whole.memory_kb) {
-            return Shortage::Memory;
-        }
-
-        let cores = vms.iter().map(|vm| vm.cores).min().unwrap_or_default();
-        let memory = vms.iter().map(|vm| vm.memory).min().unwrap_or_default();
-        let (has_cores, has_memory) =
-            (|free: &Resources| free.cores >= cores, |free: &Resources| free.memory >= memory);
-        let open = || hosts().map(|host| host.free);
-        if !open().any(|free| has_cores(&free)) || !open().any(|free| has_memory(&free)) {
-            return Shortage::Fragmentation;
-        }
-
-        let share = |part: u64, whole: u64| u128::from(part) * u128::from(whole);
-        let cores_usable = open().filter(has_memory).map(|free| u64::from(free.cores.milli())).sum::<u64>();
-        let memory_usable = open().filter(has_cores).map(|free| free.memory.kb()).sum::<u64>();
-        let cores_are_scarcer =
-            share(free.milli_cores, whole.memory_kb) <= share(free.memory_kb, whole.milli_cores);
-        match cores_are_scarcer {
-            true if asked.milli_cores > cores_usable => Shortage::Cores,
-            false if asked.memory_kb > memory_usable => Shortage::Memory,
-            _ => Shortage::Fragmentation,
-        }
+    /// How many open hosts a fault domain has.
+    pub fn open_hosts_of(&self, domain: DomainId) -> u32 {
+        self.domains.get(domain.0 as usize).copied().unwrap_or(0)
+    }
+    /// How many fault domains have an open host.
+    pub fn open_domains(&self) -> usize {
+        self.domains.iter().filter(|hosts| **hosts > 0).count()
+    }
+    /// How the P95 load of VMs and holds is spread.
+    pub fn balance(&self) -> &Balance {
+        &self.balance
     }
     /// A VM and its host.
-    pub fn resident(&self, vm: VmKey) -> Option<&Resident> {
-        self.slot(vm).map(|slot| &self.slots[slot as usize].resident)
-    }
-    fn slot(&self, vm: VmKey) -> Option<u32> {
-        self.places.get(&vm).copied()
+    pub fn resident(&self, vm: VmKey) -> Option<Resident> {
+        self.vms.find(vm).map(|slot| self.vms.get(slot))
     }
     /// How many VMs there are.
     pub fn residents(&self) -> usize {
-        self.places.len()
+        self.vms.len()
     }
     /// The VMs of a host, by id.
     pub fn residents_of(&self, host: HostId) -> Vec<Resident> {
@@ -277,7 +243,7 @@ impl Cluster {
     }
     fn sorted(&self, hosts: &[HostRecord]) -> Vec<Resident> {
         let slots = hosts.iter().flat_map(|host| &host.vms);
-        let mut found: Vec<_> = slots.map(|slot| self.slots[*slot as usize].resident).collect();
+        let mut found: Vec<_> = slots.map(|slot| self.vms.get(*slot)).collect();
         found.sort_unstable_by_key(|r| r.vm.id);
         found
     }
@@ -288,7 +254,7 @@ impl Cluster {
     /// Where there is none.
     pub fn check(&self, host: HostId) -> Result<(), PlacementError> {
         let hosts = self.hosts.len();
-        if (host.0 as usize) < hosts { Ok(()) } else { Err(PlacementError::UnknownHost { host, hosts }) }
+        if self.contains(host) { Ok(()) } else { Err(PlacementError::UnknownHost { host, hosts }) }
     }
 
     /// Whether a VM could be placed, were the hosts empty.
@@ -296,14 +262,13 @@ impl Cluster {
     /// # Errors
     /// Where it is placed already, takes nothing, or is larger than every host.
     pub fn check_request(&self, vm: &VmRequest) -> Result<(), PlacementError> {
-        let requested = vm.resources;
         self.check_new(vm.id)?;
-        self.check_size(vm.id, requested)
+        self.check_size(vm.id, vm.resources)
     }
 
     fn check_new(&self, vm: VmKey) -> Result<(), PlacementError> {
         match self.resident(vm) {
-            Some(Resident { host, .. }) => Err(PlacementError::AlreadyPlaced { vm, host: *host }),
+            Some(Resident { host, .. }) => Err(PlacementError::AlreadyPlaced { vm, host }),
             None => Ok(()),
         }
     }
@@ -312,24 +277,134 @@ impl Cluster {
         if requested.cores.milli() == 0 {
             return Err(PlacementError::Empty { vm });
         }
-        if self.sizes.iter().any(|size| size.hold(requested)) {
+        let mut sizes = self.sizes.iter().map(|(size, _)| *size);
+        if sizes.clone().any(|size| size.hold(requested)) {
             return Ok(());
         }
-        let largest = self.sizes.iter().max_by_key(|s| (s.cores.min(requested.cores), s.memory));
-        Err(PlacementError::TooLarge { vm, requested, largest: largest.copied().unwrap_or_default() })
+        // The one that comes nearest.
+        let extras = |size: &Resources| size.extras.hold(requested.extras);
+        let nearest = sizes
+            .by_ref()
+            .max_by_key(|s| (extras(s), s.cores.min(requested.cores), s.memory, s.cores, s.extras));
+        Err(PlacementError::TooLarge { vm, requested, largest: nearest.unwrap_or_default() })
+    }
+
+    /// A new host; who is there is told afterwards.
+    pub(crate) fn add_host(&mut self, host: &Host, state: HostState) -> HostId {
+        let id = self.vacant.pop().unwrap_or(HostId(self.hosts.len() as u32));
+        let record = HostRecord {
+            host: *host,
+            state,
+            present: true,
+            taken: Totals::default(),
+            free: host.room,
+            vms: Vec::new(),
+            held: 0,
+        };
+
+        match self.hosts.get_mut(id.0 as usize) {
+            Some(old) => *old = record,
+            None => self.hosts.push(record),
+        }
+        self.balance.set_host(id, Some(host));
+        self.count(id, true);
+
+        id
+    }
+
+    /// Forgets an empty host; says what it was.
+    pub(crate) fn remove_host(&mut self, id: HostId) -> Result<Host, PlacementError> {
+        self.check(id)?;
+        let guests = self.record(id).guests();
+        if guests > 0 {
+            return Err(PlacementError::NotEmpty { host: id, guests });
+        }
+
+        self.count(id, false);
+        self.balance.set_host(id, None);
+        let record = self.record_mut(id);
+        (record.present, record.free) = (false, Resources::ZERO);
+        let before = record.host;
+        self.vacant.push(id);
+
+        Ok(before)
+    }
+
+    /// A host is otherwise than before, with the VMs that it has; says what it was.
+    pub(crate) fn change_host(&mut self, id: HostId, after: &Host) -> Result<Host, PlacementError> {
+        self.check(id)?;
+
+        self.count(id, false);
+        let record = self.record_mut(id);
+        let before = core::mem::replace(&mut record.host, *after);
+        record.free = after.room.less(record.taken);
+        self.balance.set_host(id, Some(after));
+        self.count(id, true);
+
+        Ok(before)
     }
 
     /// Says whether VMs may come to a host.
     pub(crate) fn set_state(&mut self, host: HostId, state: HostState) -> Result<(), PlacementError> {
         self.check(host)?;
-        let record = &mut self.hosts[host.0 as usize];
-        match (record.state == HostState::Open, state == HostState::Open) {
-            (true, false) => self.open -= record.free,
-            (false, true) => self.open += record.free,
-            _ => {}
-        }
-        record.state = state;
+        self.count_open(host, false);
+        self.record_mut(host).state = state;
+        self.count_open(host, true);
         Ok(())
+    }
+
+    /// A host, as it is now, counts in the sums over all hosts; or no more.
+    fn count(&mut self, id: HostId, counts: bool) {
+        let record = self.record(id);
+        let (room, is_used) = (record.host.room, record.guests() > 0);
+        let size = self.sizes.iter().position(|(size, _)| *size == room);
+
+        if counts {
+            self.room += room;
+            match size {
+                Some(size) => self.sizes[size].1 += 1,
+                None => self.sizes.push((room, 1)),
+            }
+        } else {
+            self.room -= room;
+            if let Some(size) = size {
+                self.sizes[size].1 -= 1;
+                self.sizes.retain(|(_, hosts)| *hosts > 0);
+            }
+        }
+        if is_used {
+            self.count_used(room, counts);
+        }
+        self.count_open(id, counts);
+    }
+
+    fn count_used(&mut self, room: Resources, counts: bool) {
+        if counts {
+            self.used_hosts += 1;
+            self.used_room += room;
+        } else {
+            self.used_hosts -= 1;
+            self.used_room -= room;
+        }
+    }
+
+    fn count_open(&mut self, id: HostId, counts: bool) {
+        let record = self.record(id);
+        if !record.is_open() {
+            return;
+        }
+
+        let (free, domain) = (record.free, record.host.domain.0 as usize);
+        if self.domains.len() <= domain {
+            self.domains.resize(domain + 1, 0);
+        }
+        if counts {
+            self.open += free;
+            self.domains[domain] += 1;
+        } else {
+            self.open -= free;
+            self.domains[domain] -= 1;
+        }
     }
 
     pub(crate) fn add(&mut self, vm: &VmRequest, host: HostId, since: Instant) -> Result<(), PlacementError> {
@@ -348,28 +423,17 @@ impl Cluster {
     ) -> Result<(), PlacementError> {
         self.check(host)?;
         self.check_new(vm.id)?;
-        let vacant = Slot { resident: Resident { vm: *vm, host, since }, position: 0 };
-        let slot = self.vacant.pop().unwrap_or(self.slots.len() as u32);
-        match self.slots.get_mut(slot as usize) {
-            Some(old) => *old = vacant,
-            None => {
-                // A quarter more at a time: doubling could leave half of the memory unused.
-                if self.slots.len() == self.slots.capacity() {
-                    self.slots.reserve_exact(self.slots.len() / 4 + 16);
-                }
-                self.slots.push(vacant);
-            }
-        }
-        self.places.insert(vm.id, slot);
-        self.take(slot);
+        let resident = Resident { vm: *vm, host, since };
+        let slot = self.vms.insert(&resident);
+        self.enter(slot, &resident);
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, vm: VmKey) -> Result<Resident, PlacementError> {
-        let slot = self.places.remove(&vm).ok_or(PlacementError::NotPlaced { vm })?;
-        self.give_back(slot);
-        self.vacant.push(slot);
-        Ok(self.slots[slot as usize].resident)
+        let (slot, resident) = self.placed(vm)?;
+        self.leave(slot, &resident);
+        self.vms.remove(vm);
+        Ok(resident)
     }
 
     /// Moves a VM, into room that is held for it where `held` says so; says what it was.
@@ -377,12 +441,12 @@ impl Cluster {
         self.check(to)?;
         let (slot, before) = self.placed(vm)?;
         if held {
-            self.release(before.vm.resources, to);
+            self.release(&before.vm, to);
         } else if before.host != to {
             self.check_room(vm, before.vm.resources, to)?;
         }
         if before.host != to {
-            self.retake(slot, Resident { host: to, ..before });
+            self.turn(slot, &before, &Resident { host: to, ..before });
         }
         Ok(before)
     }
@@ -390,10 +454,12 @@ impl Cluster {
     /// Makes a VM what `after` says, on its host; says what it was.
     pub(crate) fn change(&mut self, after: &VmRequest) -> Result<Resident, PlacementError> {
         let (slot, before) = self.placed(after.id)?;
-        let host = before.host;
-        self.check_size(after.id, after.resources)?;
-        self.check_change(&before.vm, after, host)?;
-        self.retake(slot, Resident { vm: *after, ..before });
+        // One that takes no more than before may take more than any host has, where it was found so.
+        if !before.vm.resources.hold(after.resources) || after.resources.cores.milli() == 0 {
+            self.check_size(after.id, after.resources)?;
+        }
+        self.check_change(&before.vm, after, before.host)?;
+        self.turn(slot, &before, &Resident { vm: *after, ..before });
         Ok(before)
     }
 
@@ -402,24 +468,25 @@ impl Cluster {
         self.check(host)?;
         self.check_size(vm.id, vm.resources)?;
         self.check_room(vm.id, vm.resources, host)?;
-        self.hold_on(vm.resources, host);
+        self.hold_on(vm, host);
         Ok(())
     }
 
-    fn hold_on(&mut self, room: Resources, host: HostId) {
-        self.hosts[host.0 as usize].held += 1;
-        self.occupy(host, room);
+    /// Holds room, whether or not there is any.
+    pub(crate) fn hold_on(&mut self, vm: &VmRequest, host: HostId) {
+        self.record_mut(host).held += 1;
+        self.occupy(host, vm);
     }
 
     /// Holds room for a VM as it is now instead of as it was.
     pub(crate) fn rehold(&mut self, before: &VmRequest, after: &VmRequest, host: HostId) {
-        self.release(before.resources, host);
-        self.hold_on(after.resources, host);
+        self.release(before, host);
+        self.hold_on(after, host);
     }
 
-    /// So much room is no longer held.
-    pub(crate) fn release(&mut self, held: Resources, host: HostId) {
-        self.hosts[host.0 as usize].held -= 1;
+    /// The room of a VM that is not there is no longer held.
+    pub(crate) fn release(&mut self, held: &VmRequest, host: HostId) {
+        self.record_mut(host).held -= 1;
         self.vacate(host, held);
     }
 
@@ -430,9 +497,10 @@ impl Cluster {
         after: &VmRequest,
         host: HostId,
     ) -> Result<(), PlacementError> {
-        let record = &self.hosts[host.0 as usize];
+        let record = self.record(host);
+        let taken = record.taken - before.resources + after.resources;
         // One that takes no more than before stays, however full its host was found.
-        if before.resources.hold(after.resources) || record.holds(after.resources, before.resources) {
+        if before.resources.hold(after.resources) || !taken.exceed(record.host.room) {
             return Ok(());
         }
         let (vm, requested, free) = (after.id, after.resources, record.free);
@@ -440,75 +508,82 @@ impl Cluster {
     }
 
     fn placed(&self, vm: VmKey) -> Result<(u32, Resident), PlacementError> {
-        let slot = self.slot(vm).ok_or(PlacementError::NotPlaced { vm })?;
-        Ok((slot, self.slots[slot as usize].resident))
+        let slot = self.vms.find(vm).ok_or(PlacementError::NotPlaced { vm })?;
+        Ok((slot, self.vms.get(slot)))
     }
 
     fn check_room(&self, vm: VmKey, requested: Resources, host: HostId) -> Result<(), PlacementError> {
-        let free = self.free(host);
-        if free.hold(requested) { Ok(()) } else { Err(PlacementError::Full { vm, requested, host, free }) }
+        let HostRecord { free, host: Host { max_vms, .. }, .. } = *self.record(host);
+        if self.has_room(host, requested) {
+            return Ok(());
+        }
+        match max_vms {
+            Some(max) if free.hold(requested) => Err(PlacementError::Crowded { vm, host, max }),
+            _ => Err(PlacementError::Full { vm, requested, host, free }),
+        }
     }
 
     /// The VM of a slot becomes another, here or elsewhere.
-    fn retake(&mut self, slot: u32, after: Resident) {
-        self.give_back(slot);
-        self.slots[slot as usize].resident = after;
-        self.take(slot);
+    fn turn(&mut self, slot: u32, before: &Resident, after: &Resident) {
+        self.leave(slot, before);
+        self.vms.set(slot, after);
+        self.enter(slot, after);
     }
 
     /// The VM of a slot takes what it takes.
-    fn take(&mut self, slot: u32) {
-        let Slot { resident: Resident { vm, host, .. }, position } = &mut self.slots[slot as usize];
-        let (taken, host) = (vm.resources, *host);
-        let record = &mut self.hosts[host.0 as usize];
-        *position = record.vms.len() as u32;
-        record.vms.push(slot);
-        self.occupy(host, taken);
+    fn enter(&mut self, slot: u32, Resident { vm, host, .. }: &Resident) {
+        let list = &mut self.hosts[host.0 as usize].vms;
+        self.vms.set_position(slot, list.len() as u32);
+        list.push(slot);
+        self.occupy(*host, vm);
     }
 
     /// The VM of a slot takes nothing any more.
-    fn give_back(&mut self, slot: u32) {
-        let Slot { resident: Resident { vm, host, .. }, position } = self.slots[slot as usize];
-        let record = &mut self.hosts[host.0 as usize];
-        record.vms.swap_remove(position as usize);
-        if let Some(moved) = record.vms.get(position as usize) {
-            self.slots[*moved as usize].position = position;
+    fn leave(&mut self, slot: u32, Resident { vm, host, .. }: &Resident) {
+        let position = self.vms.position(slot);
+        let list = &mut self.hosts[host.0 as usize].vms;
+        list.swap_remove(position as usize);
+        if let Some(moved) = list.get(position as usize) {
+            self.vms.set_position(*moved, position);
         }
-        self.vacate(host, vm.resources);
+        self.vacate(*host, vm);
     }
 
     /// A host takes more: its new guest is counted already.
-    fn occupy(&mut self, host: HostId, more: Resources) {
-        let record = &mut self.hosts[host.0 as usize];
-        record.taken += more;
-        self.allocated += more;
-        if record.guests() == 1 {
-            self.used_hosts += 1;
-            self.used_capacity += record.host.capacity;
+    fn occupy(&mut self, host: HostId, more: &VmRequest) {
+        let record = self.record_mut(host);
+        record.taken += more.resources;
+        let (room, guests) = (record.host.room, record.guests());
+        self.allocated += more.resources;
+        if guests == 1 {
+            self.count_used(room, true);
         }
+        self.balance.add(more, host);
         self.weigh(host);
     }
 
     /// A host takes less: its old guest is not counted any more.
-    fn vacate(&mut self, host: HostId, less: Resources) {
-        let record = &mut self.hosts[host.0 as usize];
-        record.taken -= less;
-        self.allocated -= less;
-        if record.guests() == 0 {
-            self.used_hosts -= 1;
-            self.used_capacity -= record.host.capacity;
+    fn vacate(&mut self, host: HostId, less: &VmRequest) {
+        let record = self.record_mut(host);
+        record.taken -= less.resources;
+        let (room, guests) = (record.host.room, record.guests());
+        self.allocated -= less.resources;
+        if guests == 0 {
+            self.count_used(room, false);
         }
+        self.balance.remove(less, host);
         self.weigh(host);
     }
 
     /// What is free of a host, once it takes more or less.
     fn weigh(&mut self, host: HostId) {
-        let record = &mut self.hosts[host.0 as usize];
+        let record = self.record_mut(host);
         let before = record.free;
-        record.free = record.host.capacity.less(record.taken);
-        if record.state == HostState::Open {
+        record.free = record.host.room.less(record.taken);
+        let (after, is_open) = (record.free, record.is_open());
+        if is_open {
             self.open -= before;
-            self.open += record.free;
+            self.open += after;
         }
     }
 }

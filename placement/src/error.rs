@@ -61,4 +61,22 @@ pub enum PlacementError {
         /// The VM that this is about.
         vm: VmKey,
     },
+    /// The host may have no more VMs.
+    #[error("VM {vm}: host {host} has {max} VMs, and may have no more")]
+    Crowded {
+        /// The VM that this is about.
+        vm: VmKey,
+        /// The host that this is about.
+        host: HostId,
+        /// How many VMs it may have.
+        max: u32,
+    },
+    /// There are VMs on the host, or room is held there.
+    #[error("host {host} has {guests} VMs and holds: none may be there when it goes")]
+    NotEmpty {
+        /// The host that this is about.
+        host: HostId,
+        /// How many it still has.
+        guests: u32,
+    },
 }

@@ -1,11 +1,11 @@
 //! The constraints.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ballast_types::Instant;
 
 use crate::rule::{Ask, Event, Fit};
-use crate::{Cluster, DeploymentId, HostId, HostState, VmRequest};
+use crate::{Cluster, DeploymentId, DomainId, HostId, HostState, Resident, VmRequest};
 
 /// The host has room for all that the VM asks for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,11 +16,19 @@ impl Fit for Capacity {
         "capacity"
     }
     fn admits(&self, ask: &Ask<'_>, host: HostId) -> bool {
-        ask.cluster.free(host).hold(ask.vm.resources)
+        ask.cluster.has_room(host, ask.vm.resources)
     }
     fn refusal(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
         let (requested, free) = (ask.vm.resources, ask.cluster.free(host));
-        (!free.hold(requested)).then(|| format!("{requested} requested, {free} free"))
+        if self.admits(ask, host) {
+            None
+        } else if free.hold(requested) {
+            Some(format!("{} VMs are here, and no more may be", ask.cluster.vms(host)))
+        } else if free.extras.hold(requested.extras) {
+            Some(format!("{requested} requested, {free} free"))
+        } else {
+            Some("too little is free of a resource beside cores and memory".to_owned())
+        }
     }
 }
 
@@ -93,18 +101,96 @@ impl Fit for AntiAffinity {
         }
     }
     fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, event: &Event<'_>) {
-        match *event {
-            Event::Placed { vm, host } | Event::Held { vm, host } => self.add(vm, host),
-            Event::Ended { vm, host } | Event::Released { vm, host } => self.remove(vm, host),
-            Event::Migrated { vm, from, to } => {
-                self.remove(vm, from);
-                self.add(vm, to);
-            }
-            Event::Resized { before, after, host } | Event::Repredicted { before, after, host } => {
-                self.remove(before, host);
-                self.add(after, host);
-            }
-            Event::Deadline => {}
+        let [left, came] = event.guests();
+        left.into_iter().for_each(|(vm, host)| self.remove(vm, host));
+        came.into_iter().for_each(|(vm, host)| self.add(vm, host));
+    }
+}
+
+/// The VMs of a deployment are spread over fault domains, where they ask for that (`domain_skew`): none of the open domains
+/// has so many more of them than another. Only VMs that ask count.
+#[derive(Clone, Debug, Default)]
+pub struct FaultDomains {
+    /// VMs of a deployment in every domain that has one.
+    counts: HashMap<DeploymentId, BTreeMap<DomainId, u32>>,
+}
+
+impl FaultDomains {
+    /// How many the host's domain would have beyond the emptiest open one.
+    fn excess(&self, ask: &Ask<'_>, host: HostId) -> u32 {
+        let domain = ask.cluster.host(host).domain;
+        let counts = ask.vm.deployment.and_then(|deployment| self.counts.get(&deployment));
+        let Some(counts) = counts else { return 1 };
+        let here = counts.get(&domain).copied().unwrap_or(0);
+        if here == 0 {
+            return 1;
         }
+
+        let open = counts.iter().filter(|(domain, _)| ask.cluster.open_hosts_of(**domain) > 0);
+        let (known, least) = open.fold((0, here), |(n, least), (_, count)| (n + 1, least.min(*count)));
+        let least = if known < ask.cluster.open_domains() { 0 } else { least };
+
+        here + 1 - least
+    }
+
+    fn asks(vm: &VmRequest) -> Option<DeploymentId> {
+        vm.deployment.filter(|_| vm.domain_skew > 0)
+    }
+
+    fn add(&mut self, vm: &VmRequest, domain: DomainId) {
+        if let Some(deployment) = Self::asks(vm) {
+            *self.counts.entry(deployment).or_default().entry(domain).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, vm: &VmRequest, domain: DomainId) {
+        let Some(deployment) = Self::asks(vm) else { return };
+        let Some(counts) = self.counts.get_mut(&deployment) else { return };
+        if let Some(count) = counts.get_mut(&domain) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&domain);
+            }
+        }
+        if counts.is_empty() {
+            self.counts.remove(&deployment);
+        }
+    }
+}
+
+impl Fit for FaultDomains {
+    fn name(&self) -> &'static str {
+        "fault-domains"
+    }
+    fn admits(&self, ask: &Ask<'_>, host: HostId) -> bool {
+        ask.vm.domain_skew == 0 || self.excess(ask, host) <= u32::from(ask.vm.domain_skew)
+    }
+    fn refusal(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
+        (!self.admits(ask, host)).then(|| {
+            let (excess, skew) = (self.excess(ask, host), ask.vm.domain_skew);
+            format!(
+                "its fault domain would have {excess} VMs of its deployment more than the emptiest: at most {skew}"
+            )
+        })
+    }
+    fn retain(&self, ask: &Ask<'_>, hosts: &mut Vec<HostId>) {
+        if ask.vm.domain_skew > 0 {
+            hosts.retain(|host| self.admits(ask, *host));
+        }
+    }
+    fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
+        if let Event::HostChanged { host, before: Some(before) } = event
+            && cluster.contains(*host)
+            && before.domain != cluster.host(*host).domain
+        {
+            for Resident { vm, .. } in cluster.residents_of(*host) {
+                self.remove(&vm, before.domain);
+                self.add(&vm, cluster.host(*host).domain);
+            }
+        }
+
+        let [left, came] = event.guests();
+        left.into_iter().for_each(|(vm, host)| self.remove(vm, cluster.host(host).domain));
+        came.into_iter().for_each(|(vm, host)| self.add(vm, cluster.host(host).domain));
     }
 }

@@ -7,6 +7,7 @@
 //!   rank. What still ties goes by [`Ties`].
 //! * [`Admission`]: whether VMs are taken on at all, before anybody looks for a host.
 //! * [`Scheduler`]: all of it together: score, place, remove, migrate, and why.
+//! * [`Balance`]: how the expected load is spread, kept once for all who ask.
 //! * [`Hold`]: room for a VM that is not there yet: it is on its way, or somebody has reserved it.
 //!
 //! * [`Policy`]: the rules that the simulator plays and the daemon serves; [`Inventory`]: hosts and VMs by name under them.
@@ -19,6 +20,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod balance;
 mod cluster;
 mod error;
 pub mod fits;
@@ -35,14 +37,15 @@ mod units;
 mod walk;
 
 pub use admission::{Admission, AdmissionRequest, Refused, Reserve};
+pub use balance::Balance;
 pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
 pub use error::PlacementError;
 pub use hold::{Hold, HoldId, Purpose};
 pub use inventory::{Inventory, InventoryError};
 pub use policy::Policy;
 pub use ranking::{Ranking, Tier};
-pub use request::{ChassisId, Demand, DeploymentId, Expected, HostId, TenantId, VmKey, VmRequest};
+pub use request::{ChassisId, Demand, DeploymentId, DomainId, Expected, HostId, TenantId, VmKey, VmRequest};
 pub use rule::{Ask, Event, Fit, Rule, Search, Walk};
 pub use scheduler::{Scheduler, Scored, Scores, Verdict};
 pub use ties::Ties;
-pub use units::{MemoryKb, MilliCores, Resources, Totals};
+pub use units::{EXTRAS, Extras, MemoryKb, MilliCores, Resources, Totals};

@@ -1,7 +1,7 @@
 //! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
-use crate::fits::{AntiAffinity, Capacity, Open};
-use crate::rules::{Alpha, BestFit, Power};
+use crate::fits::{AntiAffinity, Capacity, FaultDomains, Open};
+use crate::rules::{Alpha, BestFit, Power, SpareExtras};
 use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
 
 /// Constraints, and the weights of the preferences. Hosts need room, and are open.
@@ -13,7 +13,7 @@ pub struct Policy {
     pub power: u32,
     /// The power rule's weight of chassis against server.
     pub alpha: Alpha,
-    /// Whether deployments can ask to be spread over hosts.
+    /// Whether deployments can ask to be spread over hosts and fault domains.
     pub anti_affinity: bool,
     /// Who wins where the rules tie.
     pub ties: Ties,
@@ -40,6 +40,7 @@ impl Policy {
         let mut fits: Vec<Box<dyn Fit>> = vec![Box::new(Capacity), Box::new(Open)];
         if self.anti_affinity {
             fits.push(Box::new(AntiAffinity::default()));
+            fits.push(Box::new(FaultDomains::default()));
         }
         let mut rules: Vec<(u32, Box<dyn Rule>)> = Vec::new();
         if self.best_fit > 0 {
@@ -48,7 +49,10 @@ impl Policy {
         if self.power > 0 {
             rules.push((self.power, Box::new(Power::in_order(cluster, self.alpha, self.ties))));
         }
-        let tiers = if rules.is_empty() { Vec::new() } else { vec![Tier::weighted(rules)] };
+        let mut tiers = vec![Tier::one(SpareExtras::new(cluster, self.ties))];
+        if !rules.is_empty() {
+            tiers.push(Tier::weighted(rules));
+        }
         (fits, Ranking::new(tiers, self.ties))
     }
 }

@@ -98,22 +98,10 @@ impl Ranking {
         &self.tiers
     }
 
-    /// The best host without scoring all: where one rule alone speaks and can find it, or two of one tier that both
-    /// keep their hosts in order.
+    /// The best host without scoring all, where the rules keep their hosts in order: one rule or two of the last tier that
+    /// speaks, and one of each tier before it, whose best class bounds all that follow.
     pub(crate) fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
-        let tiers = self.tiers.iter().enumerate();
-        let mut speaking =
-            tiers.flat_map(|(tier, of)| of.speaking(ask).map(move |(w, rule)| (tier, w, rule)));
-        match [speaking.next(), speaking.next(), speaking.next()] {
-            [Some((_, _, rule)), None, None] => rule.search(ask, admits),
-            [Some((tier, w, one)), Some((of, v, other)), None] if tier == of => {
-                let (Some(a), Some(b)) = (one.walk(ask), other.walk(ask)) else { return Search::Unordered };
-                let scores: [&dyn Fn(HostId) -> i64; 2] =
-                    [&|host| one.score(ask, host), &|host| other.score(ask, host)];
-                Search::Best(walk::best(self.ties, [(w, a), (v, b)], scores, admits))
-            }
-            _ => Search::Unordered,
-        }
+        search(&self.tiers, self.ties, ask, admits)
     }
 
     /// The best of these hosts.
@@ -127,7 +115,7 @@ impl Ranking {
             let mut values = values.into_iter();
             hosts.retain(|_| values.next() == least);
         }
-        hosts.into_iter().min_by_key(|host| self.ties.key(*host))
+        hosts.into_iter().min_by_key(|host| self.ties.key(ask.cluster, *host))
     }
 
     /// Brings the best `top` of these hosts to the front, in order; the rest has none.
@@ -173,9 +161,35 @@ impl Ranking {
     }
 }
 
+/// Of an earlier tier only the best class counts that a host has which is admitted: its walk names such a host first. The
+/// search of the last tier then sees hosts of these classes alone, so it ends at the first that it would take.
+fn search(tiers: &[Tier], ties: Ties, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
+    let speaks = |tier: &Tier| tier.speaking(ask).next().is_some();
+    let Some(first) = tiers.iter().position(speaks) else { return Search::Unordered };
+    let later = &tiers[first + 1..];
+    let is_last = !later.iter().any(speaks);
+
+    let mut speaking = tiers[first].speaking(ask);
+    match [speaking.next(), speaking.next(), speaking.next()] {
+        [Some((_, rule)), None, None] if is_last => rule.search(ask, admits),
+        [Some((_, rule)), None, None] => {
+            let Some(mut walk) = rule.walk(ask) else { return Search::Unordered };
+            let Some((best, _)) = walk.find(|(_, host)| admits(*host)) else { return Search::Best(None) };
+            search(later, ties, ask, &mut |host| rule.score(ask, host) == best && admits(host))
+        }
+        [Some((w, one)), Some((v, other)), None] if is_last => {
+            let (Some(a), Some(b)) = (one.walk(ask), other.walk(ask)) else { return Search::Unordered };
+            let scores: [&dyn Fn(HostId) -> i64; 2] =
+                [&|host| one.score(ask, host), &|host| other.score(ask, host)];
+            Search::Best(walk::best(ask.cluster, ties, [(w, a), (v, b)], scores, admits))
+        }
+        _ => Search::Unordered,
+    }
+}
+
 fn order(tiers: &[Tier], ties: Ties, ask: &Ask<'_>, hosts: &mut [HostId], top: usize) {
     let Some((tier, later)) = tiers.split_first() else {
-        hosts.sort_unstable_by_key(|host| ties.key(*host));
+        hosts.sort_unstable_by_key(|host| ties.key(ask.cluster, *host));
         return;
     };
 
@@ -269,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_best_few_are_the_first_of_all_and_the_rest_is_still_there() {
-        let host = Host { chassis: ChassisId(0), capacity: Resources::ZERO };
+        let host = Host::new(ChassisId(0), Resources::ZERO);
         let cluster = Cluster::new(&[host; 40]);
         let vm = VmRequest::new(VmKey(0), Resources::ZERO);
         let ask = Ask { now: Instant::ZERO, vm: &vm, cluster: &cluster };

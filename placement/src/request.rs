@@ -14,6 +14,10 @@ number_id! {
     ChassisId(u32)
 }
 number_id! {
+    /// A fault domain: hosts that may fail together.
+    DomainId(u32)
+}
+number_id! {
     /// A VM.
     VmKey(u64)
 }
@@ -58,6 +62,8 @@ pub struct VmRequest {
     pub exit: Option<Instant>,
     /// No two VMs of its deployment on one host.
     pub spread: bool,
+    /// No fault domain has so many more VMs of its deployment than another, those alone that ask for it; 0 asks for nothing.
+    pub domain_skew: u8,
 }
 
 /// What is to be reckoned with for a VM.
@@ -96,6 +102,7 @@ impl VmRequest {
             demand: None,
             exit: None,
             spread: false,
+            domain_skew: 0,
         }
     }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use ballast_types::Instant;
 
-use crate::{Cluster, HostId, VmRequest};
+use crate::{Cluster, Host, HostId, VmRequest};
 
 /// One question: where should this VM go, now?
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +77,46 @@ pub enum Event<'a> {
         /// The host that it is on.
         host: HostId,
     },
+    /// A host came, is otherwise than before, with the VMs that it has, or has gone, and had none. Its state does not count.
+    HostChanged {
+        /// The host, as the cluster now has it or not.
+        host: HostId,
+        /// What it was; `None` where it came.
+        before: Option<&'a Host>,
+    },
     /// The instant that `poll_timeout` named has come.
     Deadline,
+}
+
+impl Event<'_> {
+    /// Hosts whose VMs, holds or room may be otherwise than before.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
+        let (one, other) = match *self {
+            Event::Placed { host, .. }
+            | Event::Ended { host, .. }
+            | Event::Held { host, .. }
+            | Event::Released { host, .. }
+            | Event::Resized { host, .. }
+            | Event::Repredicted { host, .. }
+            | Event::HostChanged { host, .. } => (Some(host), None),
+            Event::Migrated { from, to, .. } => (Some(from), Some(to)),
+            Event::Deadline => (None, None),
+        };
+        one.into_iter().chain(other)
+    }
+
+    /// VMs and holds that are on a host no more, and those that now are; one that is otherwise than before is among both.
+    pub(crate) fn guests(&self) -> [Option<(&VmRequest, HostId)>; 2] {
+        match *self {
+            Event::Placed { vm, host } | Event::Held { vm, host } => [None, Some((vm, host))],
+            Event::Ended { vm, host } | Event::Released { vm, host } => [Some((vm, host)), None],
+            Event::Migrated { vm, from, to } => [Some((vm, from)), Some((vm, to))],
+            Event::Resized { before, after, host } | Event::Repredicted { before, after, host } => {
+                [Some((before, host)), Some((after, host))]
+            }
+            Event::HostChanged { .. } | Event::Deadline => [None, None],
+        }
+    }
 }
 
 /// A constraint: it refuses hosts.
@@ -120,7 +158,7 @@ pub trait Rule: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     /// How much it likes the host for this VM. Only the order matters. The host fits.
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64;
-    /// Why: one line for people.
+    /// Why: one line for people; empty where the rule has nothing to say to anybody.
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String;
     /// Scores many.
     fn scores(&self, ask: &Ask<'_>, hosts: &[HostId], scores: &mut Vec<i64>) {

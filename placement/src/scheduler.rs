@@ -14,8 +14,8 @@ use serde::Serialize;
 use crate::hold::{Hold, HoldId, Holds, Purpose};
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
-    Admission, AdmissionRequest, Cluster, HostId, HostState, PlacementError, Ranking, Refused, Resident,
-    Ties, VmKey, VmRequest,
+    Admission, AdmissionRequest, Cluster, Host, HostId, HostState, PlacementError, Ranking, Refused,
+    Resident, Ties, VmKey, VmRequest,
 };
 
 /// Places VMs. Nothing is changed by a call that fails.
@@ -31,9 +31,9 @@ pub struct Scheduler {
 /// What one rule says of one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// Which tier the rule belongs to; 0 decides first.
+    /// Which tier the rule belongs to, of those that have something to say; 0 decides first.
     pub tier: usize,
-    /// The name of the rule that refuses the host.
+    /// The name of the rule.
     pub rule: &'static str,
     /// Its weight in the tier.
     pub weight: u32,
@@ -64,8 +64,8 @@ pub struct Scores {
 }
 
 impl Scheduler {
-    /// A scheduler of this inventory. Constraints are asked in their order: put the cheap ones first. Rules learn of
-    /// the VMs that are there already as `Placed`, each at the time at which it came, in the order of their ids.
+    /// A scheduler of this inventory. Constraints are asked in their order: put the cheap ones first. They and the rules
+    /// learn of the VMs that are there already as `Placed`, each at the time at which it came, in the order of their ids.
     pub fn new(cluster: Cluster, wanted: Vec<Box<dyn Fit>>, ranking: Ranking) -> Self {
         let none = Ranking::new(Vec::new(), Ties::Id);
         let (holds, fits) = (Holds::default(), Vec::new());
@@ -169,17 +169,21 @@ impl Scheduler {
         Ok(Scores { hosts: scored.collect(), fitting: hosts.len(), refused })
     }
 
+    /// What the rules say that have something to say of this VM, or of why they have not.
     fn verdicts(&self, ask: &Ask<'_>, host: HostId) -> Vec<Verdict> {
-        let rules = self.ranking.tiers().iter().enumerate();
-        let rules = rules.flat_map(|(tier, t)| t.rules().map(move |(w, rule)| (tier, w, rule)));
-        let verdict = |(tier, weight, rule): (usize, u32, &dyn crate::Rule)| Verdict {
-            tier,
-            rule: rule.name(),
-            weight,
-            score: rule.score(ask, host),
-            reason: rule.explain(ask, host),
-        };
-        rules.map(verdict).collect()
+        let mut verdicts = Vec::new();
+        let mut tier = 0;
+        for rules in self.ranking.tiers() {
+            let before = verdicts.len();
+            let verdict = |(weight, rule): (u32, &dyn crate::Rule)| {
+                let reason = rule.explain(ask, host);
+                let score = rule.score(ask, host);
+                (!reason.is_empty()).then(|| Verdict { tier, rule: rule.name(), weight, score, reason })
+            };
+            verdicts.extend(rules.rules().filter_map(verdict));
+            tier += usize::from(verdicts.len() > before);
+        }
+        verdicts
     }
 
     /// How these hosts stand for the VM: 0 is the best, the next is 1, hosts that no tier tells apart stand alike. Whether they
@@ -267,7 +271,7 @@ impl Scheduler {
     /// Nothing is held any more for the first of these VMs, so many as have a host.
     fn untry(&mut self, now: Instant, vms: &[VmRequest], hosts: &[HostId]) {
         for (vm, host) in vms.iter().zip(hosts).rev() {
-            self.cluster.release(vm.resources, *host);
+            self.cluster.release(vm, *host);
             self.tell_rules(now, &Event::Released { vm, host: *host });
         }
     }
@@ -335,7 +339,7 @@ impl Scheduler {
     /// # Errors
     /// Where it is not placed, or no host fits.
     pub fn start_move(&mut self, now: Instant, vm: VmKey) -> Result<HostId, PlacementError> {
-        let there = *self.cluster.resident(vm).ok_or(PlacementError::NotPlaced { vm })?;
+        let there = self.cluster.resident(vm).ok_or(PlacementError::NotPlaced { vm })?;
         if let Some((_, hold)) = self.holds.of_move(vm) {
             return Ok(hold.host);
         }
@@ -369,7 +373,7 @@ impl Scheduler {
     /// Holds room no longer; says what it was. `None` where nothing is held by this number, or no more.
     pub fn release(&mut self, now: Instant, hold: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(hold)?;
-        self.cluster.release(hold.vm.resources, hold.host);
+        self.cluster.release(&hold.vm, hold.host);
         self.tell(now, &Event::Released { vm: &hold.vm, host: hold.host });
         Some(hold)
     }
@@ -413,6 +417,46 @@ impl Scheduler {
     /// Where there is no such host.
     pub fn set_state(&mut self, host: HostId, state: HostState) -> Result<(), PlacementError> {
         self.cluster.set_state(host, state)
+    }
+
+    /// Takes note of a new host, without VMs.
+    pub fn add_host(&mut self, now: Instant, host: &Host, state: HostState) -> HostId {
+        let id = self.cluster.add_host(host, state);
+        self.tell(now, &Event::HostChanged { host: id, before: None });
+        id
+    }
+
+    /// Forgets an empty host; says what it was. Its id is given to the next that comes.
+    ///
+    /// # Errors
+    /// Where there is no such host, or it has VMs, or room is held there.
+    pub fn remove_host(&mut self, now: Instant, id: HostId) -> Result<Host, PlacementError> {
+        let before = self.cluster.remove_host(id)?;
+        self.tell(now, &Event::HostChanged { host: id, before: Some(&before) });
+        Ok(before)
+    }
+
+    /// Takes note of a host that is now larger, smaller, or elsewhere. Its VMs stay, and what is held there: one that is now
+    /// smaller than what they take gets no more.
+    ///
+    /// # Errors
+    /// Where there is no such host.
+    pub fn change_host(&mut self, now: Instant, id: HostId, after: &Host) -> Result<(), PlacementError> {
+        self.cluster.check(id)?;
+        let held: Vec<VmRequest> = self.holds.iter().filter(|it| it.1.host == id).map(|it| it.1.vm).collect();
+        for vm in &held {
+            self.cluster.release(vm, id);
+            self.tell(now, &Event::Released { vm, host: id });
+        }
+
+        let before = self.cluster.change_host(id, after)?;
+        self.tell(now, &Event::HostChanged { host: id, before: Some(&before) });
+
+        for vm in &held {
+            self.cluster.hold_on(vm, id);
+            self.tell(now, &Event::Held { vm, host: id });
+        }
+        Ok(())
     }
 
     /// When a hold ends, or an admission, constraint or rule wants to be woken.

@@ -6,15 +6,15 @@ use core::str::FromStr;
 use ballast_types::SplitMix64;
 use serde::{Serialize, Serializer};
 
-use crate::HostId;
+use crate::{Cluster, HostId};
 
-/// Ids run chassis by chassis. Ties by id fill some chassis and leave others idle, so that power is uneven before any
+/// Ids run chassis by chassis: ties by id fill some chassis and leave others idle, so that power is uneven before any
 /// rule looks at it; a hash spreads hosts alike over chassis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ties {
     /// The lowest id.
     Id,
-    /// The lowest hash of this seed and the id: the same on every run.
+    /// The lowest hash of this seed and the host's label, or its id where it has none: the same on every run.
     Hash(u64),
 }
 
@@ -39,13 +39,14 @@ impl Ties {
     /// The hash that everybody uses who asks for no seed.
     pub const HASH: Self = Self::Hash(0);
 
-    pub(crate) const fn key(self, host: HostId) -> TieKey {
-        let id = host.0 as u64;
+    /// Of a host that is there, or was the last of its id.
+    pub(crate) fn key(self, cluster: &Cluster, host: HostId) -> TieKey {
         match self {
-            Self::Id => TieKey(id),
+            Self::Id => TieKey(u64::from(host.0)),
             Self::Hash(seed) => {
-                let hash = SplitMix64::finalise(SplitMix64::first(seed) ^ id);
-                TieKey(hash & !(u32::MAX as u64) | id)
+                let label = cluster.host(host).label.unwrap_or(u64::from(host.0));
+                let hash = SplitMix64::finalise(SplitMix64::first(seed) ^ label);
+                TieKey(hash & !u64::from(u32::MAX) | u64::from(host.0))
             }
         }
     }
@@ -82,18 +83,27 @@ impl FromStr for Ties {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ChassisId, Host, Resources};
 
     #[test]
     fn every_host_has_one_key_and_a_seed_its_own_order() {
+        let cluster = Cluster::new(&[Host::new(ChassisId(0), Resources::ZERO); 1000]);
         let order = |ties: Ties| {
             let mut hosts: Vec<u32> = (0..1000).collect();
-            hosts.sort_by_key(|id| ties.key(HostId(*id)));
+            hosts.sort_by_key(|id| ties.key(&cluster, HostId(*id)));
             hosts
         };
         assert!(order(Ties::Id).is_sorted());
         assert_eq!(order(Ties::Hash(1)), order(Ties::Hash(1)));
         assert_ne!(order(Ties::Hash(1)), order(Ties::Hash(2)));
-        assert!((0..1000).all(|id| Ties::Hash(7).key(HostId(id)).host() == HostId(id)));
+        assert!((0..1000).all(|id| Ties::Hash(7).key(&cluster, HostId(id)).host() == HostId(id)));
+
+        // A label stays when ids change.
+        let labelled = |label| Host { label: Some(label), ..Host::new(ChassisId(0), Resources::ZERO) };
+        let (one, other) = (Cluster::new(&[8, 5, 9].map(labelled)), Cluster::new(&[5, 9].map(labelled)));
+        let before =
+            |cluster: &Cluster, a, b| Ties::HASH.key(cluster, HostId(a)) < Ties::HASH.key(cluster, HostId(b));
+        assert_eq!(before(&one, 1, 2), before(&other, 0, 1));
 
         // Each tenth of the order has hosts of every tenth of the ids.
         for tenth in order(Ties::HASH).chunks(100) {

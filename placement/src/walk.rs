@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 
 use crate::rule::Walk;
 use crate::ties::TieKey;
-use crate::{HostId, Ties};
+use crate::{Cluster, HostId, Ties};
 
 /// The walk of one rule.
 struct Side<'a> {
@@ -45,10 +45,10 @@ impl<'a> Side<'a> {
     }
 
     /// Goes on to the next host that fits.
-    fn step(&mut self, ties: Ties, admits: &mut dyn FnMut(HostId) -> bool) {
+    fn step(&mut self, tie: &dyn Fn(HostId) -> TieKey, admits: &mut dyn FnMut(HostId) -> bool) {
         let before = self.next.map(|(score, _)| score);
         self.named += u64::from(before.is_some());
-        self.next = self.walk.find(|(_, host)| admits(*host)).map(|(score, host)| (score, ties.key(host)));
+        self.next = self.walk.find(|(_, host)| admits(*host)).map(|(score, host)| (score, tie(host)));
         if self.next.map(|(score, _)| score) != before {
             self.rank = self.named + 1;
         }
@@ -83,13 +83,15 @@ impl<'a> Side<'a> {
 /// The host with the least sum of weight × rank among those that are admitted, the first by its tie. Each rule comes with
 /// its weight, its walk, and its score of any host.
 pub(crate) fn best(
+    cluster: &Cluster,
     ties: Ties,
     rules: [(u32, Walk<'_>); 2],
     score: [&dyn Fn(HostId) -> i64; 2],
     admits: &mut dyn FnMut(HostId) -> bool,
 ) -> Option<HostId> {
+    let key = |host| ties.key(cluster, host);
     let mut sides = rules.map(Side::new);
-    sides.iter_mut().for_each(|side| side.step(ties, admits));
+    sides.iter_mut().for_each(|side| side.step(&key, admits));
     let mut best: Option<(u64, TieKey)> = None;
 
     loop {
@@ -112,7 +114,7 @@ pub(crate) fn best(
             sides[this].first.push((value, false));
             sides[other].wanted.push((wanted, tie, number));
         }
-        sides[this].step(ties, admits);
+        sides[this].step(&key, admits);
     }
 
     best.map(|(_, tie)| tie.host())

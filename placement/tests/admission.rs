@@ -14,7 +14,7 @@ fn vm(id: u64, cores: u16, memory: f64) -> VmRequest {
 
 /// Two hosts of 10 cores and 40 GB.
 fn scheduler(policy: Policy) -> Scheduler {
-    let host = Host { chassis: ChassisId(0), capacity: gb(10, 40.0) };
+    let host = Host::new(ChassisId(0), gb(10, 40.0));
     policy.scheduler(Cluster::new(&[host, host]))
 }
 

@@ -11,7 +11,7 @@ use crate::{NOW, fits, gb};
 
 /// Two servers a chassis, 40 cores each.
 fn cluster(hosts: u32) -> Cluster {
-    let host = |n| Host { chassis: ChassisId(n / 2), capacity: gb(40, 160.0) };
+    let host = |n| Host::new(ChassisId(n / 2), gb(40, 160.0));
     Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
 }
 
@@ -86,8 +86,8 @@ fn best_fit_looks_at_the_larger_free_share_and_then_at_the_id() {
 /// Algorithm 1, with figures that can be checked on paper.
 #[test]
 fn the_power_rule_is_the_papers() {
-    let cluster = cluster(4);
-    let mut power = Power::new(&cluster, Alpha::PAPER);
+    let ranking = Ranking::new(vec![Tier::one(Power::new(Alpha::PAPER))], Ties::Id);
+    let mut scheduler = Scheduler::new(cluster(4), fits(), ranking);
     let placed = [
         (vm(1, 20, VmClass::UserFacing, 0.5), 0),    // g_UF = 10 of 40
         (vm(2, 10, VmClass::NonUserFacing, 0.4), 0), // g_NUF = 4
@@ -96,22 +96,24 @@ fn the_power_rule_is_the_papers() {
     ];
 
     for (vm, host) in &placed {
-        power.handle_event(NOW, &cluster, &Event::Placed { vm, host: HostId(*host) });
+        scheduler.put(NOW, vm, HostId(*host)).unwrap();
     }
+    let cluster = scheduler.cluster();
+    let (power, balance) = (Power::new(Alpha::PAPER), cluster.balance());
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-8, "{a} is not {b}");
 
     // Chassis 0: 1 − 38/80; chassis 1: 1 − 2/80.
-    close(power.chassis_score(HostId(0)), 0.525);
-    close(power.chassis_score(HostId(3)), 0.975);
+    close(balance.chassis_score(HostId(0)), 0.525);
+    close(balance.chassis_score(HostId(3)), 0.975);
 
     // Servers: ½(1 + (4 − 10)/40), ½(1 + 24/40), ½, ½(1 − 2/40).
-    close(power.server_score(HostId(0)), 0.425);
-    close(power.server_score(HostId(1)), 0.8);
-    close(power.server_score(HostId(2)), 0.5);
-    close(power.server_score(HostId(3)), 0.475);
+    close(balance.server_score(HostId(0)), 0.425);
+    close(balance.server_score(HostId(1)), 0.8);
+    close(balance.server_score(HostId(2)), 0.5);
+    close(balance.server_score(HostId(3)), 0.475);
     let best = |class| {
         let request = vm(9, 1, class, 1.0);
-        let ask = Ask { now: NOW, vm: &request, cluster: &cluster };
+        let ask = Ask { now: NOW, vm: &request, cluster };
         let ids = cluster.ids().map(|host| (power.score(&ask, host), host.0));
 
         ids.max().unwrap().1
@@ -121,7 +123,7 @@ fn the_power_rule_is_the_papers() {
     assert_eq!(best(VmClass::UserFacing), 2);
     assert_eq!(best(VmClass::NonUserFacing), 3);
     let request = vm(9, 1, VmClass::UserFacing, 1.0);
-    let ask = Ask { now: NOW, vm: &request, cluster: &cluster };
+    let ask = Ask { now: NOW, vm: &request, cluster };
 
     // In 10⁻⁹ × 1000 × 2.
     assert_eq!(power.score(&ask, HostId(0)), 2 * (800 * 525_000_000 + 200 * 425_000_000));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
-use ballast_placement::{Demand, HostState, Inventory, InventoryError, Policy, Totals};
+use ballast_placement::{Demand, HostState, Inventory, InventoryError, Policy, Scores, Totals};
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::{NOW, size};
 
 fn host(chassis: &str, cores: u64) -> HostSpec {
     let capacity = size(cores * 1000, 16_000_000);
-    HostSpec { chassis: chassis.into(), capacity, state: HostState::Open }
+    HostSpec::new(chassis, capacity)
 }
 
 fn vm(name: &str, cores: u64) -> NamedVm {
@@ -22,7 +22,7 @@ fn vm(name: &str, cores: u64) -> NamedVm {
 fn inventory(hosts: &[(&str, &str, u64)]) -> Inventory {
     let mut inventory = Inventory::new(Policy::POWER);
     for (name, chassis, cores) in hosts {
-        inventory.set_host(name, &host(chassis, *cores)).unwrap();
+        inventory.set_host(NOW, name, &host(chassis, *cores)).unwrap();
     }
     inventory
 }
@@ -38,11 +38,11 @@ fn hosts_join_and_leave_and_vms_stay_where_they_are() {
     inventory.put(NOW, &vm("b", 2), "s2").unwrap();
 
     // Every number of a host changes by this; no VM moves.
-    inventory.set_host("s1", &host("c0", 8)).unwrap();
-    inventory.set_host("s3", &host("c1", 8)).unwrap();
+    inventory.set_host(NOW, "s1", &host("c0", 8)).unwrap();
+    inventory.set_host(NOW, "s3", &host("c1", 8)).unwrap();
     let expected = [("a", "s4"), ("b", "s2")].map(|(vm, host)| (vm.to_owned(), host.to_owned()));
     assert_eq!(names(&inventory), expected);
-    let order: Vec<_> = inventory.hosts().map(|host| (host.name, host.chassis, host.vms)).collect();
+    let order: Vec<_> = inventory.hosts().map(|host| (host.name, &*host.spec.chassis, host.vms)).collect();
     let hosts = [("s1", "c0", 0), ("s2", "c1", 1), ("s3", "c1", 0), ("s4", "c2", 1)];
     assert_eq!(order, hosts);
     let scores: Vec<_> = inventory.chassis().collect();
@@ -61,7 +61,7 @@ fn hosts_join_and_leave_and_vms_stay_where_they_are() {
 fn a_host_that_is_smaller_than_its_vms_keeps_them_and_gets_no_more() {
     let mut inventory = inventory(&[("s1", "c1", 8), ("s2", "c1", 2)]);
     inventory.put(NOW, &vm("a", 6), "s1").unwrap();
-    inventory.set_host("s1", &host("c1", 4)).unwrap();
+    inventory.set_host(NOW, "s1", &host("c1", 4)).unwrap();
     let s1 = inventory.host("s1").unwrap();
     assert_eq!((s1.free.cores.milli(), s1.taken.milli_cores, s1.vms), (0, 6000, 1));
     inventory.observe(NOW, &vm("b", 1), "s1").unwrap();
@@ -112,10 +112,13 @@ fn an_error_names_who_where_and_what_is_allowed() {
 
     told(
         "\"a\\nb\" is not a valid name of a host: 1 to 320 bytes without control characters",
-        i.set_host("a\nb", &host("c1", 1)).unwrap_err(),
+        i.set_host(NOW, "a\nb", &host("c1", 1)).unwrap_err(),
     );
 
-    told("host \"s3\" has no cores: more than 0 is needed", i.set_host("s3", &host("c", 0)).unwrap_err());
+    told(
+        "host \"s3\" has no cores: more than 0 is needed",
+        i.set_host(NOW, "s3", &host("c", 0)).unwrap_err(),
+    );
 
     let demanding = |mean, variance| {
         let spec = VmSpec { demand: Some(Demand { mean, variance }), ..vm("", 1).spec };
@@ -211,7 +214,7 @@ fn take(inventory: &mut Inventory, now: Instant, step: &Step) -> Result<(), Inve
         Step::Host(n, chassis, cores, state) => {
             let state = [HostState::Open, HostState::Cordoned, HostState::Draining][usize::from(*state)];
             let spec = HostSpec { state, ..host(&format!("c{chassis}"), *cores) };
-            inventory.set_host(&host_name(n), &spec)
+            inventory.set_host(NOW, &host_name(n), &spec)
         }
         Step::Gone(n, vms) => inventory.remove_host(now, &host_name(n), *vms).map(drop),
         Step::Place(vms) => {
@@ -224,6 +227,11 @@ fn take(inventory: &mut Inventory, now: Instant, step: &Step) -> Result<(), Inve
         Step::Migrate(n, to) => inventory.migrate(now, &format!("vm-{n}"), &host_name(to)),
         Step::Change(n, vm) => inventory.change(now, &named(*n, vm)),
     }
+}
+
+/// The same but for the order of a sum.
+fn is_close(a: (f64, f64), b: (f64, f64)) -> bool {
+    (a.0 - b.0).abs() < 1e-12 && (a.1 - b.1).abs() < 1e-12
 }
 
 proptest! {
@@ -251,7 +259,7 @@ proptest! {
 
             again.replace(NOW, &turned).unwrap();
             prop_assert_eq!(&again.snapshot(), &snapshot);
-            prop_assert_eq!(again.balance(), inventory.balance());
+            prop_assert!(is_close(again.balance(), inventory.balance()));
             prop_assert!(again.hosts().eq(inventory.hosts()));
             prop_assert!(again.chassis().eq(inventory.chassis()));
             prop_assert_eq!(again.cluster().open(), inventory.cluster().open());
@@ -259,11 +267,18 @@ proptest! {
 
             for probe in &probes {
                 let scores = inventory.score(NOW, "probe", &probe.spec, 4);
-                prop_assert_eq!(format!("{:?}", again.score(NOW, "probe", &probe.spec, 4)),
-                    format!("{scores:?}"));
+                let named = |of: &Inventory, scores: &Result<Scores, InventoryError>| {
+                    let hosts = scores.iter().flat_map(|scores| &scores.hosts);
+                    let hosts: Vec<_> =
+                        hosts.map(|it| (of.host_name(it.host).to_owned(), it.verdicts.clone())).collect();
+                    (hosts, scores.as_ref().map(|it| (it.fitting, it.refused.clone())).map_err(ToString::to_string))
+                };
+                prop_assert_eq!(
+                    named(&again, &again.score(NOW, "probe", &probe.spec, 4)), named(&inventory, &scores)
+                );
 
                 // Where it would go is where it goes.
-                let probe = named(99, probe);
+                let probe = self::named(99, probe);
 
                 if let (Ok(scores), Ok(hosts)) = (scores, again.place(NOW, std::slice::from_ref(&probe))) {
                     prop_assert_eq!(inventory.host_name(scores.hosts[0].host), &hosts[0]);
@@ -271,7 +286,7 @@ proptest! {
                 }
             }
 
-            prop_assert_eq!(again.balance(), inventory.balance());
+            prop_assert!(is_close(again.balance(), inventory.balance()));
         }
 
         let all: Vec<String> = inventory.vms().map(|vm| vm.name.to_owned()).collect();
@@ -283,7 +298,7 @@ proptest! {
         prop_assert_eq!(inventory.cluster().allocated().milli_cores, 0);
 
         for host in inventory.hosts() {
-            prop_assert_eq!(host.free, host.capacity);
+            prop_assert_eq!(host.free, host.room);
         }
     }
 }
@@ -302,8 +317,7 @@ impl Model {
         match step {
             Step::Host(n, ..) => {
                 let host = inventory.host(&host_name(n)).unwrap();
-                let (chassis, capacity, state) = (host.chassis.to_owned(), host.capacity, host.state);
-                self.hosts.insert(host_name(n), HostSpec { chassis, capacity, state });
+                self.hosts.insert(host_name(n), host.spec.clone());
             }
             Step::Gone(n, _) => {
                 self.hosts.remove(&host_name(n));
@@ -328,6 +342,7 @@ impl Model {
         let add = |sum: Totals, cores: u64, kb: u64| Totals {
             milli_cores: sum.milli_cores + cores,
             memory_kb: sum.memory_kb + kb,
+            ..sum
         };
         let (mut all, mut open, mut used) = (Totals::default(), Totals::default(), 0);
         assert_eq!(inventory.hosts().count(), self.hosts.len());
@@ -348,10 +363,7 @@ impl Model {
                 spec.capacity.memory.kb().saturating_sub(taken.memory_kb),
             );
             let host = inventory.host(name).unwrap();
-            assert_eq!(
-                (host.chassis, host.capacity, host.state),
-                (&*spec.chassis, spec.capacity, spec.state)
-            );
+            assert_eq!(host.spec, spec);
             assert_eq!((host.vms as usize, host.taken), (here.len(), taken));
             assert_eq!((u64::from(host.free.cores.milli()), host.free.memory.kb()), free);
             all = add(all, taken.milli_cores, taken.memory_kb);

@@ -5,6 +5,7 @@ mod admission;
 mod decisions;
 mod inventory;
 mod properties;
+mod room;
 
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::{Fit, MemoryKb, MilliCores, Resources};
@@ -13,11 +14,11 @@ use ballast_types::Instant;
 const NOW: Instant = Instant::ZERO;
 
 fn gb(cores: u16, memory: f64) -> Resources {
-    Resources { cores: MilliCores::from_cores(cores), memory: MemoryKb::from_gb(memory).unwrap() }
+    Resources::new(MilliCores::from_cores(cores), MemoryKb::from_gb(memory).unwrap())
 }
 
 fn size(milli: u64, kb: u64) -> Resources {
-    Resources { cores: MilliCores::from_milli(milli).unwrap(), memory: MemoryKb::from_kb(kb).unwrap() }
+    Resources::new(MilliCores::from_milli(milli).unwrap(), MemoryKb::from_kb(kb).unwrap())
 }
 
 fn fits() -> Vec<Box<dyn Fit>> {

@@ -1,9 +1,11 @@
 //! What holds after any sequence of events.
 
-use ballast_placement::rules::{Alpha, BestFit, Power};
+use std::collections::BTreeSet;
+
+use ballast_placement::rules::{Alpha, BestFit};
 use ballast_placement::{
-    Ask, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, PlacementError, Policy, Purpose,
-    Ranking, Resources, Rule, Scheduler, Tier, Ties, VmKey, VmRequest,
+    Balance, ChassisId, Cluster, DeploymentId, DomainId, EXTRAS, Extras, Host, HostId, HostState, MilliCores,
+    PlacementError, Policy, Purpose, Ranking, Resources, Scheduler, Tier, Ties, Totals, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
@@ -13,8 +15,26 @@ use crate::{NOW, fits, size};
 /// Hosts of three sizes, one of them without memory.
 fn hosts(count: u32) -> Vec<Host> {
     let sizes = [size(8000, 12_000_000), size(6000, 16_000_000), size(8000, 0)];
-    let host = |n: u32| Host { chassis: ChassisId(n / 4), capacity: sizes[(n % 7 / 3) as usize] };
+    let host = |n: u32| Host::new(ChassisId(n / 4), sizes[(n % 7 / 3) as usize]);
     (0..count).map(host).collect()
+}
+
+/// Some have GPUs, or disks, or give away more than they have; some stand in another room than their chassis's.
+fn mixed(count: u32) -> Vec<Host> {
+    let mix = |(n, host): (u32, Host)| other(&host, n);
+    (0..).zip(hosts(count)).map(mix).collect()
+}
+
+fn other(host: &Host, n: u32) -> Host {
+    let extras = Extras(if n % 5 == 1 { [2, 0, n % 2, 0] } else { [0; EXTRAS] });
+    let room = if n.is_multiple_of(3) { size(12_000, 14_000_000) } else { host.room };
+    Host {
+        domain: DomainId(n % 3),
+        capacity: Resources { extras, ..host.capacity },
+        room: Resources { extras, ..room },
+        max_vms: (n % 4 == 2).then_some(n % 6),
+        ..*host
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -26,12 +46,17 @@ enum Step {
         spread: bool,
         class: bool,
         p95: u16,
+        /// GPUs, disks, and how unevenly it may be spread.
+        extras: (u32, u32, u8),
     },
     Remove(usize),
     Migrate(usize, u32),
     Resize(usize, u64),
     Repredict(usize, u16),
     State(u32, bool),
+    AddHost(u32),
+    RemoveHost(u32),
+    ChangeHost(u32, u32),
     /// VMs of one deployment, so many.
     Deploy(u64, u64, bool),
     Move(usize),
@@ -44,10 +69,11 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     // Some are as busy as others, so that hosts tie.
     let p95 = prop_oneof![0..=10_000u16, (0..9u16).prop_map(|n| n * 1249)];
+    let extras = prop_oneof![3 => Just((0, 0, 0)), 1 => (0..3u32, 0..2u32, 0..3u8)];
     prop_oneof![
-        6 => (1..9u64, 0..17u64, 0..4u64, any::<bool>(), any::<bool>(), p95).prop_map(
-            |(c, m, deployment, spread, class, p95)| {
-                Step::Place { cores: c * 500, kb: m * 500_000, deployment, spread, class, p95 }
+        6 => (1..9u64, 0..17u64, 0..4u64, any::<bool>(), any::<bool>(), p95, extras).prop_map(
+            |(c, m, deployment, spread, class, p95, extras)| {
+                Step::Place { cores: c * 500, kb: m * 500_000, deployment, spread, class, p95, extras }
             }
         ),
         2 => (0..64usize).prop_map(Step::Remove),
@@ -55,6 +81,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..64usize, 1..9u64).prop_map(|(vm, c)| Step::Resize(vm, c * 500)),
         1 => (0..64usize, 0..=10_000u16).prop_map(|(vm, p95)| Step::Repredict(vm, p95)),
         1 => (0..14u32, any::<bool>()).prop_map(|(host, open)| Step::State(host, open)),
+        1 => (0..40u32).prop_map(Step::AddHost),
+        1 => (0..14u32).prop_map(Step::RemoveHost),
+        1 => (0..14u32, 0..40u32).prop_map(|(host, n)| Step::ChangeHost(host, n)),
         2 => (1..9u64, 2..30u64, any::<bool>()).prop_map(|(c, n, spread)| Step::Deploy(c * 500, n, spread)),
         2 => (0..64usize).prop_map(Step::Move),
         1 => (1..9u64, 0..120u64).prop_map(|(c, until)| Step::Reserve(c * 500, until)),
@@ -91,15 +120,18 @@ fn scan(scheduler: &Scheduler, vm: &VmRequest) -> Option<HostId> {
 
 /// What a step asks to place.
 fn asked(id: u64, step: &Step) -> Option<VmRequest> {
-    let Step::Place { cores, kb, deployment, spread, class, p95 } = *step else { return None };
+    let Step::Place { cores, kb, deployment, spread, class, p95, extras } = *step else { return None };
+    let (gpus, disks, domain_skew) = extras;
+    let resources = Resources { extras: Extras([gpus, 0, disks, 0]), ..size(cores, kb) };
     Some(VmRequest {
+        domain_skew,
         deployment: Some(DeploymentId(deployment)),
         spread,
         // Nothing is known of some.
         known: p95 % 5 > 0,
         class: if class { VmClass::UserFacing } else { VmClass::NonUserFacing },
         p95: utilisation(p95),
-        ..VmRequest::new(VmKey(id), size(cores, kb))
+        ..VmRequest::new(VmKey(id), resources)
     })
 }
 
@@ -137,7 +169,8 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
         Step::Resize(n, cores) => {
             if let Some(vm) = known(n) {
                 let before = of(scheduler, vm);
-                let resources = size(cores, before.resources.memory.kb());
+                let cores = MilliCores::from_milli(cores).unwrap();
+                let resources = Resources { cores, ..before.resources };
                 let _ = scheduler.change(NOW, &VmRequest { resources, ..before });
             }
         }
@@ -190,40 +223,60 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
         }
         Step::State(host, open) => {
             let state = if open { HostState::Open } else { HostState::Cordoned };
-            scheduler.set_state(HostId(host), state).unwrap();
+            let _ = scheduler.set_state(HostId(host), state);
+        }
+        Step::AddHost(n) => {
+            let before = scheduler.cluster().len();
+            scheduler.add_host(NOW, &other(&hosts(40)[n as usize], n), HostState::Open);
+            assert_eq!(scheduler.cluster().len(), before + 1);
+        }
+        Step::RemoveHost(host) => {
+            let guests = scheduler.cluster().contains(HostId(host)).then(|| {
+                let cluster = scheduler.cluster();
+                cluster.vms(HostId(host)) + cluster.held(HostId(host))
+            });
+            let gone = scheduler.remove_host(NOW, HostId(host)).is_ok();
+            assert_eq!(gone, guests == Some(0));
+            assert_eq!(scheduler.cluster().contains(HostId(host)), guests.is_some() && !gone);
+        }
+        Step::ChangeHost(host, n) => {
+            let _ = scheduler.change_host(NOW, HostId(host), &other(&hosts(40)[n as usize], n));
         }
     }
 }
 
-/// The power rule as a test can look at it: a fresh one, told of the VMs that are there.
-fn fresh(cluster: &Cluster, held: &[(VmRequest, HostId)]) -> Power {
-    let mut power = Power::new(cluster, Alpha::PAPER);
-    for resident in cluster.all() {
-        let event = Event::Placed { vm: &resident.vm, host: resident.host };
-        power.handle_event(NOW, cluster, &event);
-    }
-    for (vm, host) in held {
-        power.handle_event(NOW, cluster, &Event::Held { vm, host: *host });
-    }
-    power
+/// The sums of load, of the VMs that are there and those that are to come.
+fn fresh(cluster: &Cluster, held: &[(VmRequest, HostId)]) -> Vec<(f64, f64)> {
+    let mut balance = Balance::new(cluster);
+    cluster.all().iter().for_each(|it| balance.add(&it.vm, it.host));
+    held.iter().for_each(|(vm, host)| balance.add(vm, *host));
+    scores(cluster, &balance)
+}
+
+fn scores(cluster: &Cluster, balance: &Balance) -> Vec<(f64, f64)> {
+    cluster.ids().map(|host| (balance.server_score(host), balance.chassis_score(host))).collect()
 }
 
 proptest! {
     #[test]
     fn the_search_finds_what_a_full_scan_finds(
         steps in prop::collection::vec(step(), 1..120), seed in prop::option::of(any::<u64>()),
-        best_fit in 0..5u32, power in 0..5u32, alpha in alpha(), count in 14..80u32
+        best_fit in 0..5u32, power in 0..5u32, alpha in alpha(), count in 14..80u32, alike in any::<bool>()
     ) {
         let ties = seed.map_or(Ties::Id, Ties::Hash);
         let policy = Policy { ties, best_fit, power, alpha, ..Policy::POWER };
-        let mut scheduler = policy.scheduler(Cluster::new(&hosts(count)));
+        let all = if alike { hosts(count) } else { mixed(count) };
+        let mut scheduler = policy.scheduler(Cluster::new(&all));
         let mut vms = Vec::new();
         for (id, step) in steps.iter().enumerate() {
+            if alike && matches!(step, Step::AddHost(_) | Step::ChangeHost(..)) {
+                continue;
+            }
             if let Some(vm) = asked(id as u64, step) {
                 let chosen = scheduler.choose(NOW, &vm).ok();
-                let scores = scheduler.score(NOW, &vm, 1).unwrap();
-                prop_assert_eq!(scores.hosts.first().map(|s| s.host), chosen);
-                if ties == Ties::Id && best_fit > 0 && power == 0 {
+                let best = scheduler.score(NOW, &vm, 1).ok().and_then(|it| it.hosts.first().map(|it| it.host));
+                prop_assert_eq!(best, chosen);
+                if alike && ties == Ties::Id && best_fit > 0 && power == 0 {
                     prop_assert_eq!(chosen, scan(&scheduler, &vm));
                 }
             }
@@ -235,17 +288,8 @@ proptest! {
     fn sums_are_those_of_the_vms_that_are_there_and_nothing_is_left_of_the_others(
         steps in prop::collection::vec(step(), 1..120)
     ) {
-        let all = hosts(14);
-        let cluster = Cluster::new(&all);
-        let rules: Vec<(u32, Box<dyn Rule>)> = vec![
-            (1, Box::new(BestFit::new(&cluster, Ties::Id))),
-            (1, Box::new(Power::new(&cluster, Alpha::PAPER))),
-        ];
-
-        let ranking = Ranking::new(vec![Tier::weighted(rules)], Ties::Id);
-        let mut scheduler = Scheduler::new(cluster, fits(), ranking);
+        let mut scheduler = Policy::POWER.scheduler(Cluster::new(&mixed(14)));
         let mut vms = Vec::new();
-        let probe = VmRequest::new(VmKey(u64::MAX), size(500, 0));
 
         for (id, step) in steps.iter().enumerate() {
             take(&mut scheduler, &mut vms, id as u64, step);
@@ -256,7 +300,7 @@ proptest! {
             let listed = cluster.ids().flat_map(|host| cluster.residents_of(host));
             let mut listed: Vec<_> = listed.map(|it| (it.vm.id, Some(it))).collect();
             listed.sort_unstable_by_key(|(vm, _)| *vm);
-            let by_name: Vec<_> = vms.iter().map(|vm| (*vm, cluster.resident(*vm).copied())).collect();
+            let by_name: Vec<_> = vms.iter().map(|vm| (*vm, cluster.resident(*vm))).collect();
             prop_assert_eq!(&listed, &by_name);
             // Whatever became of a VM, it came when it came.
             prop_assert!(cluster.all().iter().all(|it| it.since == Instant::from_millis(it.vm.id.0 % 1000)));
@@ -268,12 +312,16 @@ proptest! {
                 let holds = held.iter().filter(|(_, at)| *at == host).map(|(vm, _)| vm.resources);
                 prop_assert_eq!(cluster.held(host) as usize, holds.clone().count());
                 let is_used = cluster.held(host) > 0 || !here.is_empty();
-                let mut sizes = here.iter().map(|r| r.vm.resources).chain(holds);
-                let taken = sizes.try_fold(Resources::ZERO, Resources::checked_add);
-                prop_assert_eq!(cluster.free(host).checked_add(taken.unwrap()),
-                    Some(all[host.0 as usize].capacity));
+                let sizes = here.iter().map(|r| r.vm.resources).chain(holds);
+                let taken = sizes.fold(Totals::default(), |sum, size| sum + size);
+                let (room, free) = (cluster.host(host).room, cluster.free(host));
+                prop_assert_eq!(cluster.taken(host), taken);
+                prop_assert_eq!(u64::from(free.cores.milli()),
+                    u64::from(room.cores.milli()).saturating_sub(taken.milli_cores));
+                prop_assert_eq!(u64::from(free.extras.0[0]),
+                    u64::from(room.extras.0[0]).saturating_sub(taken.extras[0]));
                 prop_assert_eq!(cluster.vms(host) as usize, here.len());
-                allocated += u64::from(taken.unwrap().cores.milli());
+                allocated += taken.milli_cores;
                 used += u32::from(is_used);
 
                 if cluster.state(host) == HostState::Open {
@@ -285,13 +333,18 @@ proptest! {
             prop_assert_eq!(cluster.open().milli_cores, open);
             prop_assert_eq!(cluster.used_hosts(), used);
 
-            // What the rule kept by events is what a fresh one sums up.
-            let ask = Ask { now: NOW, vm: &probe, cluster };
-            let kept = scheduler.ranking().tiers()[0].rules().nth(1).unwrap().1;
-            let fresh = fresh(cluster, &held);
+            prop_assert_eq!(scores(cluster, cluster.balance()), fresh(cluster, &held));
+            let domains = cluster.ids().filter(|host| cluster.state(*host) == HostState::Open);
+            let domains: BTreeSet<_> = domains.map(|host| cluster.host(host).domain).collect();
+            prop_assert_eq!(cluster.open_domains(), domains.len());
 
-            for host in cluster.ids() {
-                prop_assert_eq!(kept.score(&ask, host), fresh.score(&ask, host));
+            // What was kept by events is what somebody finds who comes now. Of who has gone nothing is left.
+            let (fits, ranking) = Policy::POWER.rules(cluster);
+            let again = Scheduler::new(cluster.clone(), fits, ranking);
+            for probe in [VmRequest::new(VmKey(u64::MAX), size(500, 0)), VmRequest { known: true, ..VmRequest::new(VmKey(u64::MAX), size(2000, 500_000)) }] {
+                let (kept, fresh) = (scheduler.score(NOW, &probe, 99), again.score(NOW, &probe, 99));
+                prop_assert_eq!(kept, fresh);
+                prop_assert_eq!(scheduler.choose(NOW, &probe), again.choose(NOW, &probe));
             }
         }
 
@@ -300,7 +353,8 @@ proptest! {
         }
         scheduler.handle_timeout(Instant::from_millis(120));
         prop_assert_eq!(scheduler.holds().count(), 0, "who has ended is not on its way");
-        prop_assert_eq!(&fresh(scheduler.cluster(), &[]), &Power::new(&Cluster::new(&all), Alpha::PAPER));
+        let cluster = scheduler.cluster();
+        prop_assert_eq!(scores(cluster, cluster.balance()), scores(cluster, &Balance::new(cluster)));
         prop_assert_eq!(scheduler.cluster().allocated().memory_kb, 0);
     }
 

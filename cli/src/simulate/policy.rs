@@ -46,6 +46,7 @@ pub(super) const fn words(reason: Reason) -> &'static str {
     match reason {
         Reason::Cores => Shortage::Cores.words(),
         Reason::Memory => Shortage::Memory.words(),
+        Reason::Extras => Shortage::Extras.words(),
         Reason::Fragmentation => Shortage::Fragmentation.words(),
         Reason::Admission => "admission",
     }

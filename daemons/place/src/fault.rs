@@ -21,18 +21,18 @@ pub(super) struct Fault {
 impl From<InventoryError> for Fault {
     fn from(error: InventoryError) -> Self {
         use InventoryError::{
-            AlreadyPlaced, Demand, Empty, Full, Name, NoCores, NoHost, NotEmpty, TooLarge, Twice,
-            UnknownHost, UnknownVm,
+            AlreadyPlaced, Crowded, Demand, Empty, Full, Kinds, Name, NoCores, NoHost, NotEmpty, NotOffered,
+            TooLarge, Twice, UnknownHost, UnknownVm,
         };
         let (reason, status) = match &error {
-            Name { .. } | Twice { .. } | Empty { .. } | NoCores { .. } | Demand { .. } => {
+            Name { .. } | Twice { .. } | Empty { .. } | NoCores { .. } | Demand { .. } | Kinds { .. } => {
                 (REQUEST, StatusCode::BAD_REQUEST)
             }
             UnknownHost { .. } | UnknownVm { .. } => (1, StatusCode::NOT_FOUND),
             AlreadyPlaced { .. } => (2, StatusCode::CONFLICT),
-            TooLarge { .. } => (3, StatusCode::BAD_REQUEST),
+            TooLarge { .. } | NotOffered { .. } => (3, StatusCode::BAD_REQUEST),
             NoHost { .. } => (4, StatusCode::CONFLICT),
-            Full { .. } => (5, StatusCode::CONFLICT),
+            Full { .. } | Crowded { .. } => (5, StatusCode::CONFLICT),
             NotEmpty { .. } => (6, StatusCode::CONFLICT),
         };
         Self { reason, refused: Refused(status, error.to_string()) }

@@ -1,6 +1,8 @@
 //! The fields of a question in JSON. Unknown ones are ignored; a wrong value is refused by the name of its
 //! field and, in a batch, its place.
 
+use std::collections::BTreeMap;
+
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
 
@@ -66,6 +68,22 @@ impl Fields<'_> {
             four.ok_or_else(|| self.wrong(key, "four numbers"))
         };
         self.get(key).map(read).transpose()
+    }
+
+    /// A whole number up to `max`.
+    pub(super) fn whole(&self, key: &str, max: u32) -> Result<Option<u32>, String> {
+        let read = |value: &Value| {
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|n| *n <= max);
+            number.ok_or_else(|| self.wrong(key, &format!("a whole number from 0 to {max}")))
+        };
+        self.get(key).map(read).transpose()
+    }
+
+    /// Amounts by the names of what they are of.
+    pub(super) fn amounts(&self, key: &str) -> Result<Option<BTreeMap<String, u32>>, String> {
+        let Some(object) = self.inner(key)? else { return Ok(None) };
+        let amount = |name: &String| Ok((name.clone(), object.whole(name, u32::MAX)?.unwrap_or(0)));
+        object.object.keys().map(amount).collect::<Result<_, String>>().map(Some)
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, String> {

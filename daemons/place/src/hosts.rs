@@ -1,18 +1,19 @@
 //! `/v1/hosts`: which hosts there are, by HTTP or by a file.
 
+use std::collections::BTreeMap;
+
 use axum::body::Bytes;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use ballast_placement::inventory::{HostSpec, HostView, NamedHost};
-use ballast_placement::{HostState, InventoryError};
+use ballast_placement::inventory::{HostSpec, HostView, NamedHost, Overcommit, Ratio};
+use ballast_placement::{HostState, Inventory, InventoryError, Resources};
 use ballast_types::wire::EventKind;
 use serde::{Deserialize, Serialize};
 
 use super::api::Api;
 use super::fault::Fault;
 use super::fields::{self, Fields};
-use super::host_list::spec;
 use super::store::Record;
 use crate::config::host_size;
 use ballast_runtime::audit::Before;
@@ -28,7 +29,10 @@ pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::get("/v1/hosts/{name}", one).answers("the host").fails("404 for an unknown host"),
         Endpoint::put("/v1/hosts/{name}", put)
             .only(Right::Operate)
-            .takes("`chassis`, `cores`, `memory_gb`, `state`; what is absent of a known host stays")
+            .takes(
+                "`chassis`, `cores`, `memory_gb`, `state`, `fault_domain`, `extras`, `overcommit`, `max_vms` (0: no \
+                 limit); what is absent of a known host stays",
+            )
             .answers("204 once the host is there, and is so")
             .fails("409 for more than its `state` where a file says the hosts; 503 as above"),
         Endpoint::delete("/v1/hosts/{name}", delete)
@@ -43,27 +47,40 @@ pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
 struct HostAnswer<'a> {
     host: &'a str,
     chassis: &'a str,
+    fault_domain: &'a str,
     state: HostState,
     cores: f64,
+    /// Of the cores that its VMs may take together.
     free_cores: f64,
     memory_gb: f64,
     free_memory_gb: f64,
+    overcommit: Overcommit,
+    /// What else it has, by name.
+    extras: &'a BTreeMap<String, u32>,
+    free_extras: BTreeMap<String, u32>,
     vms: u32,
+    max_vms: Option<u32>,
     server_score: f64,
     chassis_score: f64,
 }
 
-impl<'a> From<HostView<'a>> for HostAnswer<'a> {
-    fn from(host: HostView<'a>) -> Self {
+impl<'a> HostAnswer<'a> {
+    fn new(inventory: &Inventory, host: HostView<'a>) -> Self {
+        let spec = host.spec;
         Self {
             host: host.name,
-            chassis: host.chassis,
-            state: host.state,
-            cores: host.capacity.cores.cores(),
+            chassis: &spec.chassis,
+            fault_domain: spec.fault_domain.as_ref().unwrap_or(&spec.chassis),
+            state: spec.state,
+            cores: spec.capacity.cores.cores(),
             free_cores: host.free.cores.cores(),
-            memory_gb: host.capacity.memory.gb(),
+            memory_gb: spec.capacity.memory.gb(),
             free_memory_gb: host.free.memory.gb(),
+            overcommit: spec.overcommit,
+            extras: &spec.extras,
+            free_extras: inventory.named_extras(host.free.extras),
             vms: host.vms,
+            max_vms: spec.max_vms,
             server_score: host.server_score,
             chassis_score: host.chassis_score,
         }
@@ -77,19 +94,20 @@ struct List<'a> {
 
 async fn list(State(api): State<Api>) -> Response {
     let inventory = api.inventory.look();
-    Json(List { hosts: inventory.hosts().map(HostAnswer::from).collect() }).into_response()
+    let hosts = inventory.hosts().map(|host| HostAnswer::new(&inventory, host));
+    Json(List { hosts: hosts.collect() }).into_response()
 }
 
 async fn one(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Refused> {
     let inventory = api.inventory.look();
-    let answer = inventory.host(&name).map(|host| Json(HostAnswer::from(host)).into_response());
+    let answer = inventory.host(&name).map(|host| Json(HostAnswer::new(&inventory, host)).into_response());
     answer.ok_or_else(|| Fault::from(InventoryError::UnknownHost { host: name }).refused)
 }
 
 /// The host before an order, for the audit log.
 fn before(api: &Api, name: &str) -> Option<Extension<Before>> {
     let inventory = api.inventory.look();
-    let host = inventory.host(name).map(HostAnswer::from)?;
+    let host = inventory.host(name).map(|host| HostAnswer::new(&inventory, host))?;
     Some(Extension(Before(serde_json::to_string(&host).ok()?)))
 }
 
@@ -104,6 +122,10 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
         cores: Option<f64>,
         memory_gb: Option<f64>,
         state: Option<HostState>,
+        fault_domain: Option<String>,
+        extras: Option<BTreeMap<String, u32>>,
+        overcommit: Option<Overcommit>,
+        max_vms: Option<u32>,
     }
 
     let read = |body: &Fields<'_>| {
@@ -112,13 +134,17 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
             cores: body.number("cores")?,
             memory_gb: body.number("memory_gb")?,
             state: body.word("state", &STATES)?,
+            fault_domain: body.name("fault_domain")?,
+            extras: body.amounts("extras")?,
+            overcommit: body.inner("overcommit")?.map(|its| read_overcommit(&its)).transpose()?,
+            max_vms: body.whole("max_vms", u32::MAX)?,
         })
     };
 
     let told = api.checked(fields::body(&body, read))?;
     let file = api.host_file();
     let changed = api.inventory.change(|inventory| {
-        let before = inventory.host(&name).as_ref().map(spec);
+        let before = inventory.host(&name).map(|host| host.spec.clone());
         let refused = |why: String| Fault::from(Refused(StatusCode::BAD_REQUEST, why));
         let missing = |key| refused(format!("{key} is missing: host {name:?} is new"));
         let old = before.as_ref();
@@ -127,11 +153,14 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
         let memory_gb = told.memory_gb.or_else(|| old.map(|old| old.capacity.memory.gb()));
         let cores = cores.ok_or_else(|| missing("cores"))?;
         let memory_gb = memory_gb.ok_or_else(|| missing("memory_gb"))?;
-        let after = HostSpec {
-            chassis: chassis.ok_or_else(|| missing("chassis"))?,
-            capacity: host_size(cores, memory_gb).map_err(refused)?,
-            state: told.state.or_else(|| old.map(|old| old.state)).unwrap_or_default(),
-        };
+        let chassis = chassis.ok_or_else(|| missing("chassis"))?;
+        let mut after = old.cloned().unwrap_or_else(|| HostSpec::new("", Resources::ZERO));
+        (after.chassis, after.capacity) = (chassis, host_size(cores, memory_gb).map_err(refused)?);
+        after.state = told.state.unwrap_or(after.state);
+        after.fault_domain = told.fault_domain.or(after.fault_domain);
+        after.extras = told.extras.unwrap_or(after.extras);
+        after.overcommit = told.overcommit.unwrap_or(after.overcommit);
+        after.max_vms = told.max_vms.map_or(after.max_vms, |max| Some(max).filter(|max| *max > 0));
 
         if let Some(file) = &file
             && old.is_none_or(|old| HostSpec { state: after.state, ..old.clone() } != after)
@@ -141,7 +170,7 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
         if old == Some(&after) {
             return Ok((false, None));
         }
-        inventory.set_host(&name, &after)?;
+        inventory.set_host(ballast_runtime::unix_now(), &name, &after)?;
 
         Ok((true, Some(Record::Host(NamedHost { name: name.clone(), spec: after }))))
     });
@@ -150,6 +179,14 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
         api.tell(EventKind::HostChanged { host: name });
     }
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn read_overcommit(told: &Fields<'_>) -> Result<Overcommit, String> {
+    let ratio = |key| {
+        let ratio = told.number(key)?.map_or(Some(Ratio::ONE), Ratio::new);
+        ratio.ok_or_else(|| told.wrong(key, "0.1 to 16"))
+    };
+    Ok(Overcommit { cores: ratio("cores")?, memory: ratio("memory")? })
 }
 
 /// What becomes of the VMs of a host that goes.

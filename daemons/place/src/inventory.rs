@@ -233,12 +233,12 @@ mod tests {
     use super::*;
 
     async fn add(durable: &DurableInventory, name: &str) -> Result<Result<(), InventoryError>, Refused> {
-        let capacity = Resources { cores: MilliCores::from_cores(8), memory: MemoryKb::ZERO };
-        let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
+        let capacity = Resources::new(MilliCores::from_cores(8), MemoryKb::ZERO);
+        let spec = HostSpec::new("c1", capacity);
         let host = NamedHost { name: name.into(), spec };
         durable
             .change(|inventory| {
-                inventory.set_host(&host.name, &host.spec)?;
+                inventory.set_host(ballast_runtime::unix_now(), &host.name, &host.spec)?;
                 Ok(((), Some(Record::Host(host.clone()))))
             })
             .await
@@ -278,7 +278,7 @@ mod tests {
         add(&durable, "s1").await.ok().unwrap().unwrap();
         durable.stop();
         thread.join().unwrap();
-        let resources = Resources { cores: MilliCores::from_cores(1), memory: MemoryKb::ZERO };
+        let resources = Resources::new(MilliCores::from_cores(1), MemoryKb::ZERO);
         let vm = NamedVm { name: "a".into(), spec: VmSpec::new(resources) };
         let old = Record::Vms(vec![Placed { vm, host: "s1".into(), since: None }]);
         store::open(folder.path()).unwrap().store.append(&[old]).unwrap();

@@ -137,8 +137,13 @@ struct VmAnswer {
     memory_gb: f64,
     class: VmClass,
     p95_percent: f64,
+    /// What else it takes, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extras: BTreeMap<String, u32>,
     deployment: Option<String>,
     spread: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain_skew: Option<u8>,
     subscription: Option<String>,
     /// When it came, in milliseconds since 1970.
     since_ms: u64,
@@ -148,7 +153,7 @@ struct VmAnswer {
 
 impl VmAnswer {
     fn new(inventory: &Inventory, vm: VmView<'_>) -> Self {
-        let chassis = inventory.host(vm.host).map_or("", |host| host.chassis).to_owned();
+        let chassis = inventory.host(vm.host).map_or("", |host| &host.spec.chassis).to_owned();
         Self {
             vm_id: vm.name.to_owned(),
             host: vm.host.to_owned(),
@@ -157,8 +162,10 @@ impl VmAnswer {
             memory_gb: vm.spec.resources.memory.gb(),
             class: vm.spec.class,
             p95_percent: percent(vm.spec.p95),
+            extras: vm.spec.extras,
             deployment: vm.spec.deployment,
             spread: vm.spec.spread,
+            domain_skew: Some(vm.spec.domain_skew).filter(|skew| *skew > 0),
             subscription: vm.spec.tenant,
             since_ms: vm.since.as_millis(),
             lifetime_s: vm.spec.lifetime.map(|lifetime| lifetime.as_secs_f64()),

@@ -56,7 +56,7 @@ async fn a_vm_is_scored_placed_found_and_removed() {
     let (status, scores) = call(&api, "POST", "/v1/score", &with(vm("a"), &json!({"top": 2}))).await;
     assert_eq!(status, 200, "{scores}");
     assert_eq!(scores["fitting"], 4);
-    assert_eq!(scores["refused"], json!({"capacity": 0, "open": 0, "anti-affinity": 0}));
+    assert_eq!(scores["refused"], json!({"capacity": 0, "open": 0, "anti-affinity": 0, "fault-domains": 0}));
     assert_eq!((&scores["class_by"], &scores["p95_by"]), (&json!("request"), &json!("request")));
     assert_eq!(scores["hosts"].as_array().unwrap().len(), 2);
     let best = &scores["hosts"][0];
@@ -140,6 +140,40 @@ async fn a_deployment_goes_whole_or_not_at_all_and_only_once() {
 }
 
 #[tokio::test]
+async fn hosts_have_more_than_cores_and_memory() {
+    let (_dir, api) = site().await;
+    let set = async |host: &str, more: Value| {
+        let told = call(&api, "PUT", &format!("/v1/hosts/{host}"), &more).await;
+        assert_eq!(told.0, 204, "{}", told.1);
+    };
+    set("s1", json!({"extras": {"gpu": 2}, "fault_domain": "r1"})).await;
+    set("s2", json!({"overcommit": {"cores": 2}, "max_vms": 3, "fault_domain": "r2"})).await;
+    let s2 = get(&api, "/v1/hosts/s2").await;
+    assert_eq!((&s2["cores"], &s2["free_cores"]), (&json!(8.0), &json!(16.0)));
+    assert_eq!((&s2["max_vms"], &s2["fault_domain"]), (&json!(3), &json!("r2")));
+
+    // Who needs no GPU goes elsewhere; who does is known by it.
+    let (_, scores) = call(&api, "POST", "/v1/score", &with(vm("a"), &json!({"top": 4}))).await;
+    assert_eq!(scores["hosts"][3]["host"], "s1", "{scores}");
+    let gpu = with(vm("g"), &json!({"extras": {"gpu": 2}}));
+    let (status, placed) = call(&api, "POST", "/v1/place", &gpu).await;
+    assert_eq!((status, &placed["host"], &placed["extras"]), (200, &json!("s1"), &json!({"gpu": 2})));
+    assert_eq!(call(&api, "POST", "/v1/place", &gpu).await.1["repeated"], true);
+    let s1 = get(&api, "/v1/hosts/s1").await;
+    assert_eq!((&s1["extras"], &s1["free_extras"]), (&json!({"gpu": 2}), &json!({})));
+    let (status, full) = call(&api, "POST", "/v1/place", &with(gpu, &json!({"vm_id": "h"}))).await;
+    assert_eq!(status, 409);
+    assert!(full["error"].as_str().unwrap().contains("too little of a resource beside cores"), "{full}");
+
+    let kept = inventory(&api);
+    let found: Snapshot = serde_json::from_value(json!(kept)).unwrap();
+    assert_eq!(found, kept, "as the database writes it");
+
+    set("s2", json!({"max_vms": 0})).await;
+    assert_eq!(get(&api, "/v1/hosts/s2").await["max_vms"], Value::Null);
+}
+
+#[tokio::test]
 async fn what_somebody_else_has_done_is_taken_note_of() {
     let (dir, api) = site().await;
     let put = async |name: &str, host: &str, more: Value| {
@@ -202,6 +236,39 @@ async fn bad_requests_are_refused_by_name_and_counted() {
         ("POST /v1/score", but("a", json!({"top": 0})), 400, "top = 0: 1 to 1000"),
         ("POST /v1/score", but("a", json!({"top": 1.5})), 400, "top = 1.5: a whole number"),
         ("POST /v1/score", but("a", json!({"spread": true})), 400, "spread = true: only with a deployment"),
+        (
+            "POST /v1/score",
+            but("a", json!({"domain_skew": 1})),
+            400,
+            "domain_skew = 1: only with a deployment",
+        ),
+        (
+            "POST /v1/score",
+            but("a", json!({"domain_skew": 256})),
+            400,
+            "domain_skew = 256: a whole number from 0",
+        ),
+        (
+            "POST /v1/place",
+            but("a", json!({"extras": {"gpu": 1}})),
+            400,
+            "VM \"a\" asks for \"gpu\": no host has any",
+        ),
+        (
+            "POST /v1/place",
+            but("a", json!({"extras": {"gpu": -1}})),
+            400,
+            "extras.gpu = -1: a whole number from 0 to 42",
+        ),
+        ("POST /v1/place", but("a", json!({"extras": 1})), 400, "extras = 1: an object"),
+        ("PUT /v1/hosts/s1", json!({"overcommit": {"cores": 17}}), 400, "overcommit.cores = 17: 0.1 to 16"),
+        ("PUT /v1/hosts/s1", json!({"max_vms": 1.5}), 400, "max_vms = 1.5: a whole number"),
+        (
+            "PUT /v1/hosts/s1",
+            json!({"extras": {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}}),
+            400,
+            "\"e\": at most 4 kinds of resources beside cores and memory; there are a, b, c, d",
+        ),
         ("POST /v1/score", json!({"cores": 1, "memory_gb": 0}), 400, "memory_gb = 0: above 0"),
         ("PUT /v1/vms/a", vm("a"), 400, "host is missing"),
         ("PUT /v1/vms/b", but("a", json!({"host": "s1"})), 400, "vm_id = \"a\": as in the path"),

@@ -324,15 +324,13 @@ mod tests {
     }
 
     pub(super) fn host(name: &str) -> NamedHost {
-        let capacity =
-            Resources { cores: MilliCores::from_cores(40), memory: MemoryKb::from_gb(160.0).unwrap() };
-        let spec = HostSpec { chassis: "c1".into(), capacity, state: Default::default() };
+        let capacity = Resources::new(MilliCores::from_cores(40), MemoryKb::from_gb(160.0).unwrap());
+        let spec = HostSpec::new("c1", capacity);
         NamedHost { name: name.into(), spec }
     }
 
     pub(super) fn vm(name: &str, host: &str) -> Placed {
-        let resources =
-            Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
+        let resources = Resources::new(MilliCores::from_cores(4), MemoryKb::from_gb(16.0).unwrap());
         let vm = NamedVm { name: name.into(), spec: VmSpec::new(resources) };
         Placed { vm, host: host.into(), since: Some(Instant::from_millis(1_764_000_000_000)) }
     }

@@ -62,27 +62,35 @@ impl VmRequest {
         let milli = Some((cores * 1e3).round()).filter(|m| (1.0..=65_536e3).contains(m));
         let milli = milli.and_then(|milli| MilliCores::from_milli(milli as u64));
         let memory_gb = vm.needed("memory_gb", vm.number("memory_gb")?)?;
-        let resources = Resources {
-            cores: milli.ok_or_else(|| vm.wrong("cores", cores_allowed))?,
-            memory: MemoryKb::from_gb(memory_gb).ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
-        };
+        let resources = Resources::new(
+            milli.ok_or_else(|| vm.wrong("cores", cores_allowed))?,
+            MemoryKb::from_gb(memory_gb).ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
+        );
 
         let p95 = vm.within("p95_percent", 0.0..=100.0, "0 to 100")?;
         let lifetime = vm.within("lifetime_s", 0.0..=LIFETIME_MAX_S, "0 to 3200000000")?;
         let spread = vm
             .flag("spread")?
             .map_or_else(|| all.map_or(Ok(None), |all| all.flag("spread")), |own| Ok(Some(own)))?;
+        let domain_skew = vm
+            .whole("domain_skew", u32::from(u8::MAX))?
+            .map_or_else(|| all.map_or(Ok(None), |all| all.whole("domain_skew", 255)), |own| Ok(Some(own)))?;
         let subscription = name("subscription")?;
         let spec = VmSpec {
             deployment: name("deployment")?,
             tenant: subscription.clone(),
             lifetime: lifetime.map(Duration::from_secs_f64),
+            extras: vm.amounts("extras")?.unwrap_or_default(),
             spread: spread.unwrap_or(false),
+            domain_skew: domain_skew.unwrap_or(0) as u8,
             ..VmSpec::new(resources)
         };
 
         if spec.spread && spec.deployment.is_none() {
             return Err(vm.wrong("spread", "only with a deployment, whose VMs are spread"));
+        }
+        if spec.domain_skew > 0 && spec.deployment.is_none() {
+            return Err(vm.wrong("domain_skew", "only with a deployment, whose VMs are spread"));
         }
         let features = Features {
             // The model knows whole cores, and no smaller VM than one.

@@ -51,8 +51,8 @@ impl Cluster {
         from_s: i64,
         told: impl Fn(usize) -> Predicted,
     ) -> Placed {
-        let capacity = Resources { cores: MilliCores::from_cores(CORES as u16), memory: MemoryKb::ZERO };
-        let host = |n| Host { chassis: ChassisId(n / SERVERS), capacity };
+        let capacity = Resources::new(MilliCores::from_cores(CORES as u16), MemoryKb::ZERO);
+        let host = |n| Host::new(ChassisId(n / SERVERS), capacity);
         let all: Vec<Host> = (0..self.hosts()).map(host).collect();
         let mut scheduler = policy.scheduler(ballast_placement::Cluster::new(&all));
         let mut leaving: BTreeMap<i64, Vec<VmKey>> = BTreeMap::new();
@@ -73,7 +73,7 @@ impl Cluster {
             let request = |vm: &usize| {
                 let (class, p95) = told(*vm);
                 let cores = MilliCores::from_cores(fleet.vms[*vm].cores as u16);
-                let resources = Resources { cores, memory: MemoryKb::ZERO };
+                let resources = Resources::new(cores, MemoryKb::ZERO);
                 VmRequest::new(VmKey(*vm as u64), resources).known(class, p95)
             };
             let requests: Vec<VmRequest> = vms.iter().map(request).collect();

@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-use crate::{Resources, Shortage};
+use crate::{EXTRAS, Shortage};
 
 /// Why an inventory was not changed.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -8,7 +8,7 @@ pub enum InventoryError {
     /// This is no name.
     #[error("{name:?} is not a valid name of a {what}: 1 to 320 bytes without control characters")]
     Name {
-        /// `host`, `chassis`, `VM`, `deployment` or `tenant`.
+        /// `host`, `chassis`, `fault domain`, `resource`, `VM`, `deployment` or `tenant`.
         what: &'static str,
         /// As told, at most 80 characters of it.
         name: String,
@@ -69,9 +69,9 @@ pub enum InventoryError {
         /// The VM that this is about.
         vm: String,
         /// What it asks for.
-        requested: Resources,
+        requested: String,
         /// The host that comes nearest.
-        largest: Resources,
+        largest: String,
     },
     /// The host has too little left.
     #[error("VM {vm:?} asks for {requested}: host {host:?} has {free} left")]
@@ -79,11 +79,37 @@ pub enum InventoryError {
         /// The VM that this is about.
         vm: String,
         /// What it asks for.
-        requested: Resources,
+        requested: String,
         /// The host that the VM is on.
         host: String,
         /// What the host has left.
-        free: Resources,
+        free: String,
+    },
+    /// The host may have no more VMs.
+    #[error("VM {vm:?}: host {host:?} has {max} VMs, and may have no more (`max_vms`)")]
+    Crowded {
+        /// The VM that this is about.
+        vm: String,
+        /// The host that this is about.
+        host: String,
+        /// How many VMs it may have.
+        max: u32,
+    },
+    /// No host has what the VM asks for.
+    #[error("VM {vm:?} asks for {name:?}: no host has any")]
+    NotOffered {
+        /// The VM that this is about.
+        vm: String,
+        /// The resource.
+        name: String,
+    },
+    /// Hosts and VMs have more kinds of resources than can be counted.
+    #[error("{name:?}: at most {EXTRAS} kinds of resources beside cores and memory; there are {known}")]
+    Kinds {
+        /// The one too many.
+        name: String,
+        /// Those that hosts and VMs have.
+        known: String,
     },
     /// No host is left by the constraints.
     #[error("VM {vm:?}: no host fits{}", refusals(.refused, *.short))]

@@ -1,9 +1,9 @@
 //! Hosts and VMs by name, placed by the standard [`Policy`].
 //!
-//! A host's number is its place in the order of names, whatever was told first: ties are the same after a restart. To add,
-//! remove, resize or re-rack a host builds the scheduler anew, which takes a few milliseconds for each ten thousand
-//! VMs; that is seldom, and nothing is left of what was there. All else costs what the [`Scheduler`] does. VMs,
-//! deployments and tenants get numbers that are never given twice.
+//! To add, remove, resize or re-rack a host costs what that host has. Ties are the same after a restart, whatever was told
+//! first: they hash the names of hosts. Ties by id go by the order of names, so a host whose name is not the last
+//! renumbers all of them ([`crate::Ties::Id`] is there to compare with). VMs, deployments and tenants get numbers that are
+//! never given twice.
 //!
 //! Every call is checked whole before anything is changed: what fails changes nothing.
 
@@ -13,18 +13,20 @@ mod names;
 mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ballast_types::Instant;
 
 use convert::{check_demand, check_host, check_spec};
 pub use error::InventoryError;
 use names::Names;
-pub use types::{HostSpec, HostView, NamedHost, NamedVm, Placed, Snapshot, VmSpec, VmView};
+pub use types::{
+    HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmView,
+};
 
-use crate::rules::Power;
 use crate::{
-    ChassisId, Cluster, Event, Host, HostId, HostState, PlacementError, Policy, Resident, Rule as _,
-    Scheduler, Scores, Shortage, VmKey, VmRequest,
+    ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
+    Ties, VmKey, VmRequest,
 };
 
 /// How many hosts each constraint refuses, and what there is too little of, where room alone is missing.
@@ -43,37 +45,39 @@ fn why_no_host(scheduler: &Scheduler, now: Instant, vm: &VmRequest) -> WhyNoHost
 #[derive(Debug)]
 pub struct Inventory {
     policy: Policy,
-    /// By name; a host's place is its number.
-    hosts: Vec<Named>,
-    /// By name; a chassis's place is its number.
-    chassis: Vec<String>,
+    hosts: BTreeMap<Arc<str>, HostId>,
+    /// By the host's number; what stands at a number that no host has means nothing.
+    named: Vec<Named>,
+    chassis: Names,
+    domains: Names,
+    /// Kinds of resources beside cores and memory.
+    kinds: Names,
     vms: Names,
     deployments: Names,
     tenants: Names,
     scheduler: Scheduler,
-    /// Told of every change, whether or not the policy has the rule.
-    balance: Power,
 }
 
 #[derive(Debug)]
 struct Named {
-    name: String,
-    chassis: ChassisId,
+    name: Arc<str>,
+    spec: HostSpec,
 }
 
 impl Inventory {
     /// Without hosts.
     pub fn new(policy: Policy) -> Self {
-        let cluster = Cluster::new(&[]);
         Self {
             policy,
-            hosts: Vec::new(),
-            chassis: Vec::new(),
+            hosts: BTreeMap::new(),
+            named: Vec::new(),
+            chassis: Names::dense(),
+            domains: Names::dense(),
+            kinds: Names::dense(),
             vms: Names::default(),
             deployments: Names::default(),
             tenants: Names::default(),
-            balance: Power::new(&cluster, policy.alpha),
-            scheduler: policy.scheduler(cluster),
+            scheduler: policy.scheduler(Cluster::new(&[])),
         }
     }
 
@@ -83,7 +87,7 @@ impl Inventory {
     }
     /// Every host, in the order of names.
     pub fn hosts(&self) -> impl Iterator<Item = HostView<'_>> {
-        self.cluster().ids().map(|host| self.view(host))
+        self.hosts.values().map(|host| self.view(*host))
     }
     /// A host by its name.
     pub fn host(&self, name: &str) -> Option<HostView<'_>> {
@@ -94,14 +98,14 @@ impl Inventory {
     /// # Panics
     /// Where there is no such host.
     pub fn host_name(&self, host: HostId) -> &str {
-        &self.hosts[host.0 as usize].name
+        &self.named[host.0 as usize].name
     }
     /// The name of the chassis of a host of [`Inventory::score`].
     ///
     /// # Panics
     /// Where there is no such host.
     pub fn chassis_of(&self, host: HostId) -> &str {
-        &self.chassis[self.hosts[host.0 as usize].chassis.0 as usize]
+        &self.named[host.0 as usize].spec.chassis
     }
     /// Every VM, in the order of names.
     pub fn vms(&self) -> impl Iterator<Item = VmView<'_>> {
@@ -109,7 +113,7 @@ impl Inventory {
     }
     /// The VMs after this name, in the order of names.
     pub fn vms_after(&self, name: Option<&str>) -> impl Iterator<Item = VmView<'_>> {
-        let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.vm_view(name, it));
+        let view = |(name, key)| self.cluster().resident(VmKey(key)).map(|it| self.vm_view(name, &it));
         self.vms.after(name).filter_map(view)
     }
     /// The VMs of these hosts, in the order of names.
@@ -123,24 +127,28 @@ impl Inventory {
     /// A VM by its name.
     pub fn vm(&self, name: &str) -> Option<VmView<'_>> {
         let number = self.vms.number(name)?;
-        Some(self.vm_view(self.vms.name(number), self.cluster().resident(VmKey(number))?))
+        Some(self.vm_view(self.vms.name(number), &self.cluster().resident(VmKey(number))?))
     }
     /// κ of every chassis, in the order of names.
     pub fn chassis(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.chassis.iter().map(String::as_str).zip(self.balance.chassis_scores())
+        let balance = self.cluster().balance();
+        self.chassis
+            .after(None)
+            .map(|(name, number)| (name, balance.score_of_chassis(ChassisId(number as u32))))
     }
     /// How evenly power is spread: the standard deviations of κ over chassis, and of η over servers.
     pub fn balance(&self) -> (f64, f64) {
-        self.balance.deviations()
+        self.cluster().balance().deviations()
     }
     /// All that is known.
     pub fn snapshot(&self) -> Snapshot {
+        let host = |view: HostView<'_>| NamedHost { name: view.name.to_owned(), spec: view.spec.clone() };
         let vm = |view: VmView<'_>| Placed {
             vm: NamedVm { name: view.name.to_owned(), spec: view.spec },
             host: view.host.to_owned(),
             since: Some(view.since),
         };
-        Snapshot { hosts: self.named_hosts(), vms: self.vms().map(vm).collect() }
+        Snapshot { hosts: self.hosts().map(host).collect(), vms: self.vms().map(vm).collect() }
     }
 
     /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room; one of
@@ -150,16 +158,16 @@ impl Inventory {
     /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.
     pub fn replace(&mut self, now: Instant, snapshot: &Snapshot) -> Result<(), InventoryError> {
         let mut fresh = Self::new(self.policy);
-        let mut hosts = snapshot.hosts.clone();
-        hosts.iter().try_for_each(check_host)?;
+        // In the order of names, so that the same list in another order makes the same.
+        let mut hosts: Vec<&NamedHost> = snapshot.hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
-
         if let Some(pair) = hosts.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(InventoryError::Twice { what: "host", name: pair[0].name.clone() });
         }
-        fresh.rebuild(&hosts)?;
+        for host in hosts {
+            fresh.set_host(now, &host.name, &host.spec)?;
+        }
 
-        // In the order of names, so that the same list in another order makes the same.
         let mut vms: Vec<&Placed> = snapshot.vms.iter().collect();
         vms.sort_by(|a, b| a.vm.name.cmp(&b.vm.name));
 
@@ -178,28 +186,93 @@ impl Inventory {
     /// gets no more.
     ///
     /// # Errors
-    /// Where a name is none, or the host has no cores.
-    pub fn set_host(&mut self, name: &str, spec: &HostSpec) -> Result<(), InventoryError> {
-        let told = NamedHost { name: name.to_owned(), spec: spec.clone() };
-        check_host(&told)?;
-        let known = self.find(name);
+    /// Where a name is none, the host has no cores, or there are too many kinds of resources.
+    pub fn set_host(&mut self, now: Instant, name: &str, spec: &HostSpec) -> Result<(), InventoryError> {
+        self.set_hosts(now, &[NamedHost { name: name.to_owned(), spec: spec.clone() }], &[])
+    }
 
-        if let Some(host) = known {
-            let before = self.view(host);
-            if (before.chassis, before.capacity) == (&spec.chassis, spec.capacity) {
-                let set = self.scheduler.set_state(host, spec.state);
-                return set.map_err(|error| self.by_name("", &error));
+    /// Takes note of hosts, as [`Inventory::set_host`] does, and forgets others, which are empty: all or none.
+    ///
+    /// # Errors
+    /// Names the first that is wrong, or is to go and is not known or has VMs.
+    pub fn set_hosts(
+        &mut self,
+        now: Instant,
+        set: &[NamedHost],
+        gone: &[String],
+    ) -> Result<(), InventoryError> {
+        set.iter().try_for_each(check_host)?;
+        self.check_kinds(set.iter().map(|host| &host.spec.extras))?;
+        for name in gone {
+            let host = self.host_id(name)?;
+            self.check_empty(host)?;
+        }
+
+        for name in gone {
+            let host = self.host_id(name)?;
+            self.drop_host(now, host)?;
+        }
+        set.iter().try_for_each(|host| self.note_host(now, host))
+    }
+
+    /// A host that was checked.
+    fn note_host(&mut self, now: Instant, told: &NamedHost) -> Result<(), InventoryError> {
+        let NamedHost { name, spec } = told;
+        let by_name = |this: &Self, error| this.by_name("", &error);
+        match self.find(name) {
+            Some(id) => {
+                let before = core::mem::replace(&mut self.named[id.0 as usize].spec, spec.clone());
+                if before != (HostSpec { state: before.state, ..spec.clone() }) {
+                    let (old, new) = (self.cluster().host(id), self.take_host(name, spec));
+                    let changed = self.scheduler.change_host(now, id, &new);
+                    changed.map_err(|error| by_name(self, error))?;
+                    self.forget_host(&old);
+                }
+                self.scheduler.set_state(id, spec.state).map_err(|error| by_name(self, error))
+            }
+            None if self.policy.ties == Ties::Id && !self.comes_last(name) => {
+                let mut all = self.snapshot();
+                all.hosts.push(told.clone());
+                self.replace(now, &all)
+            }
+            None => {
+                let host = self.take_host(name, spec);
+                let id = self.scheduler.add_host(now, &host, spec.state);
+                let named = Named { name: Arc::from(name.as_str()), spec: spec.clone() };
+                self.hosts.insert(Arc::clone(&named.name), id);
+                match self.named.get_mut(id.0 as usize) {
+                    Some(old) => *old = named,
+                    None => self.named.push(named),
+                }
+                Ok(())
             }
         }
+    }
 
-        let mut hosts = self.named_hosts();
+    /// Whether a new host of this name gets the highest number.
+    fn comes_last(&self, name: &str) -> bool {
+        let last = self.hosts.last_key_value();
+        self.named.len() == self.hosts.len() && last.is_none_or(|(last, _)| &**last < name)
+    }
 
-        match known {
-            Some(host) => hosts[host.0 as usize] = told,
-            None => hosts.insert(hosts.partition_point(|host| host.name.as_str() < name), told),
+    fn check_empty(&self, host: HostId) -> Result<(), InventoryError> {
+        match self.cluster().vms(host) {
+            0 => Ok(()),
+            vms => Err(InventoryError::NotEmpty { host: self.host_name(host).to_owned(), vms }),
+        }
+    }
+
+    /// A host without VMs goes; what is held there is released.
+    fn drop_host(&mut self, now: Instant, host: HostId) -> Result<(), InventoryError> {
+        let held: Vec<_> = self.scheduler.holds().filter(|it| it.1.host == host).map(|it| it.0).collect();
+        for hold in held {
+            self.scheduler.release(now, hold);
         }
 
-        self.rebuild(&hosts)
+        let gone = self.scheduler.remove_host(now, host).map_err(|error| self.by_name("", &error))?;
+        self.forget_host(&gone);
+        self.hosts.remove(&self.named[host.0 as usize].name);
+        Ok(())
     }
 
     /// Forgets a host: an empty one, or `with_vms` one and all its VMs; these come back, in the order of names.
@@ -213,15 +286,12 @@ impl Inventory {
         with_vms: bool,
     ) -> Result<Vec<Placed>, InventoryError> {
         let host = self.host_id(name)?;
-        let vms = self.cluster().vms(host);
-        if vms > 0 && !with_vms {
-            return Err(InventoryError::NotEmpty { host: name.to_owned(), vms });
+        if !with_vms {
+            self.check_empty(host)?;
         }
         let here: Vec<String> = self.vms_of([name]).map(|vm| vm.name.to_owned()).collect();
         let gone = here.iter().map(|vm| self.remove(now, vm)).collect::<Result<_, _>>()?;
-        let mut hosts = self.named_hosts();
-        hosts.remove(host.0 as usize);
-        self.rebuild(&hosts)?;
+        self.drop_host(now, host)?;
         Ok(gone)
     }
 
@@ -238,14 +308,14 @@ impl Inventory {
         top: usize,
     ) -> Result<Scores, InventoryError> {
         check_demand(name, spec)?;
-        let scores = self.scheduler.score(now, &self.unplaced_request(now, spec), top);
+        let scores = self.scheduler.score(now, &self.unplaced_request(now, name, spec)?, top);
         scores.map_err(|error| self.by_name(name, &error))
     }
 
     /// Why a host may not have a VM: each constraint that refuses, with its reason. None does: it may.
     ///
     /// # Errors
-    /// Where the host is not known.
+    /// Where the host is not known, or no host has what the VM asks for.
     pub fn refusals(
         &self,
         now: Instant,
@@ -253,7 +323,7 @@ impl Inventory {
         host: &str,
     ) -> Result<Vec<(&'static str, String)>, InventoryError> {
         let host = self.host_id(host)?;
-        let refusals = self.scheduler.refusals(now, &self.unplaced_request(now, spec), host);
+        let refusals = self.scheduler.refusals(now, &self.unplaced_request(now, "", spec)?, host);
         refusals.map_err(|error| self.by_name("", &error))
     }
 
@@ -261,7 +331,7 @@ impl Inventory {
     /// alike. Whether they fit is not asked.
     ///
     /// # Errors
-    /// Where a host is not known.
+    /// Where a host is not known, or no host has what the VM asks for.
     pub fn standings(
         &self,
         now: Instant,
@@ -269,7 +339,7 @@ impl Inventory {
         hosts: &[&str],
     ) -> Result<Vec<usize>, InventoryError> {
         let hosts: Vec<HostId> = hosts.iter().map(|host| self.host_id(host)).collect::<Result<_, _>>()?;
-        Ok(self.scheduler.standings(now, &self.unplaced_request(now, spec), &hosts))
+        Ok(self.scheduler.standings(now, &self.unplaced_request(now, "", spec)?, &hosts))
     }
 
     /// Places all of these VMs, or none: the names of their hosts, in their order.
@@ -284,7 +354,7 @@ impl Inventory {
         }
         for vm in vms {
             self.check_new(vm)?;
-            let asked = self.cluster().check_request(&self.unplaced_request(now, &vm.spec));
+            let asked = self.cluster().check_request(&self.unplaced_request(now, &vm.name, &vm.spec)?);
             asked.map_err(|error| self.by_name(&vm.name, &error))?;
         }
 
@@ -300,12 +370,7 @@ impl Inventory {
         let why =
             |scheduler: &Scheduler, vm: &VmRequest, error| (vm.id, error, why_no_host(scheduler, now, vm));
         match self.scheduler.place_all_or(now, &requests, why) {
-            Ok(hosts) => {
-                for (vm, host) in requests.iter().zip(&hosts) {
-                    self.tell(&Event::Placed { vm, host: *host });
-                }
-                Ok(hosts.into_iter().map(|host| self.host_name(host).to_owned()).collect())
-            }
+            Ok(hosts) => Ok(hosts.into_iter().map(|host| self.host_name(host).to_owned()).collect()),
             Err((vm, error, why)) => {
                 let mut error = self.by_name(self.vms.name(vm.0), &error);
                 if let InventoryError::NoHost { refused, short, .. } = &mut error {
@@ -365,7 +430,6 @@ impl Inventory {
             host: self.host_name(host).to_owned(),
             since: Some(since),
         };
-        self.tell(&Event::Ended { vm: &vm, host });
         self.vms.give_back(key.0);
         self.forget(&vm);
         Ok(gone)
@@ -377,12 +441,7 @@ impl Inventory {
     /// Where VM or host are not known, or there is no room.
     pub fn migrate(&mut self, now: Instant, name: &str, to: &str) -> Result<(), InventoryError> {
         let (key, to) = (self.key(name)?, self.host_id(to)?);
-        let before = self.cluster().resident(key).copied();
-        self.scheduler.migrate(now, key, to).map_err(|error| self.by_name(name, &error))?;
-        if let Some(Resident { vm, host: from, .. }) = before.filter(|before| before.host != to) {
-            self.tell(&Event::Migrated { vm: &vm, from, to });
-        }
-        Ok(())
+        self.scheduler.migrate(now, key, to).map_err(|error| self.by_name(name, &error))
     }
 
     /// Takes note of what a VM now asks for, and what is now predicted of it.
@@ -391,15 +450,15 @@ impl Inventory {
     /// Where it is not placed, what is told is wrong, or its host has not the room for more.
     pub fn change(&mut self, now: Instant, vm: &NamedVm) -> Result<(), InventoryError> {
         check_spec(vm)?;
+        self.check_kinds([&vm.spec.extras].into_iter())?;
         let key = self.key(&vm.name)?;
-        let before = self.cluster().resident(key).copied();
+        let before = self.cluster().resident(key);
         let after = self.take(&vm.spec, key, before.map_or(now, |before| before.since));
         if let Err(error) = self.scheduler.change(now, &after) {
             self.forget(&after);
             return Err(self.by_name(&vm.name, &error));
         }
-        if let Some(Resident { vm: before, host, .. }) = before {
-            self.tell(&Event::Repredicted { before: &before, after: &after, host });
+        if let Some(Resident { vm: before, .. }) = before {
             self.forget(&before);
         }
         Ok(())
@@ -412,13 +471,11 @@ impl Inventory {
         vm: &NamedVm,
         put: impl FnOnce(&mut Scheduler, &VmRequest) -> Result<HostId, PlacementError>,
     ) -> Result<HostId, InventoryError> {
+        self.check_kinds([&vm.spec.extras].into_iter())?;
         let key = VmKey(self.vms.take(&vm.name));
         let request = self.take(&vm.spec, key, since);
         match put(&mut self.scheduler, &request) {
-            Ok(host) => {
-                self.tell(&Event::Placed { vm: &request, host });
-                Ok(host)
-            }
+            Ok(host) => Ok(host),
             Err(error) => {
                 self.vms.give_back(key.0);
                 self.forget(&request);
@@ -427,61 +484,8 @@ impl Inventory {
         }
     }
 
-    fn tell(&mut self, event: &Event<'_>) {
-        self.balance.handle_event(Instant::ZERO, self.scheduler.cluster(), event);
-    }
-
-    /// The same VMs on these hosts, which are in order; every host that has VMs is among them.
-    fn rebuild(&mut self, hosts: &[NamedHost]) -> Result<(), InventoryError> {
-        let mut chassis: Vec<String> = hosts.iter().map(|host| host.spec.chassis.clone()).collect();
-        chassis.sort_unstable();
-        chassis.dedup();
-        let numbered: Vec<Host> = hosts
-            .iter()
-            .map(|host| Host {
-                chassis: ChassisId(chassis.partition_point(|c| *c < host.spec.chassis) as u32),
-                capacity: host.spec.capacity,
-            })
-            .collect();
-        let named = |error| self.by_name("", &error);
-        let mut cluster = Cluster::new(&numbered);
-
-        for (id, host) in cluster.ids().zip(hosts) {
-            cluster.set_state(id, host.spec.state).map_err(named)?;
-        }
-        for Resident { vm, host, since } in self.cluster().all() {
-            let name = self.host_name(host);
-            let at = hosts.binary_search_by(|host| host.name.as_str().cmp(name));
-            let at = at.map_err(|_| InventoryError::UnknownHost { host: name.to_owned() })?;
-            cluster.observe(&vm, HostId(at as u32), since).map_err(named)?;
-        }
-
-        self.balance = Power::new(&cluster, self.policy.alpha);
-        self.scheduler = self.policy.scheduler(cluster);
-
-        for Resident { vm, host, .. } in self.scheduler.cluster().all() {
-            self.tell(&Event::Placed { vm: &vm, host });
-        }
-        let named =
-            |(host, told): (&Host, &NamedHost)| Named { name: told.name.clone(), chassis: host.chassis };
-
-        self.hosts = numbered.iter().zip(hosts).map(named).collect();
-        self.chassis = chassis;
-
-        Ok(())
-    }
-
-    fn named_hosts(&self) -> Vec<NamedHost> {
-        let named = |host: HostView<'_>| {
-            let (chassis, capacity, state) = (host.chassis.to_owned(), host.capacity, host.state);
-            NamedHost { name: host.name.to_owned(), spec: HostSpec { chassis, capacity, state } }
-        };
-        self.hosts().map(named).collect()
-    }
-
     fn find(&self, name: &str) -> Option<HostId> {
-        let at = self.hosts.binary_search_by(|host| host.name.as_str().cmp(name));
-        at.ok().map(|at| HostId(at as u32))
+        self.hosts.get(name).copied()
     }
     fn host_id(&self, name: &str) -> Result<HostId, InventoryError> {
         self.find(name).ok_or_else(|| InventoryError::UnknownHost { host: name.to_owned() })

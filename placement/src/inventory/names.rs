@@ -1,7 +1,7 @@
 //! Names and the numbers that stand for them.
 
 use core::ops::Bound;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::InventoryError;
@@ -22,23 +22,31 @@ fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Names that are in use, each with its number and how often. A number is never given twice.
+/// Names that are in use, each with its number and how often. A number is never given twice, unless these names are of
+/// few things, which take each other's places.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     numbers: BTreeMap<Arc<str>, u64>,
     names: BTreeMap<u64, (Arc<str>, u32)>,
+    /// Numbers to be given anew.
+    vacant: Option<BTreeSet<u64>>,
     next: u64,
 }
 
 impl Names {
+    /// Names whose numbers are given anew, so that they stay as small as there are names.
+    pub(super) fn dense() -> Self {
+        Self { vacant: Some(BTreeSet::new()), ..Self::default() }
+    }
+
     /// The number that [`Names::take`] would give.
     pub(super) fn peek(&self, name: &str) -> u64 {
-        self.numbers.get(name).copied().unwrap_or(self.next)
+        self.number(name).unwrap_or_else(|| self.fresh())
     }
 
     /// A number that no name has.
     pub(super) fn fresh(&self) -> u64 {
-        self.next
+        self.vacant.iter().flatten().next().copied().unwrap_or(self.next)
     }
 
     /// The numbers from here on are given anew: no name has one of them, and nobody has seen them.
@@ -54,8 +62,12 @@ impl Names {
             }
             return number;
         }
-        let (name, number) = (Arc::<str>::from(name), self.next);
-        self.next += 1;
+        let (name, number) = (Arc::<str>::from(name), self.fresh());
+        if number == self.next {
+            self.next += 1;
+        } else if let Some(vacant) = &mut self.vacant {
+            vacant.remove(&number);
+        }
         self.numbers.insert(Arc::clone(&name), number);
         self.names.insert(number, (name, 1));
         number
@@ -68,6 +80,9 @@ impl Names {
         if *uses == 0 {
             self.numbers.remove(name);
             self.names.remove(&number);
+            self.vacant.iter_mut().for_each(|vacant| {
+                vacant.insert(number);
+            });
         }
     }
 
@@ -106,6 +121,15 @@ mod tests {
         assert_eq!((names.number("a"), names.after(None).count()), (None, 1));
         let again = names.take("a");
         assert!(again != a && again != b);
+    }
+
+    #[test]
+    fn numbers_of_few_things_are_given_anew() {
+        let mut names = Names::dense();
+        assert_eq!(["a", "b", "c"].map(|name| names.take(name)), [0, 1, 2]);
+        names.give_back(1);
+        names.give_back(0);
+        assert_eq!((names.peek("d"), names.take("d"), names.take("b"), names.take("e")), (0, 0, 1, 3));
     }
 
     #[test]

@@ -1,22 +1,118 @@
 //! Hosts and VMs by their names, as they are told, kept and shown.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use ballast_types::{Instant, Utilisation, VmClass};
 use serde::{Deserialize, Serialize};
 
-use crate::{Demand, HostState, Resources, Totals};
+use crate::{Demand, HostState, MemoryKb, MilliCores, Resources, Totals};
+
+/// How much more than there is of something may be given away: from 0.1 to 16 times as much, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Ratio(u16);
+
+impl Ratio {
+    /// What there is, and no more.
+    pub const ONE: Self = Self(1000);
+
+    /// To the next thousandth; `None` below 0.1, above 16, and for NaN.
+    pub fn new(ratio: f64) -> Option<Self> {
+        (0.1..=16.0).contains(&ratio).then(|| Self(libm::round(ratio * 1e3) as u16))
+    }
+
+    /// As a number.
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1e3
+    }
+
+    fn of(self, amount: u64) -> u64 {
+        (u128::from(amount) * u128::from(self.0) / 1000) as u64
+    }
+}
+
+impl Default for Ratio {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+impl TryFrom<f64> for Ratio {
+    type Error = String;
+    fn try_from(ratio: f64) -> Result<Self, String> {
+        Self::new(ratio).ok_or_else(|| format!("{ratio} is not a ratio of overcommitment: 0.1 to 16"))
+    }
+}
+impl From<Ratio> for f64 {
+    fn from(ratio: Ratio) -> Self {
+        ratio.get()
+    }
+}
+
+/// What the VMs of a host may take together, by what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overcommit {
+    /// Of its cores.
+    pub cores: Ratio,
+    /// Of its memory.
+    pub memory: Ratio,
+}
+
+impl Overcommit {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The room of a host that has so much.
+    pub(super) fn room(self, capacity: Resources) -> Resources {
+        let milli = self.cores.of(u64::from(capacity.cores.milli()));
+        let kb = self.memory.of(capacity.memory.kb());
+        // Beyond what any host can have it has as much as can be.
+        Resources {
+            cores: MilliCores::from_milli(milli).unwrap_or(MilliCores::MAX),
+            memory: MemoryKb::from_kb(kb).unwrap_or(MemoryKb::MAX),
+            extras: capacity.extras,
+        }
+    }
+}
 
 /// What is told of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSpec {
     /// Its chassis: hosts of one name share a power budget.
     pub chassis: String,
+    /// What fails with it: hosts of one name may fail together. Its chassis, where nothing is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_domain: Option<String>,
     /// Cores and memory that the host has in all.
     pub capacity: Resources,
+    /// What else it has, by name: GPUs, GB of disk, Mbit/s of network.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extras: BTreeMap<String, u32>,
+    /// How much of cores and memory its VMs may take together.
+    #[serde(default, skip_serializing_if = "Overcommit::is_none")]
+    pub overcommit: Overcommit,
+    /// So many VMs it may have, whatever they take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_vms: Option<u32>,
     /// Whether VMs may come.
     #[serde(default)]
     pub state: HostState,
+}
+
+impl HostSpec {
+    /// An open host that gives its VMs what it has.
+    pub fn new(chassis: impl Into<String>, capacity: Resources) -> Self {
+        Self {
+            chassis: chassis.into(),
+            fault_domain: None,
+            capacity,
+            extras: BTreeMap::new(),
+            overcommit: Overcommit::default(),
+            max_vms: None,
+            state: HostState::Open,
+        }
+    }
 }
 
 /// What is asked for a VM, and what is known or predicted of it.
@@ -26,8 +122,11 @@ pub struct VmSpec {
     pub deployment: Option<String>,
     /// The customer whose VM it is.
     pub tenant: Option<String>,
-    /// What it takes of a host.
+    /// The cores and the memory that it takes of a host.
     pub resources: Resources,
+    /// What else it takes, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extras: BTreeMap<String, u32>,
     /// Whether its class or its P95 is told or predicted with confidence; journals of before have it not.
     #[serde(default)]
     pub known: bool,
@@ -41,6 +140,14 @@ pub struct VmSpec {
     pub lifetime: Option<Duration>,
     /// No two VMs of its deployment on one host.
     pub spread: bool,
+    /// No fault domain has so many more VMs of its deployment than another; 0 asks for nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub domain_skew: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 impl VmSpec {
@@ -50,12 +157,14 @@ impl VmSpec {
             deployment: None,
             tenant: None,
             resources,
+            extras: BTreeMap::new(),
             known: false,
             class: VmClass::UserFacing,
             p95: Utilisation::FULL,
             demand: None,
             lifetime: None,
             spread: false,
+            domain_skew: 0,
         }
     }
 }
@@ -104,16 +213,14 @@ pub struct Snapshot {
 pub struct HostView<'a> {
     /// Its name in the inventory.
     pub name: &'a str,
-    /// The name of its chassis.
-    pub chassis: &'a str,
-    /// Cores and memory that the host has in all.
-    pub capacity: Resources,
+    /// What is told of it.
+    pub spec: &'a HostSpec,
+    /// What its VMs may take together.
+    pub room: Resources,
     /// What is left of that.
     pub free: Resources,
-    /// What its VMs take: more than it has, where they were found there.
+    /// What its VMs take: more than its room, where they were found there.
     pub taken: Totals,
-    /// Whether VMs may come.
-    pub state: HostState,
     /// How many VMs it has.
     pub vms: u32,
     /// η for a user-facing VM: 0.5 is balanced.

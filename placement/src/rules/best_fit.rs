@@ -10,7 +10,8 @@ use crate::rule::{Ask, Event, Rule, Search, Walk};
 use crate::ties::TieKey;
 use crate::{Cluster, HostId, Resources, Ties};
 
-/// Best fit: the smallest max(free core share, free memory share) after placement.
+/// Best fit: the smallest max(free core share, free memory share) after placement, as shares of what the host offers. Other
+/// resources do not count, where they fit.
 ///
 /// Hosts of one size are kept in order: rows by free cores, each by free memory and tie. A search goes up the
 /// rows from the first that has the cores, looks in each for the first that has the memory, and ends
@@ -20,8 +21,8 @@ use crate::{Cluster, HostId, Resources, Ties};
 pub struct BestFit {
     ties: Ties,
     sizes: Vec<Size>,
-    /// By host: its size, and where it stands in that.
-    positions: Vec<HostPosition>,
+    /// By host: its size, and where it stands in that; `None` of one that is gone.
+    positions: Vec<Option<HostPosition>>,
 }
 
 /// Hosts of one size.
@@ -35,6 +36,7 @@ struct Size {
 #[derive(Clone, Copy, Debug)]
 struct HostPosition {
     size: u32,
+    tie: TieKey,
     free: Resources,
 }
 
@@ -113,37 +115,54 @@ impl BestFit {
     /// For a cluster as it is now, under a ranking with these ties.
     pub fn new(cluster: &Cluster, ties: Ties) -> Self {
         let mut this = Self { ties, sizes: Vec::new(), positions: Vec::with_capacity(cluster.len()) };
-        for host in cluster.ids() {
-            let capacity = cluster.host(host).capacity;
-            let known = this.sizes.iter().position(|size| size.capacity == capacity);
-            let size = known.unwrap_or_else(|| {
-                this.sizes.push(Size { capacity, rows: BTreeMap::new() });
-                this.sizes.len() - 1
-            });
-            let free = cluster.free(host);
-            this.sizes[size].insert(ties.key(host), free);
-            this.positions.push(HostPosition { size: size as u32, free });
-        }
+        cluster.ids().for_each(|host| this.update(cluster, host));
         this
     }
 
-    /// What is free on the host may have changed.
-    fn update(&mut self, cluster: &Cluster, host: HostId) {
-        let position = &mut self.positions[host.0 as usize];
-        let free = cluster.free(host);
-        if position.free != free {
-            let size = &mut self.sizes[position.size as usize];
-            let host = self.ties.key(host);
-            size.remove(host, position.free);
-            size.insert(host, free);
-            position.free = free;
+    /// The number of a size; an empty one is given anew.
+    fn size(&mut self, capacity: Resources) -> u32 {
+        let known = self.sizes.iter().position(|size| size.capacity == capacity);
+        let size = known.or_else(|| self.sizes.iter().position(|size| size.rows.is_empty()));
+        let size = size.unwrap_or(self.sizes.len());
+        if size == self.sizes.len() {
+            self.sizes.push(Size { capacity, rows: BTreeMap::new() });
         }
+        self.sizes[size].capacity = capacity;
+        size as u32
+    }
+
+    /// What is free on the host may have changed, or the host itself.
+    fn update(&mut self, cluster: &Cluster, host: HostId) {
+        let at = host.0 as usize;
+        if self.positions.len() <= at {
+            self.positions.resize(at + 1, None);
+        }
+
+        let before = self.positions[at];
+        let (free, room) = (cluster.free(host), cluster.host(host).room);
+        let stays = before.is_some_and(|it| it.free == free && self.sizes[it.size as usize].capacity == room);
+        if stays && cluster.contains(host) {
+            return;
+        }
+
+        if let Some(HostPosition { size, tie, free }) = before {
+            self.sizes[size as usize].remove(tie, free);
+        }
+        self.positions[at] = cluster.contains(host).then(|| {
+            let known = before.filter(|it| self.sizes[it.size as usize].capacity == room);
+            let (size, tie) = match known {
+                Some(known) => (known.size, known.tie),
+                None => (self.size(room), self.ties.key(cluster, host)),
+            };
+            self.sizes[size as usize].insert(tie, free);
+            HostPosition { size, tie, free }
+        });
     }
 
     /// Free core share and free memory share once the VM is there.
     fn left(ask: &Ask<'_>, host: HostId) -> (f64, f64) {
         let free = ask.cluster.free(host).checked_sub(ask.vm.resources).unwrap_or_default();
-        shares(ask.cluster.host(host).capacity, free.cores.milli(), free.memory.kb())
+        shares(ask.cluster.host(host).room, free.cores.milli(), free.memory.kb())
     }
 }
 
@@ -280,19 +299,6 @@ impl Rule for BestFit {
     }
 
     fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
-        match *event {
-            Event::Placed { host, .. }
-            | Event::Ended { host, .. }
-            | Event::Held { host, .. }
-            | Event::Released { host, .. }
-            | Event::Resized { host, .. } => {
-                self.update(cluster, host);
-            }
-            Event::Migrated { from, to, .. } => {
-                self.update(cluster, from);
-                self.update(cluster, to);
-            }
-            Event::Repredicted { .. } | Event::Deadline => {}
-        }
+        event.hosts().for_each(|host| self.update(cluster, host));
     }
 }

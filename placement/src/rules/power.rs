@@ -4,14 +4,12 @@ use core::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use ballast_types::{Instant, VmClass, standard_deviation};
+use ballast_types::{Instant, VmClass};
 
+use crate::balance::{Balance, ONE};
 use crate::rule::{Ask, Event, Rule, Walk};
 use crate::ties::TieKey;
-use crate::{Cluster, HostId, Ties, VmRequest};
-
-/// Shares are kept in 10⁻⁹.
-const ONE: i64 = 1_000_000_000;
+use crate::{Cluster, HostId, Ties};
 
 /// The weight of the chassis score against the server score, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,160 +46,120 @@ impl Alpha {
 /// Of a VM of which nothing is known the rule says nothing: all hosts tie, and packing is not given up for a guess. Where
 /// it is it counts as user-facing at 100 %.
 ///
-/// Sums are integers of 10⁻⁷ cores, so that a VM that ends leaves nothing behind.
+/// The sums are the cluster's: [`Balance`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Power {
     alpha: Alpha,
-    servers: Vec<Server>,
-    chassis: Vec<Chassis>,
     order: Option<Order>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Server {
-    chassis: u32,
-    cores: i64,
-    user_facing: i64,
-    non_user_facing: i64,
-    /// `(g_NUF − g_UF) / cores`, in 10⁻⁹.
-    lean: i64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Chassis {
-    cores: i64,
-    load: i64,
-    score: i64,
 }
 
 /// The servers of every chassis, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Order {
     ties: Ties,
-    /// By lean, as far as it counts, and tie.
+    /// By chassis, then by lean, as far as it counts, and tie.
     servers: Vec<BTreeSet<(i64, TieKey)>>,
+    /// Where every host stands in `servers`; `None` of one that is gone.
+    positions: Vec<Option<ServerPosition>>,
     /// The best server of every chassis: for user-facing VMs, and for others.
     heads: [Vec<Option<Head>>; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ServerPosition {
+    chassis: u32,
+    lean: i64,
+    tie: TieKey,
 }
 
 /// The next server of a chassis: its score, tie and lean, and the chassis.
 type Head = (i64, Reverse<TieKey>, i64, u32);
 
-/// `part / whole` in 10⁻⁹, towards zero, so that it is the same on both sides of it.
-fn share(part: i64, whole: i64) -> i64 {
-    // A server has at most 65,536 cores, 6.6e11 of 1e-7; a chassis of thousands of these needs more than 64 bits.
-    (i128::from(part) * i128::from(ONE) / i128::from(whole.max(1))) as i64
-}
-
-fn deviation(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    standard_deviation(values).unwrap_or(0.0)
-}
+const CLASSES: [VmClass; 2] = [VmClass::UserFacing, VmClass::NonUserFacing];
 
 impl Power {
-    /// For this cluster, as if it were empty: the [`crate::Scheduler`] tells of the VMs that are there.
-    pub fn new(cluster: &Cluster, alpha: Alpha) -> Self {
-        let servers: Vec<Server> = cluster
-            .ids()
-            .map(|id| {
-                let host = cluster.host(id);
-                let cores = i64::from(host.capacity.cores.milli()) * 10_000;
-                Server { chassis: host.chassis.0, cores, ..Server::default() }
-            })
-            .collect();
-        let count = servers.iter().map(|server| server.chassis as usize + 1).max().unwrap_or(0);
-        let mut chassis = vec![Chassis { score: ONE, ..Chassis::default() }; count];
-        for server in &servers {
-            chassis[server.chassis as usize].cores += server.cores;
-        }
-        Self { alpha, servers, chassis, order: None }
+    /// With this weight of the chassis score.
+    pub fn new(alpha: Alpha) -> Self {
+        Self { alpha, order: None }
     }
 
     /// The same, which keeps servers in order for a ranking with these ties.
     pub fn in_order(cluster: &Cluster, alpha: Alpha, ties: Ties) -> Self {
-        let mut power = Self::new(cluster, alpha);
-        let mut servers = vec![BTreeSet::new(); power.chassis.len()];
-        for (host, server) in cluster.ids().zip(&power.servers) {
-            servers[server.chassis as usize].insert((server.lean, ties.key(host)));
-        }
-        let heads = [VmClass::UserFacing, VmClass::NonUserFacing].map(|class| {
-            let of = |(chassis, servers)| power.head(class, chassis, first(class, servers));
-            (0..).zip(&servers).map(of).collect()
-        });
-        power.order = Some(Order { ties, servers, heads });
+        let (servers, positions, heads) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+        let mut power = Self { alpha, order: Some(Order { ties, servers, positions, heads }) };
+        cluster.ids().for_each(|host| power.update(cluster, host));
         power
     }
 
     /// What comes next of a chassis.
-    fn head(&self, class: VmClass, chassis: u32, server: Option<(i64, TieKey)>) -> Option<Head> {
+    fn head(
+        &self,
+        balance: &Balance,
+        class: VmClass,
+        chassis: u32,
+        server: Option<(i64, TieKey)>,
+    ) -> Option<Head> {
         let (lean, tie) = server?;
-        Some((self.sum(class, chassis, lean), Reverse(tie), lean, chassis))
+        Some((self.sum(balance, class, chassis, lean), Reverse(tie), lean, chassis))
     }
 
-    /// κ of the host's chassis, from its VMs' P95.
-    pub fn chassis_score(&self, host: HostId) -> f64 {
-        self.chassis[self.servers[host.0 as usize].chassis as usize].score as f64 / ONE as f64
-    }
-
-    /// η of the host for a user-facing VM.
-    pub fn server_score(&self, host: HostId) -> f64 {
-        0.5 + self.servers[host.0 as usize].lean as f64 / (2 * ONE) as f64
-    }
-
-    /// κ of every chassis, by its number.
-    pub fn chassis_scores(&self) -> impl Iterator<Item = f64> + Clone {
-        self.chassis.iter().map(|chassis| chassis.score as f64 / ONE as f64)
-    }
-
-    /// Standard deviations: of κ over chassis, and of η, for a user-facing VM, over servers.
-    pub fn deviations(&self) -> (f64, f64) {
-        let hosts = (0..self.servers.len() as u32).map(HostId);
-        (deviation(self.chassis_scores()), deviation(hosts.map(|host| self.server_score(host))))
-    }
-
-    fn add(&mut self, vm: &VmRequest, host: HostId, sign: i64) {
-        let load = sign * vm.p95_load();
-        let server = &mut self.servers[host.0 as usize];
-        match vm.class {
-            VmClass::UserFacing => server.user_facing += load,
-            VmClass::NonUserFacing => server.non_user_facing += load,
+    /// The P95 load of a host, or the host itself, may have changed.
+    fn update(&mut self, cluster: &Cluster, host: HostId) {
+        let Some(mut order) = self.order.take() else { return };
+        let balance = cluster.balance();
+        let at = host.0 as usize;
+        if order.positions.len() <= at {
+            order.positions.resize(at + 1, None);
         }
-        let before = self.alpha.counts(server.lean);
-        server.lean = share(server.non_user_facing - server.user_facing, server.cores);
-        let (number, after) = (server.chassis, self.alpha.counts(server.lean));
-        let chassis = &mut self.chassis[number as usize];
-        chassis.load += load;
-        chassis.score = ONE - share(chassis.load, chassis.cores);
 
-        if let Some(mut order) = self.order.take() {
-            let servers = &mut order.servers[number as usize];
-            let tie = order.ties.key(host);
-            if before != after {
-                servers.remove(&(before, tie));
-                servers.insert((after, tie));
-            }
-            for (class, heads) in
-                [VmClass::UserFacing, VmClass::NonUserFacing].into_iter().zip(&mut order.heads)
-            {
-                heads[number as usize] = self.head(class, number, first(class, servers));
-            }
-            self.order = Some(order);
+        let before = order.positions[at];
+        let after = cluster.contains(host).then(|| ServerPosition {
+            chassis: cluster.host(host).chassis.0,
+            lean: self.alpha.counts(balance.lean(host)),
+            tie: before.map_or_else(|| order.ties.key(cluster, host), |before| before.tie),
+        });
+        if before != after {
+            order.positions[at] = after;
+            before.into_iter().for_each(|it| {
+                order.servers[it.chassis as usize].remove(&(it.lean, it.tie));
+            });
+            after.into_iter().for_each(|it| order.insert(it));
         }
+
+        for ServerPosition { chassis, .. } in before.into_iter().chain(after) {
+            let servers = &order.servers[chassis as usize];
+            for (class, heads) in CLASSES.into_iter().zip(&mut order.heads) {
+                heads[chassis as usize] = self.head(balance, class, chassis, first(class, servers));
+            }
+        }
+        self.order = Some(order);
     }
 
     /// `(κ, η)` in 10⁻⁹, both times two, since η has a half in it.
-    fn parts(&self, class: VmClass, chassis: u32, lean: i64) -> (i64, i64) {
+    fn parts(balance: &Balance, class: VmClass, chassis: u32, lean: i64) -> (i64, i64) {
         let lean = match class {
             VmClass::UserFacing => lean,
             VmClass::NonUserFacing => -lean,
         };
-        (2 * self.chassis[chassis as usize].score, ONE + lean)
+        (2 * balance.kappa(chassis), ONE + lean)
     }
 
     /// The score of a server of this chassis that leans so.
-    fn sum(&self, class: VmClass, chassis: u32, lean: i64) -> i64 {
-        let (chassis, server) = self.parts(class, chassis, lean);
+    fn sum(&self, balance: &Balance, class: VmClass, chassis: u32, lean: i64) -> i64 {
+        let (chassis, server) = Self::parts(balance, class, chassis, lean);
         let alpha = i64::from(self.alpha.0);
         alpha * chassis + (1000 - alpha) * server
+    }
+}
+
+impl Order {
+    fn insert(&mut self, ServerPosition { chassis, lean, tie }: ServerPosition) {
+        let at = chassis as usize;
+        if self.servers.len() <= at {
+            self.servers.resize(at + 1, BTreeSet::new());
+            self.heads.iter_mut().for_each(|heads| heads.resize(at + 1, None));
+        }
+        self.servers[at].insert((lean, tie));
     }
 }
 
@@ -245,19 +203,20 @@ impl Rule for Power {
         if self.is_silent(ask) {
             return 0;
         }
-        let Server { chassis, lean, .. } = self.servers[host.0 as usize];
-        self.sum(ask.vm.class, chassis, lean)
+        let balance = ask.cluster.balance();
+        self.sum(balance, ask.vm.class, ask.cluster.host(host).chassis.0, balance.lean(host))
     }
 
     fn walk<'a>(&'a self, ask: &Ask<'a>) -> Option<Walk<'a>> {
         let (class, order) = (ask.vm.class, self.order.as_ref()?);
+        let balance = ask.cluster.balance();
         let heads = &order.heads[usize::from(class == VmClass::NonUserFacing)];
         let mut heads: BinaryHeap<Head> = heads.iter().flatten().copied().collect();
         Some(Box::new(core::iter::from_fn(move || {
             let mut head = heads.peek_mut()?;
             let (score, Reverse(tie), lean, chassis) = *head;
             let servers = &order.servers[chassis as usize];
-            match self.head(class, chassis, after(class, servers, (lean, tie))) {
+            match self.head(balance, class, chassis, after(class, servers, (lean, tie))) {
                 Some(next) => *head = next,
                 None => drop(PeekMut::pop(head)),
             }
@@ -269,8 +228,8 @@ impl Rule for Power {
         if self.is_silent(ask) {
             return "neither class nor P95 is known: all hosts alike".to_owned();
         }
-        let Server { chassis, lean, .. } = self.servers[host.0 as usize];
-        let (chassis, server) = self.parts(ask.vm.class, chassis, lean);
+        let (balance, chassis) = (ask.cluster.balance(), ask.cluster.host(host).chassis);
+        let (chassis, server) = Self::parts(balance, ask.vm.class, chassis.0, balance.lean(host));
         let ratio = |twice: i64| twice as f64 / (2 * ONE) as f64;
         let towards = match ask.vm.class {
             VmClass::UserFacing => "user-facing",
@@ -284,19 +243,7 @@ impl Rule for Power {
         )
     }
 
-    fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, event: &Event<'_>) {
-        match *event {
-            Event::Placed { vm, host } | Event::Held { vm, host } => self.add(vm, host, 1),
-            Event::Ended { vm, host } | Event::Released { vm, host } => self.add(vm, host, -1),
-            Event::Migrated { vm, from, to } => {
-                self.add(vm, from, -1);
-                self.add(vm, to, 1);
-            }
-            Event::Resized { before, after, host } | Event::Repredicted { before, after, host } => {
-                self.add(before, host, -1);
-                self.add(after, host, 1);
-            }
-            Event::Deadline => {}
-        }
+    fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
+        event.hosts().for_each(|host| self.update(cluster, host));
     }
 }

@@ -201,13 +201,13 @@ impl<'a> ArrivalsFile<'a> {
             batch: self.fixed(record, Column::Batch, 0, whole)?,
             at_ms: Some(at_ms).filter(|t| *t <= FAR_MS).ok_or_else(|| field(Column::Arrival, time))?,
             lifetime_ms: (!censored).then_some(lifetime.clamp(SHORTEST_MS, FAR_MS)),
-            resources: Resources {
-                cores: MilliCores::from_milli(cores)
+            resources: Resources::new(
+                MilliCores::from_milli(cores)
                     .filter(|c| *c > MilliCores::ZERO)
                     .ok_or_else(|| field(Column::Cores, "a number of cores above 0, at most 65536"))?,
-                memory: MemoryKb::from_kb(memory)
+                MemoryKb::from_kb(memory)
                     .ok_or_else(|| field(Column::Memory, "a number of GB from 0 to 100000"))?,
-            },
+            ),
             line: line(record),
         })
     }

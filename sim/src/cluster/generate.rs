@@ -44,7 +44,7 @@ pub struct ClusterVm {
 impl ClusterVm {
     /// What it takes. The paper's cluster knows cores only.
     pub fn resources(&self) -> Resources {
-        Resources { cores: MilliCores::from_cores(self.cores), memory: MemoryKb::ZERO }
+        Resources::new(MilliCores::from_cores(self.cores), MemoryKb::ZERO)
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::rules::Power;
 use ballast_placement::{
-    ChassisId, Cluster, Event, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Rule, Scheduler, VmKey,
+    Balance, ChassisId, Cluster, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Scheduler, VmKey,
     VmRequest,
 };
 use ballast_types::{Instant, PowerModel, standard_deviation};
@@ -91,7 +90,7 @@ struct Run<'a> {
     budget_w: Option<f64>,
     scheduler: Scheduler,
     /// The scores as they really are.
-    truth: Power,
+    truth: Balance,
     servers: Vec<Vec<ClusterVm>>,
     /// Who leaves when, and whence.
     leaving: BTreeMap<u64, Vec<(VmKey, HostId)>>,
@@ -105,11 +104,11 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(site: &'a Site, setup: &'a Setup, budget_w: Option<f64>) -> Self {
-        let capacity = Resources { cores: MilliCores::from_cores(site.cores), memory: MemoryKb::ZERO };
+        let capacity = Resources::new(MilliCores::from_cores(site.cores), MemoryKb::ZERO);
         let count = site.chassis * site.servers;
-        let host = |n| Host { chassis: ChassisId(n / site.servers), capacity };
+        let host = |n| Host::new(ChassisId(n / site.servers), capacity);
         let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
-        let truth = Power::new(&cluster, setup.policy.alpha);
+        let truth = Balance::new(&cluster);
         let scheduler = setup.policy.scheduler(cluster);
 
         Self {
@@ -135,8 +134,7 @@ impl<'a> Run<'a> {
         for (vm, host) in vms.iter().zip(hosts) {
             self.leaving.entry(at_ms + vm.lifetime_ms).or_default().push((vm.id, host));
             self.servers[host.0 as usize].push(*vm);
-            let event = Event::Placed { vm: &as_it_is(vm), host };
-            self.truth.handle_event(now, self.scheduler.cluster(), &event);
+            self.truth.add(&as_it_is(vm), host);
         }
         true
     }
@@ -167,8 +165,7 @@ impl<'a> Run<'a> {
             let here = &mut self.servers[host.0 as usize];
             if let Some(place) = here.iter().position(|vm| vm.id == key) {
                 let vm = here.swap_remove(place);
-                let event = Event::Ended { vm: &as_it_is(&vm), host };
-                self.truth.handle_event(now, self.scheduler.cluster(), &event);
+                self.truth.remove(&as_it_is(&vm), host);
             }
         }
     }

@@ -13,8 +13,8 @@ fn read(rows: &str) -> Result<Arrivals, ArrivalsError> {
 }
 
 fn scheduler(hosts: u32) -> Scheduler {
-    let capacity = Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
-    let host = Host { chassis: ChassisId(0), capacity };
+    let capacity = Resources::new(MilliCores::from_cores(4), MemoryKb::from_gb(16.0).unwrap());
+    let host = Host::new(ChassisId(0), capacity);
     let cluster = Cluster::new(&vec![host; hosts as usize]);
     let ranking = Ranking::new(vec![Tier::one(BestFit::new(&cluster, Ties::Id))], Ties::Id);
     Scheduler::new(cluster, vec![Box::new(Capacity), Box::new(Open)], ranking)

@@ -280,22 +280,22 @@ fn prediction(vm: &VmView<'_>) -> VmPrediction {
 #[cfg(test)]
 mod tests {
     use ballast_placement::inventory::{HostSpec, NamedVm, VmSpec};
-    use ballast_placement::{HostState, MemoryKb, MilliCores, Policy, Resources};
+    use ballast_placement::{MemoryKb, MilliCores, Policy, Resources};
     use ballast_types::{Utilisation, VmClass};
 
     use super::*;
 
     fn size(cores: u64, gb: f64) -> Resources {
         let (cores, memory) = (MilliCores::from_milli(cores * 1000), MemoryKb::from_gb(gb));
-        Resources { cores: cores.unwrap(), memory: memory.unwrap() }
+        Resources::new(cores.unwrap(), memory.unwrap())
     }
 
     #[test]
     fn an_agent_is_told_of_the_vms_of_its_host_that_anything_is_known_of() {
         let mut inventory = Inventory::new(Policy::POWER);
-        let host = HostSpec { chassis: "c".into(), capacity: size(4000, 4000.0), state: HostState::Open };
+        let host = HostSpec::new("c", size(4000, 4000.0));
         for name in ["s1", "s2", "s3"] {
-            inventory.set_host(name, &host).unwrap();
+            inventory.set_host(Instant::ZERO, name, &host).unwrap();
         }
         let mut put = |name: &str, host: &str, known: bool, class: VmClass, percent: f64| {
             let p95 = Utilisation::from_ratio(percent / 100.0).unwrap();

@@ -1,9 +1,9 @@
 //! The file of a placement daemon's hosts, TOML or JSON: `hosts`, each of a name or a range of names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use ballast_placement::inventory::{HostSpec, NamedHost};
+use ballast_placement::inventory::{HostSpec, NamedHost, Overcommit, Ratio};
 use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
 use ballast_types::ServerId;
 use serde::Deserialize;
@@ -43,6 +43,29 @@ struct Entry {
     memory_gb: f64,
     state: Option<HostState>,
     agent: Option<String>,
+    fault_domain: Option<String>,
+    #[serde(default)]
+    extras: BTreeMap<String, u32>,
+    #[serde(default)]
+    overcommit: OvercommitEntry,
+    max_vms: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OvercommitEntry {
+    cores: Option<f64>,
+    memory: Option<f64>,
+}
+
+impl OvercommitEntry {
+    fn checked(self) -> Result<Overcommit, String> {
+        let ratio = |key, told: Option<f64>| {
+            let ratio = told.map_or(Some(Ratio::ONE), Ratio::new);
+            ratio.ok_or_else(|| format!("overcommit.{key} = {}: 0.1 to 16", told.unwrap_or_default()))
+        };
+        Ok(Overcommit { cores: ratio("cores", self.cores)?, memory: ratio("memory", self.memory)? })
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,13 +118,21 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
         let capacity = size(entry.cores, entry.memory_gb).map_err(wrong)?;
         let names = range(&entry.name).map_err(|why| wrong(format!("name = {why}")))?;
         let chassis = range(&entry.chassis).map_err(|why| wrong(format!("chassis = {why}")))?;
-        let (count, of) = (names.len(), chassis.len());
+        let domains = entry.fault_domain.as_ref().map(|domain| range(domain)).transpose();
+        let domains = domains.map_err(|why| wrong(format!("fault_domain = {why}")))?;
+        let overcommit = entry.overcommit.checked().map_err(wrong)?;
+        if entry.max_vms == Some(0) {
+            return Err(wrong("max_vms = 0: 1 or more; without it there is no limit".to_owned()));
+        }
 
-        if !count.is_multiple_of(of) {
-            let even =
-                format!("chassis = {:?}: {of} chassis do not share {count} hosts evenly", entry.chassis);
-
-            return Err(wrong(even));
+        let count = names.len();
+        let uneven = |key: &str, told: &str, of: usize| {
+            let why = format!("{key} = {told:?}: {of} of them do not share {count} hosts evenly");
+            if count.is_multiple_of(of) { Ok(()) } else { Err(wrong(why)) }
+        };
+        uneven("chassis", &entry.chassis, chassis.len())?;
+        if let Some((told, of)) = entry.fault_domain.as_ref().zip(domains.as_ref()) {
+            uneven("fault_domain", told, of.len())?;
         }
 
         if hosts.len() + count > HOSTS_MAX {
@@ -109,8 +140,15 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
         }
 
         for (place, name) in names.into_iter().enumerate() {
-            let chassis = chassis[place / (count / of)].clone();
-            let spec = HostSpec { chassis, capacity, state: entry.state.unwrap_or_default() };
+            let of = |all: &Vec<String>| all[place / (count / all.len())].clone();
+            let spec = HostSpec {
+                fault_domain: domains.as_ref().map(of),
+                extras: entry.extras.clone(),
+                overcommit,
+                max_vms: entry.max_vms,
+                state: entry.state.unwrap_or_default(),
+                ..HostSpec::new(of(&chassis), capacity)
+            };
             let agent = entry.agent.as_deref().map(|url| agent_of(&name, url)).transpose().map_err(wrong)?;
             hosts.push(HostEntry { host: NamedHost { name, spec }, state: entry.state, agent });
         }
@@ -142,7 +180,7 @@ pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<Resources, String> {
     let cores = cores.ok_or_else(|| format!("cores = {}: 0.001 to 65536", milli / 1e3))?;
     let memory = MemoryKb::from_gb(memory_gb);
     let memory = memory.ok_or_else(|| format!("memory_gb = {memory_gb}: 0 to 100000"))?;
-    Ok(Resources { cores, memory })
+    Ok(Resources::new(cores, memory))
 }
 
 /// Where the agent of `host` serves: `{host}` stands for its name. Over TLS it shows the certificate of a server of
@@ -267,9 +305,20 @@ mod tests {
             ("cores = 40", "cores = nan", "hosts[0].cores = NaN: 0.001 to 65536"),
             ("cores = 0.5", "cores = 1e9", "hosts[1].cores = 1000000000: 0.001 to 65536"),
             ("memory_gb = 0\n", "memory_gb = -1\n", "hosts[1].memory_gb = -1: 0 to 100000"),
-            ("c[1-2]", "c[1-3]", "hosts[0].chassis = \"c[1-3]\": 3 chassis do not share 4 hosts evenly"),
+            ("c[1-2]", "c[1-3]", "hosts[0].chassis = \"c[1-3]\": 3 of them do not share 4 hosts evenly"),
             ("s[08-11]", "s[11-08]", "hosts[0].name = \"s[11-08].rack1\": a name, or a range"),
             ("s[08-11]", "s[0-999999999]", "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range"),
+            (
+                "cores = 0.5",
+                "cores = 0.5\novercommit.cores = 17",
+                "hosts[1].overcommit.cores = 17: 0.1 to 16",
+            ),
+            ("cores = 0.5", "cores = 0.5\nmax_vms = 0", "hosts[1].max_vms = 0: 1 or more"),
+            (
+                "cores = 40",
+                "cores = 40\nfault_domain = \"r[1-3]\"",
+                "hosts[0].fault_domain = \"r[1-3]\": 3 of them",
+            ),
             ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is listed twice"),
         ] {
             let why = with(from, to);

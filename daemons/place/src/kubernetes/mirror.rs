@@ -193,7 +193,7 @@ impl Reading<'_> {
             class,
             p95,
             lifetime: hints.lifetime,
-            ..VmSpec::new(Resources { cores, memory })
+            ..VmSpec::new(Resources::new(cores, memory))
         };
 
         let criticality = pod.metadata.labels.get(&criticality(self.label_prefix)).cloned();
@@ -542,7 +542,7 @@ fn host(node: &Node, allocatable: Amount, chassis_label: &str) -> Option<HostSpe
     // No label's value has a colon: a node without one is a chassis of its own.
     let chassis = told.cloned().unwrap_or_else(|| format!("node:{}", node.metadata.name));
     let state = if node.spec.unschedulable { HostState::Cordoned } else { HostState::Open };
-    Some(HostSpec { chassis, capacity: Resources { cores, memory }, state })
+    Some(HostSpec { state, ..HostSpec::new(chassis, Resources::new(cores, memory)) })
 }
 
 /// Why `has` does not hold what is asked. As in the scheduler, who asks for nothing finds room everywhere.

@@ -335,7 +335,7 @@ impl Kube {
 fn apply(inventory: &mut Inventory, now: Instant, change: &Change) -> Result<(), InventoryError> {
     match change {
         Change::All(snapshot) => inventory.replace(now, snapshot),
-        Change::SetHost(host) => inventory.set_host(&host.name, &host.spec),
+        Change::SetHost(host) => inventory.set_host(now, &host.name, &host.spec),
         Change::RemoveHost(name) => inventory.remove_host(now, name, false).map(drop),
         Change::Put(placed) => inventory.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host),
         Change::Remove(name) => inventory.remove(now, name).map(drop),

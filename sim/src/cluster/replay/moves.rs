@@ -180,7 +180,7 @@ impl Source {
     fn next(&mut self, at_ms: u64, from: HostId, moving: Moving, scheduler: &mut Scheduler) -> Option<Move> {
         for place in (0..self.waiting.len()).rev() {
             let vm = self.waiting[place];
-            let there = scheduler.cluster().resident(vm).copied();
+            let there = scheduler.cluster().resident(vm);
             let Some(there) = there.filter(|there| there.host == from) else {
                 self.waiting.remove(place);
                 continue;

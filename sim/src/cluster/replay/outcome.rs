@@ -13,7 +13,9 @@ pub enum Reason {
     Cores,
     /// The open hosts that could take it have too little memory together.
     Memory,
-    /// There is enough of both, but not where it is needed.
+    /// The open hosts have too little together of a resource beside these two.
+    Extras,
+    /// There is enough of all, but not where it is needed.
     Fragmentation,
     /// An admission did not let it come, whatever there is.
     Admission,
@@ -24,6 +26,7 @@ impl From<Shortage> for Reason {
         match short {
             Shortage::Cores => Self::Cores,
             Shortage::Memory => Self::Memory,
+            Shortage::Extras => Self::Extras,
             Shortage::Fragmentation => Self::Fragmentation,
         }
     }

@@ -17,8 +17,8 @@ fn read(rows: &str) -> Arrivals {
 
 /// Hosts of 4 cores and 16 GB, two a chassis.
 fn cluster(hosts: u32) -> Cluster {
-    let capacity = Resources { cores: MilliCores::from_cores(4), memory: MemoryKb::from_gb(16.0).unwrap() };
-    let host = |n| Host { chassis: ChassisId(n / 2), capacity };
+    let capacity = Resources::new(MilliCores::from_cores(4), MemoryKb::from_gb(16.0).unwrap());
+    let host = |n| Host::new(ChassisId(n / 2), capacity);
     Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>())
 }
 

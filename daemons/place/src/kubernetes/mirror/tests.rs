@@ -83,7 +83,7 @@ fn listed() -> Mirror {
 
 fn show(change: &Change) -> String {
     let host = |host: &NamedHost| {
-        let HostSpec { chassis, capacity, state } = &host.spec;
+        let HostSpec { chassis, capacity, state, .. } = &host.spec;
         let (cores, kb) = (capacity.cores.milli(), capacity.memory.kb());
         format!("{} {chassis} {cores}m {kb} kB {state:?}", host.name)
     };
