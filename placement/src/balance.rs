@@ -60,7 +60,7 @@ impl Balance {
     /// Of the hosts of a cluster, as if nobody were there.
     pub fn new(cluster: &Cluster) -> Self {
         let mut this = Self::default();
-        cluster.ids().for_each(|id| this.set_host(id, Some(&cluster.host(id))));
+        cluster.ids().for_each(|id| this.set_host(id, Some(cluster.host(id))));
         this
     }
 

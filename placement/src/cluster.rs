@@ -166,8 +166,8 @@ impl Cluster {
     ///
     /// # Panics
     /// Where there never was one; [`Cluster::check`] asks.
-    pub fn host(&self, host: HostId) -> Host {
-        self.record(host).host
+    pub fn host(&self, host: HostId) -> &Host {
+        &self.record(host).host
     }
     /// What the VMs and holds of a host take that is known to exist: more than its room, where VMs were observed there.
     pub fn taken(&self, host: HostId) -> Totals {

@@ -105,11 +105,14 @@ pub(crate) fn best(
         let this = usize::from(of(&sides[1]) < of(&sides[0]));
         let Some((_, tie)) = sides[this].next else { break };
 
-        // Whom the other has named already waits for this one, and is met when its score comes.
+        // Whom the other has named already waits for this one, and is met when its score comes. Who can no longer be as good
+        // as the best waits for nobody.
         let value = sides[this].value();
         let other = 1 - this;
         let wanted = (score[other])(tie.host());
-        if !sides[other].has_named(wanted, tie) {
+        let least = value + sides[other].weight * (sides[other].rank + 1);
+        let may_win = best.is_none_or(|(known, _)| least <= known);
+        if may_win && !sides[other].has_named(wanted, tie) {
             let number = sides[this].first.len();
             sides[this].first.push((value, false));
             sides[other].wanted.push((wanted, tie, number));

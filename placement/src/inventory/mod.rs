@@ -223,7 +223,7 @@ impl Inventory {
             Some(id) => {
                 let before = core::mem::replace(&mut self.named[id.0 as usize].spec, spec.clone());
                 if before != (HostSpec { state: before.state, ..spec.clone() }) {
-                    let (old, new) = (self.cluster().host(id), self.take_host(name, spec));
+                    let (old, new) = (*self.cluster().host(id), self.take_host(name, spec));
                     let changed = self.scheduler.change_host(now, id, &new);
                     changed.map_err(|error| by_name(self, error))?;
                     self.forget_host(&old);

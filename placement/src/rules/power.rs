@@ -1,7 +1,6 @@
 //! Algorithm 1: expected power balanced over chassis, throttle-able power over servers.
 
 use core::cmp::Reverse;
-use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use ballast_types::{Instant, VmClass};
@@ -53,16 +52,25 @@ pub struct Power {
     order: Option<Order>,
 }
 
-/// The servers of every chassis, in order.
+/// The servers of every chassis, and the best of every chassis, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Order {
     ties: Ties,
-    /// By chassis, then by lean, as far as it counts, and tie.
-    servers: Vec<BTreeSet<(i64, TieKey)>>,
-    /// Where every host stands in `servers`; `None` of one that is gone.
+    /// Where every host stands; `None` of one that is gone.
     positions: Vec<Option<ServerPosition>>,
-    /// The best server of every chassis: for user-facing VMs, and for others.
-    heads: [Vec<Option<Head>>; 2],
+    /// For user-facing VMs, and for others.
+    classes: [ClassOrder; 2],
+}
+
+/// The order for one class of VMs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ClassOrder {
+    /// By chassis, the best server first: by how little it leans as it should, as far as that counts, and tie.
+    servers: Vec<BTreeSet<(i64, TieKey)>>,
+    /// The head of every chassis that has a server.
+    chassis: Vec<Option<Head>>,
+    /// The same, the best first.
+    heads: BTreeSet<Head>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +80,18 @@ struct ServerPosition {
     tie: TieKey,
 }
 
-/// The next server of a chassis: its score, tie and lean, and the chassis.
-type Head = (i64, Reverse<TieKey>, i64, u32);
+/// The best server of a chassis: minus its score, its tie, and the chassis.
+type Head = (i64, TieKey, u32);
 
 const CLASSES: [VmClass; 2] = [VmClass::UserFacing, VmClass::NonUserFacing];
+
+/// How much a server that leans so is disliked for VMs of a class.
+fn against(class: VmClass, lean: i64) -> i64 {
+    match class {
+        VmClass::UserFacing => -lean,
+        VmClass::NonUserFacing => lean,
+    }
+}
 
 impl Power {
     /// With this weight of the chassis score.
@@ -85,22 +101,10 @@ impl Power {
 
     /// The same, which keeps servers in order for a ranking with these ties.
     pub fn in_order(cluster: &Cluster, alpha: Alpha, ties: Ties) -> Self {
-        let (servers, positions, heads) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
-        let mut power = Self { alpha, order: Some(Order { ties, servers, positions, heads }) };
+        let (positions, classes) = (Vec::new(), Default::default());
+        let mut power = Self { alpha, order: Some(Order { ties, positions, classes }) };
         cluster.ids().for_each(|host| power.update(cluster, host));
         power
-    }
-
-    /// What comes next of a chassis.
-    fn head(
-        &self,
-        balance: &Balance,
-        class: VmClass,
-        chassis: u32,
-        server: Option<(i64, TieKey)>,
-    ) -> Option<Head> {
-        let (lean, tie) = server?;
-        Some((self.sum(balance, class, chassis, lean), Reverse(tie), lean, chassis))
     }
 
     /// The P95 load of a host, or the host itself, may have changed.
@@ -118,75 +122,88 @@ impl Power {
             lean: self.alpha.counts(balance.lean(host)),
             tie: before.map_or_else(|| order.ties.key(cluster, host), |before| before.tie),
         });
-        if before != after {
-            order.positions[at] = after;
-            before.into_iter().for_each(|it| {
-                order.servers[it.chassis as usize].remove(&(it.lean, it.tie));
-            });
-            after.into_iter().for_each(|it| order.insert(it));
-        }
+        order.positions[at] = after;
 
-        for ServerPosition { chassis, .. } in before.into_iter().chain(after) {
-            let servers = &order.servers[chassis as usize];
-            for (class, heads) in CLASSES.into_iter().zip(&mut order.heads) {
-                heads[chassis as usize] = self.head(balance, class, chassis, first(class, servers));
+        for (class, order) in CLASSES.into_iter().zip(&mut order.classes) {
+            if before != after {
+                before.into_iter().for_each(|it| order.remove(class, it));
+                after.into_iter().for_each(|it| order.insert(class, it));
+            }
+            let moved = before.zip(after).is_some_and(|(before, after)| before.chassis != after.chassis);
+            let left = before.filter(|_| moved || after.is_none());
+            for ServerPosition { chassis, .. } in left.into_iter().chain(after) {
+                order.renew(chassis, |against| self.sum(balance, chassis, against));
             }
         }
         self.order = Some(order);
     }
 
     /// `(κ, η)` in 10⁻⁹, both times two, since η has a half in it.
-    fn parts(balance: &Balance, class: VmClass, chassis: u32, lean: i64) -> (i64, i64) {
-        let lean = match class {
-            VmClass::UserFacing => lean,
-            VmClass::NonUserFacing => -lean,
-        };
-        (2 * balance.kappa(chassis), ONE + lean)
+    fn parts(balance: &Balance, chassis: u32, against: i64) -> (i64, i64) {
+        (2 * balance.kappa(chassis), ONE - against)
     }
 
-    /// The score of a server of this chassis that leans so.
-    fn sum(&self, balance: &Balance, class: VmClass, chassis: u32, lean: i64) -> i64 {
-        let (chassis, server) = Self::parts(balance, class, chassis, lean);
+    /// The score of a server of this chassis that is so disliked.
+    fn sum(&self, balance: &Balance, chassis: u32, against: i64) -> i64 {
+        let (chassis, server) = Self::parts(balance, chassis, against);
         let alpha = i64::from(self.alpha.0);
         alpha * chassis + (1000 - alpha) * server
     }
 }
 
-impl Order {
-    fn insert(&mut self, ServerPosition { chassis, lean, tie }: ServerPosition) {
+impl ClassOrder {
+    fn insert(&mut self, class: VmClass, ServerPosition { chassis, lean, tie }: ServerPosition) {
         let at = chassis as usize;
         if self.servers.len() <= at {
             self.servers.resize(at + 1, BTreeSet::new());
-            self.heads.iter_mut().for_each(|heads| heads.resize(at + 1, None));
+            self.chassis.resize(at + 1, None);
         }
-        self.servers[at].insert((lean, tie));
+        self.servers[at].insert((against(class, lean), tie));
     }
-}
 
-/// The best of a chassis's servers for VMs of this class.
-fn first(class: VmClass, servers: &BTreeSet<(i64, TieKey)>) -> Option<(i64, TieKey)> {
-    match class {
-        VmClass::UserFacing => {
-            let (lean, _) = servers.last()?;
-            servers.range((*lean, TieKey::LOWEST)..).next().copied()
+    fn remove(&mut self, class: VmClass, ServerPosition { chassis, lean, tie }: ServerPosition) {
+        self.servers[chassis as usize].remove(&(against(class, lean), tie));
+    }
+
+    /// The servers of a chassis, or its score, may have changed.
+    fn renew(&mut self, chassis: u32, score: impl Fn(i64) -> i64) {
+        let first = self.servers[chassis as usize].first();
+        let after = first.map(|(against, tie)| (-score(*against), *tie, chassis));
+        let before = &mut self.chassis[chassis as usize];
+        if *before != after {
+            before.iter().for_each(|head| {
+                self.heads.remove(head);
+            });
+            self.heads.extend(after);
+            *before = after;
         }
-        VmClass::NonUserFacing => servers.first().copied(),
     }
-}
 
-/// The one after that.
-fn after(
-    class: VmClass,
-    servers: &BTreeSet<(i64, TieKey)>,
-    (lean, tie): (i64, TieKey),
-) -> Option<(i64, TieKey)> {
-    let next = servers.range((lean, tie.next())..).next().copied();
-    match class {
-        VmClass::UserFacing => next.filter(|(same, _)| *same == lean).or_else(|| {
-            let (lower, _) = servers.range(..(lean, TieKey::LOWEST)).next_back()?;
-            servers.range((*lower, TieKey::LOWEST)..).next().copied()
-        }),
-        VmClass::NonUserFacing => next,
+    /// All servers, the best first, each with its score. A chassis is opened when its head is come to.
+    fn walk(&self, score: impl Fn(u32, i64) -> i64) -> impl Iterator<Item = (i64, HostId)> {
+        let mut heads = self.heads.iter().copied().peekable();
+        let mut opened = Vec::new();
+        let mut next: BinaryHeap<Reverse<(i64, TieKey, usize)>> = BinaryHeap::new();
+
+        core::iter::from_fn(move || {
+            let head = heads.next_if(|(cost, tie, _)| {
+                next.peek().is_none_or(|Reverse((other, by, _))| (cost, tie) < (other, by))
+            });
+            let (cost, tie, number) = match head {
+                Some((cost, tie, chassis)) => {
+                    opened.push((chassis, self.servers[chassis as usize].iter()));
+                    opened.last_mut()?.1.next();
+                    (cost, tie, opened.len() - 1)
+                }
+                None => next.pop()?.0,
+            };
+
+            let (chassis, servers) = &mut opened[number];
+            next.extend(
+                servers.next().map(|(against, tie)| Reverse((-score(*chassis, *against), *tie, number))),
+            );
+            Some((-cost, tie.host()))
+        })
     }
 }
 
@@ -204,24 +221,14 @@ impl Rule for Power {
             return 0;
         }
         let balance = ask.cluster.balance();
-        self.sum(balance, ask.vm.class, ask.cluster.host(host).chassis.0, balance.lean(host))
+        let chassis = ask.cluster.host(host).chassis.0;
+        self.sum(balance, chassis, against(ask.vm.class, balance.lean(host)))
     }
 
     fn walk<'a>(&'a self, ask: &Ask<'a>) -> Option<Walk<'a>> {
-        let (class, order) = (ask.vm.class, self.order.as_ref()?);
         let balance = ask.cluster.balance();
-        let heads = &order.heads[usize::from(class == VmClass::NonUserFacing)];
-        let mut heads: BinaryHeap<Head> = heads.iter().flatten().copied().collect();
-        Some(Box::new(core::iter::from_fn(move || {
-            let mut head = heads.peek_mut()?;
-            let (score, Reverse(tie), lean, chassis) = *head;
-            let servers = &order.servers[chassis as usize];
-            match self.head(balance, class, chassis, after(class, servers, (lean, tie))) {
-                Some(next) => *head = next,
-                None => drop(PeekMut::pop(head)),
-            }
-            Some((score, tie.host()))
-        })))
+        let order = &self.order.as_ref()?.classes[usize::from(ask.vm.class == VmClass::NonUserFacing)];
+        Some(Box::new(order.walk(|chassis, against| self.sum(balance, chassis, against))))
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
@@ -229,7 +236,7 @@ impl Rule for Power {
             return "neither class nor P95 is known: all hosts alike".to_owned();
         }
         let (balance, chassis) = (ask.cluster.balance(), ask.cluster.host(host).chassis);
-        let (chassis, server) = Self::parts(balance, ask.vm.class, chassis.0, balance.lean(host));
+        let (chassis, server) = Self::parts(balance, chassis.0, against(ask.vm.class, balance.lean(host)));
         let ratio = |twice: i64| twice as f64 / (2 * ONE) as f64;
         let towards = match ask.vm.class {
             VmClass::UserFacing => "user-facing",
