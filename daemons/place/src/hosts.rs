@@ -65,7 +65,7 @@ struct HostAnswer<'a> {
 }
 
 impl<'a> HostAnswer<'a> {
-    fn new(inventory: &Inventory, host: HostView<'a>) -> Self {
+    fn new(inventory: &Inventory, host: &HostView<'a>) -> Self {
         let spec = host.spec;
         Self {
             host: host.name,
@@ -94,20 +94,20 @@ struct List<'a> {
 
 async fn list(State(api): State<Api>) -> Response {
     let inventory = api.inventory.look();
-    let hosts = inventory.hosts().map(|host| HostAnswer::new(&inventory, host));
+    let hosts = inventory.hosts().map(|host| HostAnswer::new(&inventory, &host));
     Json(List { hosts: hosts.collect() }).into_response()
 }
 
 async fn one(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Refused> {
     let inventory = api.inventory.look();
-    let answer = inventory.host(&name).map(|host| Json(HostAnswer::new(&inventory, host)).into_response());
+    let answer = inventory.host(&name).map(|host| Json(HostAnswer::new(&inventory, &host)).into_response());
     answer.ok_or_else(|| Fault::from(InventoryError::UnknownHost { host: name }).refused)
 }
 
 /// The host before an order, for the audit log.
 fn before(api: &Api, name: &str) -> Option<Extension<Before>> {
     let inventory = api.inventory.look();
-    let host = inventory.host(name).map(|host| HostAnswer::new(&inventory, host))?;
+    let host = inventory.host(name).map(|host| HostAnswer::new(&inventory, &host))?;
     Some(Extension(Before(serde_json::to_string(&host).ok()?)))
 }
 

@@ -144,7 +144,7 @@ pub(crate) enum Holds {
     Share {
         node: String,
         /// How much; why not, where it cannot be read.
-        read: Result<Read, String>,
+        read: Result<Box<Read>, String>,
     },
 }
 
@@ -167,7 +167,7 @@ impl Reading<'_> {
         } else if node.is_empty() {
             Holds::Nothing
         } else {
-            Holds::Share { node: node.clone(), read: self.request(pod) }
+            Holds::Share { node: node.clone(), read: self.request(pod).map(Box::new) }
         };
         ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds, since: pod.since() }
     }
@@ -405,7 +405,7 @@ impl Mirror {
         };
 
         let Read { spec, amount, .. } = match read {
-            Ok(read) => read,
+            Ok(read) => *read,
             Err(why) => return Effect::Refused(format!("pod {name}: {why}")),
         };
 
