@@ -29,7 +29,8 @@ fn main() {
 
     let played = |what: &str, arm: Arm, policy| {
         let setup = Setup { prediction: arm.prediction(), policy };
-        let month = timed(what, || run(&site, &setup, &load, Some(2400.0)));
+        let month = timed(what, || run(&site, &setup, &load, Some(2400.0)))
+            .expect("every VM has a host that is large enough");
         assert_eq!(month.requests as usize, load.deployments.len(), "every deployment is asked for");
     };
 
