@@ -99,8 +99,10 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
     }
 
     fn pass(&mut self, to_ms: u64) {
-        if let Some(from_ms) = self.now_ms.replace(to_ms).filter(|from_ms| *from_ms < to_ms) {
+        let from_ms = *self.now_ms.get_or_insert(to_ms);
+        if from_ms < to_ms {
             self.probes.iter_mut().for_each(|probe| probe.pass(self.scheduler.cluster(), from_ms, to_ms));
+            self.now_ms = Some(to_ms);
         }
     }
 
