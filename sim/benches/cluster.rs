@@ -62,7 +62,8 @@ fn recorded() {
     let capacity =
         Resources { cores: MilliCores::from_cores(64), memory: MemoryKb::from_gb(256.0).unwrap_or_default() };
     let hosts = vec![Host { chassis: ChassisId(0), capacity }; HOSTS as usize];
-    let mut scheduler = Policy { ties: Ties::Id, ..Policy::BEST_FIT }.scheduler(Cluster::new(&hosts));
+    let mut scheduler =
+        Policy { ties: Ties::Id, anti_affinity: false, ..Policy::BEST_FIT }.scheduler(Cluster::new(&hosts));
     let header = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored\n".to_owned();
     let trace = Made { row: 0, text: io::Cursor::new(header) };
 
