@@ -15,7 +15,7 @@ use ballast_sim::cluster::{
 };
 use ballast_types::PowerModel;
 
-/// Just after the scheduler's hash table has grown: the worst case.
+/// A little after the hash table of the scheduler has grown: near the worst case.
 const LIVE: u64 = 1_000_000;
 const HOSTS: u32 = 20_000;
 

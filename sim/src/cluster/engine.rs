@@ -214,11 +214,11 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
     fn admit(&self, at_ms: u64, requests: &[VmRequest]) -> bool {
         let Some(running) = &self.running else { return true };
         let deployment = requests.first().and_then(|vm| vm.deployment);
-        let wanted = match deployment.filter(|deployment| running.contains_key(deployment)) {
+        let request = match deployment.filter(|deployment| running.contains_key(deployment)) {
             Some(deployment) => AdmissionRequest::ScaleOut(deployment, requests),
             None => AdmissionRequest::Deployment(requests),
         };
-        self.scheduler.admit(Instant::from_millis(at_ms), &wanted).is_ok()
+        self.scheduler.admit(Instant::from_millis(at_ms), &request).is_ok()
     }
 
     fn placed(&mut self, at_ms: u64, vm: &RequestedVm, host: HostId) {

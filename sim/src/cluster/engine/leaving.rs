@@ -30,8 +30,8 @@ impl Leaving {
     pub(super) fn push(&mut self, at_ms: u64, vm: VmKey) {
         let number = at_ms / PERIOD_MS;
         if number < self.next {
-            let place = self.due.partition_point(|(due_ms, _)| *due_ms > at_ms);
-            self.due.insert(place, (at_ms, vm));
+            let index = self.due.partition_point(|(due_ms, _)| *due_ms > at_ms);
+            self.due.insert(index, (at_ms, vm));
             return;
         }
         let period = self.periods.entry(number).or_insert(Period { earliest_ms: at_ms, vms: Vec::new() });
