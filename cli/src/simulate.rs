@@ -5,12 +5,12 @@ mod policy;
 mod tape;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources, Ties};
-use ballast_sim::cluster::{Arrivals, Drained, Outcome, Reason, ReplayOptions, replay};
+use ballast_sim::cluster::{Arrivals, Batches, Copies, Drained, Outcome, Reason, Recorded, replay};
 use clap::Args;
 use nix::time::ClockId;
 use serde::Serialize;
@@ -92,21 +92,17 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 
     // What cannot be written is said before the work.
     let mut tape = Tape::new(args.output.as_deref())?;
-    let arrivals = read(&args.trace)?;
+    let until_ms = args.until_s.map(|s| s.saturating_mul(1000));
+    let mut source = Recorded::new(args.arrivals()?, until_ms, args.copies(until_ms)?)?;
     let mut scheduler = args.policy.policy(args.alpha, args.ties).scheduler(cluster);
 
     if let Some(reserve) = args.plan.admission() {
         scheduler.add_admission(Box::new(reserve));
     }
-    let options = ReplayOptions {
-        until_ms: args.until_s.map(|s| s.saturating_mul(1000)),
-        repeat: args.repeat,
-        atomic_batches: args.atomic_batches,
-    };
+    let batches = if args.atomic_batches { Batches::Atomic } else { Batches::Split };
 
-    let decided = |vm, host| tape.line(vm, host);
     let plan = args.plan.plan(args.alpha, args.ties);
-    let outcome = replay(&arrivals, &mut scheduler, &options, &plan, decided)?;
+    let outcome = replay(&mut source, &mut scheduler, batches, &plan, &mut tape)?;
     let placement_hash = tape.finish()?;
     let cpu_s = cpu_s()?;
     let Outcome { placed, failed, empty_host_ratio, packing_density, .. } = outcome;
@@ -168,12 +164,27 @@ impl SimulateArgs {
         let host = |n| Host::new(ChassisId(n / self.chassis_hosts), capacity);
         Cluster::new(&(0..self.servers).map(host).collect::<Vec<_>>())
     }
-}
 
-fn read(path: &Path) -> anyhow::Result<Arrivals> {
-    let name = path.display().to_string();
-    let file = table::plain(path).with_context(|| format!("--trace {name}"))?;
-    Ok(Arrivals::read(file, &name)?)
+    fn arrivals(&self) -> anyhow::Result<Arrivals<'static>> {
+        let name = self.trace.display().to_string();
+        let file = table::plain(&self.trace).with_context(|| format!("--trace {name}"))?;
+        Ok(Arrivals::new(file, &name)?)
+    }
+
+    /// The file is read once more where its largest ids are needed.
+    fn copies(&self, until_ms: Option<u64>) -> anyhow::Result<Copies> {
+        let (repeat, trace) = (self.repeat, &self.trace);
+        if repeat == 1 {
+            return Ok(Copies::ONE);
+        }
+        if !trace.is_file() {
+            bail!(
+                "--repeat {repeat}: the trace is read twice, so it must be a file, and {} is a pipe",
+                trace.display()
+            );
+        }
+        Ok(Copies::of(self.arrivals()?, until_ms, repeat)?)
+    }
 }
 
 /// What this process has used so far, user and system.

@@ -5,12 +5,13 @@
 use ballast_placement::rules::Alpha;
 use ballast_placement::{Policy, Ties};
 use serde::Serialize;
+use thiserror::Error;
 
 use super::{OptionError, Shape, Spread};
-use ballast_sim::cluster::Reason;
 use ballast_sim::cluster::Workload;
 use ballast_sim::cluster::exceeded;
 use ballast_sim::cluster::{Arm, Class, P95, Prediction, Quarter};
+use ballast_sim::cluster::{EngineError, Reason};
 use ballast_sim::cluster::{Month, Setup, Site, run};
 
 /// Added to the seed for the budget's calibration, which so never sees a load that is measured.
@@ -208,14 +209,23 @@ pub struct Done {
     budget_1pct_w: f64,
 }
 
+/// Why there is no budget.
+#[derive(Debug, Error)]
+pub enum CalibrationError {
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    #[error(transparent)]
+    Month(#[from] EngineError),
+}
+
 /// The budget of a chassis, in watts, that the arm `none` exceeds in 1 % of chassis-hours, on a load of its
 /// own.
-pub fn calibrate(options: &Options) -> Result<f64, OptionError> {
+pub fn calibrate(options: &Options) -> Result<f64, CalibrationError> {
     let site = options.site()?;
     let first = options.seeds.first().copied().unwrap_or(1);
     let load = workload(&site, first.wrapping_add(CALIBRATION));
     let Case { setup, .. } = options.case(Arm::None, Alpha::PAPER);
-    Ok(exceeded(run(&site, &setup, &load, None).draws_w, ABOVE))
+    Ok(exceeded(run(&site, &setup, &load, None)?.draws_w, ABOVE))
 }
 
 fn workload(site: &Site, seed: u64) -> Workload {
@@ -236,12 +246,12 @@ pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>
 }
 
 impl Job {
-    pub fn run(&self) -> Done {
+    pub fn run(&self) -> Result<Done, EngineError> {
         let load = workload(&self.site, self.seed);
-        let mut month = run(&self.site, &self.setup, &load, Some(self.budget_w));
+        let mut month = run(&self.site, &self.setup, &load, Some(self.budget_w))?;
         // Of tens of thousands of figures one is asked for.
         let budget_1pct_w = exceeded(core::mem::take(&mut month.draws_w), ABOVE);
-        Done { month, budget_1pct_w }
+        Ok(Done { month, budget_1pct_w })
     }
 }
 
@@ -329,7 +339,7 @@ mod tests {
         let cases = options.figure7().unwrap();
         let jobs = jobs(&options, &cases, budget_w).unwrap();
         assert_eq!(jobs.len(), 2 * 9);
-        let done: Vec<_> = jobs.iter().map(Job::run).collect();
+        let done: Vec<_> = jobs.iter().map(|job| job.run().unwrap()).collect();
         let rows = rows(&options, &cases, &done);
         let of =
             |arm, alpha: Option<f64>| rows.iter().find(|r| r.arm == arm && r.alpha == alpha).unwrap().clone();
@@ -347,7 +357,7 @@ mod tests {
         assert!(model.budget_1pct_w < none.budget_1pct_w, "{model:?} {none:?}");
 
         // The same again gives the same, and in any order.
-        assert_eq!(jobs[3].run(), done[3]);
+        assert_eq!(jobs[3].run().unwrap(), done[3]);
     }
 
     #[test]
@@ -370,7 +380,7 @@ mod tests {
         // Twice as much is asked for as there is.
         let full = [Case { load: 2.0, ..options.fuller()[1].clone() }];
         let over = jobs(&options, &full, 1e9).unwrap();
-        let done: Vec<_> = over.iter().map(Job::run).collect();
+        let done: Vec<_> = over.iter().map(|job| job.run().unwrap()).collect();
         assert!(rows(&options, &full, &done)[0].failure_rate > 0.1);
 
         // Seeds that weights are chosen by are used for nothing else.

@@ -71,7 +71,7 @@ pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Re
     let budget_w = scheduler::calibrate(&options)?;
     let measure = |cases: &[scheduler::Case]| {
         let jobs = scheduler::jobs(&options, cases, budget_w)?;
-        let done = threads::run("scheduler", &jobs, runs.threads(), scheduler::Job::run);
+        let done = threads::run_all("scheduler", &jobs, runs.threads(), scheduler::Job::run)?;
         Ok::<_, anyhow::Error>(scheduler::rows(&options, cases, &done))
     };
 

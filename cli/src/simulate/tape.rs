@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context as _;
-use ballast_placement::HostId;
+use ballast_placement::{Cluster, HostId};
+use ballast_sim::cluster::{Probe, Reason, RequestedVm};
 use sha2::{Digest, Sha256};
 
 /// So many bytes are hashed and written at a time.
@@ -34,7 +35,7 @@ impl Tape {
     }
 
     /// Adds the line of a VM: no host where it found none.
-    pub(super) fn line(&mut self, vm: u64, host: Option<HostId>) {
+    fn line(&mut self, vm: u64, host: Option<HostId>) {
         // Writing to a Vec cannot fail.
         let _ = match host {
             Some(host) => writeln!(self.lines, "{vm},{host}"),
@@ -60,6 +61,16 @@ impl Tape {
             self.failed.with_context(|| name.clone())?;
         }
         Ok(self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl Probe for Tape {
+    fn placed(&mut self, _: &Cluster, _: u64, vm: &RequestedVm, host: HostId) {
+        self.line(vm.request.id.0, Some(host));
+    }
+
+    fn failed(&mut self, vms: &[&RequestedVm], _: Reason) {
+        vms.iter().for_each(|vm| self.line(vm.request.id.0, None));
     }
 }
 

@@ -43,6 +43,12 @@ pub enum ArrivalsError {
     /// A column is missing.
     #[error("{file}:1: no column {column}: needed are {}", COLUMNS.join(", "))]
     Header { file: String, column: &'static str },
+    /// A VM comes before the one that stands before it.
+    #[error(
+        "{file}:{line}: VM {vm}: arrival_s = {at_s}: the VM before it comes at {before_s}: sort the file by \
+         arrival_s, for it is read as it is played"
+    )]
+    Unsorted { file: String, line: u64, vm: u64, at_s: f64, before_s: f64 },
     /// There is no VM.
     #[error("{file}: no record: a trace has a header and at least one VM")]
     Empty { file: String },
@@ -62,7 +68,7 @@ pub enum ArrivalsError {
         /// What it may hold.
         allowed: &'static str,
     },
-    /// A VM stands there twice.
+    /// A VM stands there twice at one time.
     #[error("{file}:{line}: vm_id = {id}: it stands in line {first} already")]
     Duplicate {
         file: String,
@@ -88,56 +94,70 @@ enum Column {
     Censored,
 }
 
-/// The VMs of a trace, in the order in which they come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrivals {
-    /// What it was read from.
-    pub name: String,
-    /// By time, and at equal times in the file's order. There is one at least, and no id is listed twice.
-    pub vms: Vec<Arrival>,
+/// The VMs of a trace, one after the other: no more of it is held than a record.
+pub struct Arrivals<'r> {
+    csv: csv::Reader<Box<dyn Read + 'r>>,
+    record: ByteRecord,
+    /// The last line that was read.
+    line: u64,
+    table: ArrivalsFile,
+    /// When the last VM came.
+    last_ms: u64,
 }
 
-impl Arrivals {
+impl<'r> Arrivals<'r> {
     /// Reads a trace, which may be compressed with zstd; `name` is for messages.
-    /// The error names the first record that is none: cut short, not a number, negative, or there twice.
-    pub fn read<'r>(reader: impl Read + 'r, name: &str) -> Result<Self, ArrivalsError> {
-        let fail = |line| {
-            let file = name.to_owned();
-            move |error| ArrivalsError::Io { file, line, error }
-        };
-
-        let text = trace::text(reader).map_err(fail(0))?;
+    pub fn new(reader: impl Read + 'r, name: &str) -> Result<Self, ArrivalsError> {
+        let fail = |error| ArrivalsError::Io { file: name.to_owned(), line: 0, error };
+        let text = trace::text(reader).map_err(fail)?;
         let mut csv =
             ReaderBuilder::new().has_headers(false).flexible(true).buffer_capacity(1 << 16).from_reader(text);
         let mut record = ByteRecord::new();
-        let mut line = 0;
-        let mut next = |record: &mut ByteRecord| {
-            let more = csv.read_byte_record(record).map_err(|e| fail(line)(e.into()))?;
-            line = record.position().map_or(line, csv::Position::line);
-            Ok::<_, ArrivalsError>(more)
-        };
 
-        next(&mut record)?;
+        csv.read_byte_record(&mut record).map_err(|e| fail(e.into()))?;
         let table = ArrivalsFile::new(name, &record)?;
-        let mut vms = Vec::new();
 
-        while next(&mut record)? {
-            vms.push(table.arrival(&record)?);
-        }
-        if vms.is_empty() {
-            return Err(ArrivalsError::Empty { file: name.to_owned() });
-        }
-        unique(name, &vms)?;
+        Ok(Self { csv, line: line(&record), record, table, last_ms: 0 })
+    }
 
-        if !vms.is_sorted_by_key(|vm| vm.at_ms) {
-            vms.sort_by_key(|vm| vm.at_ms);
+    /// What it is read from.
+    pub fn name(&self) -> &str {
+        &self.table.file
+    }
+
+    fn read(&mut self) -> Result<Option<Arrival>, ArrivalsError> {
+        let more = self.csv.read_byte_record(&mut self.record).map_err(|error| ArrivalsError::Io {
+            file: self.table.file.clone(),
+            line: self.line,
+            error: error.into(),
+        })?;
+        if !more {
+            return Ok(None);
         }
-        Ok(Self { name: name.to_owned(), vms })
+        self.line = line(&self.record);
+
+        let vm = self.table.arrival(&self.record)?;
+        if vm.at_ms < self.last_ms {
+            let [at_s, before_s] = [vm.at_ms, self.last_ms].map(|ms| ms as f64 / 1e3);
+            let (file, line) = (self.table.file.clone(), vm.line);
+            return Err(ArrivalsError::Unsorted { file, line, vm: vm.id, at_s, before_s });
+        }
+        self.last_ms = vm.at_ms;
+        Ok(Some(vm))
+    }
+}
+
+/// The error names the first record that is none: cut short, not a number, negative, or earlier than the one before it.
+impl Iterator for Arrivals<'_> {
+    type Item = Result<Arrival, ArrivalsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
     }
 }
 
 /// Whether every id is there once.
-fn unique(file: &str, vms: &[Arrival]) -> Result<(), ArrivalsError> {
+pub(super) fn unique(file: &str, vms: &[Arrival]) -> Result<(), ArrivalsError> {
     if vms.is_sorted_by(|a, b| a.id < b.id) {
         return Ok(());
     }
@@ -152,14 +172,14 @@ fn unique(file: &str, vms: &[Arrival]) -> Result<(), ArrivalsError> {
 }
 
 /// Where the columns of a file are.
-struct ArrivalsFile<'a> {
-    file: &'a str,
+struct ArrivalsFile {
+    file: String,
     width: usize,
     at: [usize; COLUMNS.len()],
 }
 
-impl<'a> ArrivalsFile<'a> {
-    fn new(file: &'a str, header: &ByteRecord) -> Result<Self, ArrivalsError> {
+impl ArrivalsFile {
+    fn new(file: &str, header: &ByteRecord) -> Result<Self, ArrivalsError> {
         let name = |field: &[u8]| -> Vec<u8> {
             // A byte-order mark is no part of the first name.
             field.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(field).trim_ascii().to_vec()
@@ -169,13 +189,13 @@ impl<'a> ArrivalsFile<'a> {
             let found = header.iter().position(|field| name(field) == column.as_bytes());
             *place = found.ok_or_else(|| ArrivalsError::Header { file: file.to_owned(), column })?;
         }
-        Ok(Self { file, width: header.len(), at })
+        Ok(Self { file: file.to_owned(), width: header.len(), at })
     }
 
     fn arrival(&self, record: &ByteRecord) -> Result<Arrival, ArrivalsError> {
         if record.len() != self.width {
             return Err(ArrivalsError::Ragged {
-                file: self.file.to_owned(),
+                file: self.file.clone(),
                 line: line(record),
                 found: record.len(),
                 expected: self.width,
@@ -230,7 +250,7 @@ impl<'a> ArrivalsFile<'a> {
     fn wrong(&self, record: &ByteRecord, column: Column, allowed: &'static str) -> ArrivalsError {
         let shown = |column| String::from_utf8_lossy(self.field(record, column)).chars().take(40).collect();
         ArrivalsError::Field {
-            file: self.file.to_owned(),
+            file: self.file.clone(),
             line: line(record),
             vm: shown(Column::Id),
             column: COLUMNS[column as usize],

@@ -65,6 +65,11 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// All VMs in the order in which they come.
+    pub(super) fn vms(&self) -> impl Iterator<Item = &ClusterVm> {
+        self.residents.iter().chain(self.deployments.iter().flat_map(|deployment| &deployment.vms))
+    }
+
     /// So many days of deployments that come at random times (Poisson), as often as takes the share `load` of
     /// `cores` on average. Residents are who is left of a past of the same kind, so that nothing has to
     /// settle.

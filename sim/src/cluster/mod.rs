@@ -1,26 +1,33 @@
 //! A cluster in virtual time: VMs come, are placed by real rules, and end.
 //!
-//! * [`Arrivals`] reads a recorded trace; [`replay`] plays it against a [`ballast_placement::Scheduler`].
+//! One [`Engine`] runs it all: a [`Source`] yields the VMs, an [`Operator`] acts on the cluster, [`Probe`]s watch it.
+//!
+//! * [`Arrivals`] reads a recorded trace, [`Recorded`] is the source that it makes, and [`replay()`] plays it with a
+//!   [`Plan`] of drains and policies against a [`ballast_placement::Scheduler`].
 //! * [`Workload`] makes a month of deployments with the paper's statistics, and an [`Arm`] says what a scheduler
 //!   is told of them; [`run()`] plays the month and keeps score, hour by hour.
 //!
 //! # A trace's semantics
 //! * A VM lives `max(dur_hi_s, 300)` seconds; one that is censored never leaves.
-//! * At equal times VMs leave before others come; those that come do so in the file's order.
+//! * VMs stand in the order in which they come. At equal times VMs leave before others come; those that come do so in the
+//!   file's order.
+//! * An id may be used again once its VM has ended.
 //! * `batch_id` groups the VMs that one tenant asked for at one time.
 
 mod arrivals;
+mod engine;
 mod generate;
+mod month;
 mod power;
 mod predictor;
 mod replay;
-mod run;
 #[cfg(test)]
 mod tests;
 
 pub use arrivals::{Arrival, Arrivals, ArrivalsError};
+pub use engine::{Batches, Engine, EngineError, Operator, Probe, Reason, RequestedVm, Source};
 pub use generate::{ClusterVm, Deployment, Workload, made_cores};
+pub use month::{Month, Setup, Site, run};
 pub use power::exceeded;
 pub use predictor::{Arm, Class, P95, Prediction, Quarter};
-pub use replay::{Action, Drained, Moving, Outcome, Phase, Plan, Reason, ReplayError, ReplayOptions, replay};
-pub use run::{Month, Setup, Site, run};
+pub use replay::{Action, Copies, Drained, Moving, Outcome, Phase, Plan, Recorded, replay};

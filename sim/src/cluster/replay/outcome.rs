@@ -2,35 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::{Cluster, Shortage};
+use ballast_placement::{Cluster, HostId};
 use serde::Serialize;
 
-/// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// The open hosts that could take it have too few cores together.
-    Cores,
-    /// The open hosts that could take it have too little memory together.
-    Memory,
-    /// The open hosts have too little together of a resource beside these two.
-    Extras,
-    /// There is enough of all, but not where it is needed.
-    Fragmentation,
-    /// An admission did not let it come, whatever there is.
-    Admission,
-}
-
-impl From<Shortage> for Reason {
-    fn from(short: Shortage) -> Self {
-        match short {
-            Shortage::Cores => Self::Cores,
-            Shortage::Memory => Self::Memory,
-            Shortage::Extras => Self::Extras,
-            Shortage::Fragmentation => Self::Fragmentation,
-        }
-    }
-}
+use crate::cluster::engine::{Probe, Reason, RequestedVm};
 
 /// The time with one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -83,9 +58,79 @@ pub struct Outcome {
     pub drained: Drained,
 }
 
+/// Keeps score.
+#[derive(Debug)]
+pub(super) struct Score {
+    /// When the first VM comes.
+    first_ms: u64,
+    /// Over the phase that is under way.
+    means: Means,
+    /// Over the phases that have ended.
+    ended: Means,
+    outcome: Outcome,
+}
+
+impl Score {
+    pub(super) fn new(first_ms: u64) -> Self {
+        let outcome = Outcome { phases: vec![Phase::default()], ..Outcome::default() };
+        Self { first_ms, means: Means::default(), ended: Means::default(), outcome }
+    }
+
+    fn under_way(&mut self) -> Option<&mut Phase> {
+        self.outcome.phases.last_mut()
+    }
+
+    fn end_phase(&mut self, cluster: &Cluster) {
+        let means = core::mem::take(&mut self.means);
+        self.ended.join(&means);
+        if let Some(phase) = self.under_way() {
+            (phase.empty_host_ratio, phase.packing_density) = means.ratios(cluster);
+        }
+    }
+
+    pub(super) fn finish(mut self, cluster: &Cluster, drained: Drained) -> Outcome {
+        self.end_phase(cluster);
+        let (empty_host_ratio, packing_density) = self.ended.ratios(cluster);
+        let phases = &self.outcome.phases;
+        Outcome {
+            placed: phases.iter().map(|phase| phase.placed).sum(),
+            failed: phases.iter().map(|phase| phase.failed).sum(),
+            empty_host_ratio,
+            packing_density,
+            drained,
+            ..self.outcome
+        }
+    }
+}
+
+impl Probe for Score {
+    fn pass(&mut self, cluster: &Cluster, from_ms: u64, to_ms: u64) {
+        self.means.add(cluster, (to_ms - from_ms) as f64);
+    }
+
+    fn placed(&mut self, _: &Cluster, _: u64, _: &RequestedVm, _: HostId) {
+        if let Some(phase) = self.under_way() {
+            phase.placed += 1;
+        }
+    }
+
+    fn failed(&mut self, vms: &[&RequestedVm], reason: Reason) {
+        let count = vms.len() as u64;
+        *self.outcome.failures.entry(reason).or_default() += count;
+        if let Some(phase) = self.under_way() {
+            phase.failed += count;
+        }
+    }
+
+    fn phase(&mut self, cluster: &Cluster, at_ms: u64) {
+        self.end_phase(cluster);
+        self.outcome.phases.push(Phase { from_ms: at_ms - self.first_ms, ..Phase::default() });
+    }
+}
+
 /// Sums over time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Means {
+struct Means {
     span: f64,
     empty: f64,
     allocated: f64,
@@ -94,14 +139,14 @@ pub(super) struct Means {
 
 impl Means {
     /// The cluster stays for so long as it is.
-    pub(super) fn add(&mut self, cluster: &Cluster, span_ms: f64) {
+    fn add(&mut self, cluster: &Cluster, span_ms: f64) {
         self.span += span_ms;
         self.empty += span_ms * (cluster.len() - cluster.used_hosts() as usize) as f64;
         self.allocated += span_ms * cluster.allocated().milli_cores as f64;
         self.used += span_ms * cluster.used_capacity().milli_cores as f64;
     }
 
-    pub(super) fn join(&mut self, other: &Self) {
+    fn join(&mut self, other: &Self) {
         self.span += other.span;
         self.empty += other.empty;
         self.allocated += other.allocated;
@@ -110,7 +155,7 @@ impl Means {
 
     /// The share of empty hosts and the packing density; where no time has passed, those of the cluster as it
     /// is.
-    pub(super) fn ratios(mut self, cluster: &Cluster) -> (f64, f64) {
+    fn ratios(mut self, cluster: &Cluster) -> (f64, f64) {
         if self.span == 0.0 {
             self.add(cluster, 1.0);
         }

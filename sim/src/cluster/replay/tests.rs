@@ -1,18 +1,22 @@
 use ballast_placement::{
-    Ask, ChassisId, Cluster, Event, Host, HostState, MemoryKb, MilliCores, Policy, Ranking, Reserve,
-    Resources, Rule, Tier, Ties, Totals,
+    Ask, ChassisId, Cluster, Event, Host, HostId, HostState, MemoryKb, MilliCores, Policy, Ranking, Reserve,
+    Resources, Rule, Tier, Ties, Totals, VmKey, VmRequest,
 };
+use ballast_types::Instant;
 use proptest::prelude::*;
 
 use super::*;
+use crate::cluster::tests::Lines;
+use crate::cluster::{Arrivals, Reason};
 
 const HEAD: &str = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored\n";
 const BEST_FIT: Policy = Policy { ties: Ties::Id, ..Policy::BEST_FIT };
 const FIRST_FIT: Policy = Policy { best_fit: 0, ..BEST_FIT };
 const POWER: Policy = Policy { ties: Ties::Id, ..Policy::POWER };
 
-fn read(rows: &str) -> Arrivals {
-    Arrivals::read(format!("{HEAD}{rows}").as_bytes(), "t.csv").unwrap()
+fn read(rows: &str, repeat: u32) -> Recorded<'static> {
+    let open = || Arrivals::new(std::io::Cursor::new(format!("{HEAD}{rows}")), "t.csv").unwrap();
+    Recorded::new(open(), None, Copies::of(open(), None, repeat).unwrap()).unwrap()
 }
 
 /// Hosts of 4 cores and 16 GB, two a chassis.
@@ -28,12 +32,9 @@ fn hosts(ids: &[u32]) -> Vec<HostId> {
 
 /// Lines of `vm_id,host`, and what came of it.
 fn play(rows: &str, scheduler: &mut Scheduler, plan: &Plan) -> (String, Outcome) {
-    let mut lines = Vec::new();
-    let options = ReplayOptions::default();
-    let outcome = replay(&read(rows), scheduler, &options, plan, |vm, host| {
-        lines.push(format!("{vm},{}", host.map_or(String::new(), |h| h.to_string())));
-    });
-    (lines.join(" "), outcome.unwrap())
+    let mut lines = Lines::default();
+    let outcome = replay(&mut read(rows, 1), scheduler, Batches::Split, plan, &mut lines);
+    (lines.0.join(" "), outcome.unwrap())
 }
 
 #[test]
@@ -140,9 +141,9 @@ fn a_reserve_refuses_new_deployments_and_lets_those_that_run_scale_out() {
     // Atomic batches ask as well, and copies are deployments of their own.
     let mut scheduler = FIRST_FIT.scheduler(cluster(2));
     scheduler.add_admission(Box::new(Reserve::new(0.5).unwrap()));
-    let options = ReplayOptions { atomic_batches: true, repeat: 2, until_ms: None };
-    let rows = read("0,0,0,2,0,9000,0\n1,0,0,1,0,300,0\n");
-    let outcome = replay(&rows, &mut scheduler, &options, &Plan::default(), |_, _| {}).unwrap();
+    let mut rows = read("0,0,0,2,0,9000,0\n1,0,0,1,0,300,0\n", 2);
+    let plan = Plan::default();
+    let outcome = replay(&mut rows, &mut scheduler, Batches::Atomic, &plan, &mut Lines::default()).unwrap();
     assert_eq!((outcome.placed, outcome.failures[&Reason::Admission]), (2, 2));
 }
 
@@ -185,35 +186,37 @@ fn rules_are_woken_when_they_ask_for_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_named_before_anything_is() {
-    let rows = read("0,0,100,1,0,300,0\n1,0,400,1,0,300,0\n");
-    for (action, text) in [
+fn what_cannot_be_done_is_named_before_anything_is_and_what_comes_too_late_at_the_end() {
+    for (action, decided, text) in [
         (
             (300_001, Action::Policy(POWER)),
+            2,
             "300.001 s after the first arrival: the last VM comes after 300 s, and nothing is played after \
              it",
         ),
         (
             (1000, Action::Drain(hosts(&[0, 2]))),
+            0,
             "1 s after the first arrival: host 2: there are 2 hosts, counted from 0",
         ),
     ] {
-        let mut scheduler = BEST_FIT.scheduler(cluster(2));
+        let (mut scheduler, mut lines) = (BEST_FIT.scheduler(cluster(2)), Lines::default());
+        let mut rows = read("0,0,100,1,0,300,0\n1,0,400,1,0,300,0\n", 1);
         let plan = Plan { actions: vec![action], ..Plan::default() };
-        let nobody = |_, _| panic!("nothing is decided");
-        let error = replay(&rows, &mut scheduler, &ReplayOptions::default(), &plan, nobody);
+        let error = replay(&mut rows, &mut scheduler, Batches::Split, &plan, &mut lines);
         assert_eq!(error.unwrap_err().to_string(), text);
+        assert_eq!(lines.0.len(), decided);
     }
 }
 
 /// Arrival, cores, GB, lifetime in units of 100 s.
 type TraceVm = (u64, u64, u64, u64);
 
-fn trace(vms: &[TraceVm]) -> Arrivals {
+fn trace(vms: &[TraceVm]) -> Recorded<'static> {
     let row = |(id, (at, cores, gb, life)): (usize, &TraceVm)| {
         format!("{id},{},{},{cores},{gb},{},0\n", id / 3, 100 * at, 100 * life)
     };
-    read(&vms.iter().enumerate().map(row).collect::<String>())
+    read(&vms.iter().enumerate().map(row).collect::<String>(), 1)
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -226,11 +229,11 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 /// Sums are those of the VMs that are there, held ones with them; no host has more than it holds.
-fn check(run: &Run<'_, impl FnMut(u64, Option<HostId>)>) -> Result<(), TestCaseError> {
+fn check(run: &Engine<'_, '_, Operations<'_>>) -> Result<(), TestCaseError> {
     let cluster = run.scheduler.cluster();
     let vms: Vec<_> = cluster.all().iter().map(|there| (there.vm.resources, there.host)).collect();
     let held: Vec<_> = run.scheduler.holds().map(|(_, hold)| (hold.vm.resources, hold.host)).collect();
-    prop_assert_eq!(held.len() as u64, run.moves.under_way());
+    prop_assert_eq!(held.len() as u64, run.operator.moves.under_way());
     let all = vms.into_iter().chain(held);
     prop_assert_eq!(cluster.allocated(), all.clone().fold(Totals::default(), |sum, (size, _)| sum + size));
     for host in cluster.ids() {
@@ -246,12 +249,13 @@ proptest! {
 
     #[test]
     fn whatever_is_drained_moved_and_changed_nothing_is_left_when_all_have_ended(
-        vms in prop::collection::vec((0..60u64, 1..5u64, 0..9u64, 1..40u64), 1..60),
+        mut vms in prop::collection::vec((0..60u64, 1..5u64, 0..9u64, 1..40u64), 1..60),
         actions in prop::collection::vec((0..60u64, action()), 0..8),
         base_s in 0..900u64,
         reserve in prop::sample::select(vec![0.0, 0.3]),
     ) {
-        let arrivals = trace(&vms);
+        vms.sort_by_key(|vm| vm.0);
+        let mut source = trace(&vms);
         let first = vms.iter().map(|vm| vm.0).min().unwrap();
         let last = vms.iter().map(|vm| vm.0).max().unwrap();
         let inside = actions.into_iter().map(|(at, action)| (100_000 * at.min(last - first), action));
@@ -262,21 +266,23 @@ proptest! {
         if reserve > 0.0 {
             scheduler.add_admission(Box::new(Reserve::new(reserve).unwrap()));
         }
-        let mut decided = 0;
-        let count = |_, _| decided += 1;
-        let options = ReplayOptions::default();
-        let mut run = Run::new(&arrivals, &mut scheduler, &options, &plan, count).unwrap();
-        run.play().unwrap();
+        let first_ms = source.first_ms();
+        let (mut score, mut lines) = (Score::new(first_ms), Lines::default());
+        let mut operations = Operations::new(&plan, first_ms, scheduler.cluster()).unwrap();
+        let probes: &mut [&mut dyn Probe] = &mut [&mut score, &mut lines];
+        let mut run = Engine::new(&mut scheduler, &mut operations, probes, Batches::Split);
+        let last_ms = run.play(&mut source).unwrap().unwrap();
         check(&run)?;
 
         while let Some(at_ms) = run.next_ms() {
-            run.step(at_ms).unwrap();
+            run.advance(at_ms).unwrap();
             check(&run)?;
         }
 
-        let outcome = run.finish();
+        let drained = operations.finish(last_ms, &scheduler).unwrap();
+        let outcome = score.finish(scheduler.cluster(), drained);
         prop_assert_eq!(outcome.placed + outcome.failed, vms.len() as u64);
-        prop_assert_eq!(decided, vms.len());
+        prop_assert_eq!(lines.0.len(), vms.len());
         prop_assert_eq!(outcome.drained.left, 0);
 
         // What is drained when all have ended is empty.

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use ballast_placement::{
-    Balance, ChassisId, Cluster, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Scheduler, VmKey,
-    VmRequest,
+    Balance, ChassisId, Cluster, Host, HostId, MemoryKb, MilliCores, Policy, Resident, Resources, VmRequest,
 };
-use ballast_types::{Instant, PowerModel, standard_deviation};
+use ballast_types::{PowerModel, standard_deviation};
 
+use super::engine::{Batches, Engine, EngineError, Probe, Reason, RequestedVm, Source};
 use super::generate::{ClusterVm, Workload};
 use super::power::{Server, Use, cap};
 use super::predictor::Prediction;
-use super::replay::Reason;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -64,36 +63,81 @@ impl Month {
     }
 }
 
-/// Plays a month. Without a budget no chassis is capped.
-pub fn run(site: &Site, setup: &Setup, load: &Workload, budget_w: Option<f64>) -> Month {
-    let mut run = Run::new(site, setup, budget_w);
-    for vm in &load.residents {
-        // One that finds no place stays away: it has nobody to be counted for.
-        run.place(0, core::slice::from_ref(vm));
-    }
-    for deployment in &load.deployments {
-        run.until(deployment.at_ms);
-        run.month.requests += 1;
-        if !run.place(deployment.at_ms, &deployment.vms) {
-            let asked: Vec<Resources> = deployment.vms.iter().map(ClusterVm::resources).collect();
-            let short = run.scheduler.cluster().shortage(&asked);
-            *run.month.failures.entry(short.into()).or_default() += 1;
-        }
-    }
-    run.until(u64::from(site.days) * 24 * HOUR_MS);
-    run.finish()
+/// Plays a month. Without a budget no chassis is capped. The error names a VM that no server could ever hold.
+pub fn run(site: &Site, setup: &Setup, load: &Workload, budget_w: Option<f64>) -> Result<Month, EngineError> {
+    let capacity = Resources::new(MilliCores::from_cores(site.cores), MemoryKb::ZERO);
+    let host = |n| Host::new(ChassisId(n / site.servers), capacity);
+    let hosts: Vec<Host> = (0..site.chassis * site.servers).map(host).collect();
+    let mut scheduler = setup.policy.scheduler(Cluster::new(&hosts));
+
+    let mut source = Deployments::new(site, setup.prediction, load);
+    let mut hours = Hours {
+        site,
+        budget_w,
+        vms: load.vms().collect(),
+        residents: load.residents.len() as u64,
+        truth: Balance::new(scheduler.cluster()),
+        servers: vec![Vec::new(); hosts.len()],
+        usage: Use::new(),
+        hour: 0,
+        sheddable: BTreeMap::new(),
+        month: Month { requests: load.deployments.len() as u64, ..Month::default() },
+    };
+
+    Engine::new(&mut scheduler, &mut (), &mut [&mut hours], Batches::Atomic).play(&mut source)?;
+    Ok(hours.finish())
 }
 
-struct Run<'a> {
+/// A workload as a source.
+struct Deployments<'a> {
+    prediction: Prediction,
+    groups: Box<dyn Iterator<Item = (u64, &'a [ClusterVm])> + 'a>,
+    /// How many VMs have come.
+    count: u64,
+}
+
+impl<'a> Deployments<'a> {
+    /// One resident that finds no place keeps no other away. Time goes from 0 to the end of the month, whoever comes.
+    fn new(site: &Site, prediction: Prediction, load: &'a Workload) -> Self {
+        let last_ms = load.deployments.last().map_or(0, |deployment| deployment.at_ms);
+        let end_ms = last_ms.max(u64::from(site.days) * 24 * HOUR_MS);
+        let nobody = |at_ms| core::iter::once((at_ms, &[][..]));
+        let residents = load.residents.iter().map(|vm| (0, core::slice::from_ref(vm)));
+        let deployments = load.deployments.iter().map(|deployment| (deployment.at_ms, &*deployment.vms));
+        let groups = nobody(0).chain(residents).chain(deployments).chain(nobody(end_ms));
+        Self { prediction, groups: Box::new(groups), count: 0 }
+    }
+}
+
+impl Source for Deployments<'_> {
+    fn name(&self) -> &'static str {
+        "workload"
+    }
+
+    fn next_group(&mut self, group: &mut Vec<RequestedVm>) -> Result<Option<u64>, EngineError> {
+        group.clear();
+        let Some((at_ms, vms)) = self.groups.next() else { return Ok(None) };
+        group.extend(vms.iter().zip(self.count..).map(|(vm, index)| RequestedVm {
+            request: self.prediction.request(vm),
+            lifetime_ms: Some(vm.lifetime_ms),
+            index,
+        }));
+        self.count += vms.len() as u64;
+        Ok(Some(at_ms))
+    }
+}
+
+/// Looks at the cluster once an hour.
+struct Hours<'a> {
     site: &'a Site,
-    setup: &'a Setup,
     budget_w: Option<f64>,
-    scheduler: Scheduler,
+    /// All of them as they really are, in the order in which they come.
+    vms: Vec<&'a ClusterVm>,
+    /// So many of these are there at the start: one that finds no place stays away, and has nobody to be counted for.
+    residents: u64,
     /// The scores as they really are.
     truth: Balance,
     servers: Vec<Vec<ClusterVm>>,
-    /// Who leaves when, and whence.
-    leaving: BTreeMap<u64, Vec<(VmKey, HostId)>>,
     usage: Use,
     /// The next hour to be looked at.
     hour: u32,
@@ -102,78 +146,40 @@ struct Run<'a> {
     month: Month,
 }
 
-impl<'a> Run<'a> {
-    fn new(site: &'a Site, setup: &'a Setup, budget_w: Option<f64>) -> Self {
-        let capacity = Resources::new(MilliCores::from_cores(site.cores), MemoryKb::ZERO);
-        let count = site.chassis * site.servers;
-        let host = |n| Host::new(ChassisId(n / site.servers), capacity);
-        let cluster = Cluster::new(&(0..count).map(host).collect::<Vec<_>>());
-        let truth = Balance::new(&cluster);
-        let scheduler = setup.policy.scheduler(cluster);
-
-        Self {
-            site,
-            setup,
-            budget_w,
-            scheduler,
-            truth,
-            servers: vec![Vec::new(); count as usize],
-            leaving: BTreeMap::new(),
-            usage: Use::new(),
-            hour: 0,
-            sheddable: BTreeMap::new(),
-            month: Month::default(),
+impl Probe for Hours<'_> {
+    fn pass(&mut self, cluster: &Cluster, _: u64, to_ms: u64) {
+        while u64::from(self.hour) * HOUR_MS < to_ms {
+            self.look(cluster);
+            self.hour += 1;
         }
     }
 
-    /// Places all of them or none.
-    fn place(&mut self, at_ms: u64, vms: &[ClusterVm]) -> bool {
-        let now = Instant::from_millis(at_ms);
-        let requests: Vec<VmRequest> = vms.iter().map(|vm| self.setup.prediction.request(vm)).collect();
-        let Ok(hosts) = self.scheduler.place_all(now, &requests) else { return false };
-        for (vm, host) in vms.iter().zip(hosts) {
-            self.leaving.entry(at_ms + vm.lifetime_ms).or_default().push((vm.id, host));
-            self.servers[host.0 as usize].push(*vm);
-            self.truth.add(&as_it_is(vm), host);
-        }
-        true
+    fn placed(&mut self, _: &Cluster, _: u64, vm: &RequestedVm, host: HostId) {
+        let vm = *self.vms[vm.index as usize];
+        self.servers[host.0 as usize].push(vm);
+        self.truth.add(&as_it_is(&vm), host);
     }
 
-    /// Time goes on: VMs leave, hours are looked at.
-    fn until(&mut self, at_ms: u64) {
-        loop {
-            let hour_ms = u64::from(self.hour) * HOUR_MS;
-            let leave_ms = self.leaving.keys().next().copied().unwrap_or(u64::MAX);
-            if leave_ms <= at_ms && leave_ms <= hour_ms {
-                self.leave();
-            } else if hour_ms < at_ms {
-                self.look();
-                self.hour += 1;
-            } else {
-                return;
-            }
+    fn failed(&mut self, vms: &[&RequestedVm], reason: Reason) {
+        if vms.first().is_some_and(|vm| vm.index >= self.residents) {
+            *self.month.failures.entry(reason).or_default() += 1;
         }
     }
 
-    /// The next ones leave.
-    fn leave(&mut self) {
-        let Some((at_ms, vms)) = self.leaving.pop_first() else { return };
-        let now = Instant::from_millis(at_ms);
-        for (key, host) in vms {
-            let left = self.scheduler.remove(now, key);
-            debug_assert!(left.is_ok(), "{left:?}");
-            let here = &mut self.servers[host.0 as usize];
-            if let Some(place) = here.iter().position(|vm| vm.id == key) {
-                let vm = here.swap_remove(place);
-                self.truth.remove(&as_it_is(&vm), host);
-            }
+    fn ended(&mut self, _: &Cluster, _: u64, resident: &Resident) {
+        let here = &mut self.servers[resident.host.0 as usize];
+        if let Some(index) = here.iter().position(|vm| vm.id == resident.vm.id) {
+            let vm = here.swap_remove(index);
+            self.truth.remove(&as_it_is(&vm), resident.host);
         }
     }
+}
 
+impl Hours<'_> {
     /// Looks at everything as it is in this hour.
-    fn look(&mut self) {
-        let Self { site, scheduler, truth, month, .. } = self;
-        let (cluster, per) = (scheduler.cluster(), site.servers);
+    fn look(&mut self, cluster: &Cluster) {
+        let Self { site, truth, month, .. } = self;
+        let per = site.servers;
         let empty = cluster.len() - cluster.used_hosts() as usize;
         month.empty_server_ratio += empty as f64 / cluster.len() as f64;
         let first = |chassis| HostId(chassis * per);

@@ -1,0 +1,136 @@
+//! A recorded trace as a source, and copies of it.
+
+use ballast_placement::{DeploymentId, VmKey, VmRequest};
+
+use crate::cluster::arrivals::{Arrival, Arrivals, ArrivalsError, unique};
+use crate::cluster::engine::{EngineError, RequestedVm, Source};
+
+/// How often a trace is laid over itself, each time with ids of its own. At equal times the first copy comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    count: u64,
+    /// The first ids that no VM and no batch of the trace has.
+    vm_stride: u64,
+    batch_stride: u64,
+}
+
+impl Copies {
+    /// The trace as it is.
+    pub const ONE: Self = Self { count: 1, vm_stride: 0, batch_stride: 0 };
+
+    /// So many copies of what comes within a window; all of it is read, and nothing is held. The last copy's largest ids
+    /// must still be ids.
+    pub fn of(arrivals: Arrivals<'_>, until_ms: Option<u64>, repeat: u32) -> Result<Self, EngineError> {
+        let file = arrivals.name().to_owned();
+        let (mut last_ms, mut vm, mut batch) = (None, 0, 0);
+        for arrival in arrivals {
+            let arrival = arrival?;
+            if arrival.at_ms > *last_ms.get_or_insert_with(|| end_ms(&arrival, until_ms)) {
+                break;
+            }
+            (vm, batch) = (arrival.id.max(vm), arrival.batch.max(batch));
+        }
+
+        let stride = |column, largest: u64| {
+            let stride = largest.checked_add(1);
+            let fits = stride.and_then(|stride| stride.checked_mul(u64::from(repeat)));
+            let ids = || EngineError::Ids { file: file.clone(), repeat, column, largest };
+            fits.and(stride).ok_or_else(ids)
+        };
+
+        Ok(Self {
+            count: u64::from(repeat.max(1)),
+            vm_stride: stride("vm_id", vm)?,
+            batch_stride: stride("batch_id", batch)?,
+        })
+    }
+
+    fn request(self, vm: &Arrival, copy: u64) -> RequestedVm {
+        let id = VmKey(vm.id + copy * self.vm_stride);
+        let deployment = Some(DeploymentId(vm.batch + copy * self.batch_stride));
+        RequestedVm {
+            request: VmRequest { deployment, ..VmRequest::new(id, vm.resources) },
+            lifetime_ms: vm.lifetime_ms,
+            index: vm.line,
+        }
+    }
+}
+
+/// When the last VM may come.
+fn end_ms(first: &Arrival, until_ms: Option<u64>) -> u64 {
+    until_ms.map_or(u64::MAX, |until_ms| first.at_ms.saturating_add(until_ms))
+}
+
+/// A recorded trace, read as it is played: the VMs of one instant are held. It knows neither class nor utilisation of its VMs.
+pub struct Recorded<'r> {
+    arrivals: Arrivals<'r>,
+    copies: Copies,
+    first_ms: u64,
+    end_ms: u64,
+    /// The first VM of the next instant.
+    next: Option<Arrival>,
+    /// The VMs of this instant, and the copy of them that comes next.
+    together: Vec<Arrival>,
+    copy: u64,
+}
+
+impl<'r> Recorded<'r> {
+    /// VMs come for so long after the first arrival, inclusive, in milliseconds; all where `None`.
+    pub fn new(
+        mut arrivals: Arrivals<'r>,
+        until_ms: Option<u64>,
+        copies: Copies,
+    ) -> Result<Self, ArrivalsError> {
+        let first = arrivals.next().transpose()?;
+        let first = first.ok_or_else(|| ArrivalsError::Empty { file: arrivals.name().to_owned() })?;
+        Ok(Self {
+            arrivals,
+            copies,
+            first_ms: first.at_ms,
+            end_ms: end_ms(&first, until_ms),
+            next: Some(first),
+            together: Vec::new(),
+            copy: copies.count,
+        })
+    }
+
+    /// When the first VM comes.
+    pub fn first_ms(&self) -> u64 {
+        self.first_ms
+    }
+
+    /// Goes to the next instant; there is none after the last.
+    fn advance(&mut self) -> Result<Option<()>, ArrivalsError> {
+        let Some(first) = self.next.take() else { return Ok(None) };
+
+        self.together.clear();
+        self.together.push(first);
+        while let Some(vm) = self.arrivals.next().transpose()? {
+            if vm.at_ms != first.at_ms {
+                self.next = Some(vm).filter(|vm| vm.at_ms <= self.end_ms);
+                break;
+            }
+            self.together.push(vm);
+        }
+
+        unique(self.arrivals.name(), &self.together)?;
+        self.copy = 0;
+        Ok(Some(()))
+    }
+}
+
+impl Source for Recorded<'_> {
+    fn name(&self) -> &str {
+        self.arrivals.name()
+    }
+
+    fn next_group(&mut self, group: &mut Vec<RequestedVm>) -> Result<Option<u64>, EngineError> {
+        group.clear();
+        if self.copy == self.copies.count && self.advance()?.is_none() {
+            return Ok(None);
+        }
+        group.extend(self.together.iter().map(|vm| self.copies.request(vm, self.copy)));
+        self.copy += 1;
+        Ok(self.together.first().map(|vm| vm.at_ms))
+    }
+}
