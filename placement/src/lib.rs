@@ -42,7 +42,7 @@ pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
 pub use error::PlacementError;
 pub use hold::{Hold, HoldId, Purpose};
 pub use inventory::{Inventory, InventoryError};
-pub use policy::Policy;
+pub use policy::{LifetimeRule, Policy};
 pub use ranking::{Ranking, Tier};
 pub use request::{ChassisId, Demand, DeploymentId, DomainId, Expected, HostId, TenantId, VmKey, VmRequest};
 pub use rule::{Ask, Event, Fit, Rule, Search, Walk};

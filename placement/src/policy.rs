@@ -1,12 +1,27 @@
 //! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
 use crate::fits::{AntiAffinity, Capacity, FaultDomains, Open};
-use crate::rules::{Alpha, BestFit, Power, SpareExtras};
+use crate::rules::{Alpha, BestFit, ExpectedExit, LaBinary, Nilas, Power, SpareExtras};
 use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
+
+/// Whether VMs that end together go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifetimeRule {
+    /// When VMs end is not looked at.
+    None,
+    /// [`LaBinary`] before the other rules.
+    LaBinary,
+    /// [`Nilas`] before the other rules.
+    Nilas,
+    /// [`ExpectedExit`] in place of best fit, which is part of it.
+    ExpectedExit,
+}
 
 /// Constraints, and the weights of the preferences. Hosts need room, and are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// What is made of the ends of VMs, where they are known.
+    pub lifetimes: LifetimeRule,
     /// The packing rule's weight; 0 leaves it out.
     pub best_fit: u32,
     /// The power rule's weight; 0 leaves it out. Without any rule the ties decide: first fit.
@@ -22,8 +37,14 @@ pub struct Policy {
 impl Policy {
     /// What ships: best fit and the power rule. How the weights were chosen: docs/experiments.md, "Weights of the two
     /// rules".
-    pub const POWER: Self =
-        Self { best_fit: 4, power: 1, alpha: Alpha::PAPER, anti_affinity: true, ties: Ties::HASH };
+    pub const POWER: Self = Self {
+        lifetimes: LifetimeRule::None,
+        best_fit: 4,
+        power: 1,
+        alpha: Alpha::PAPER,
+        anti_affinity: true,
+        ties: Ties::HASH,
+    };
     /// Best fit alone.
     pub const BEST_FIT: Self = Self { best_fit: 1, power: 0, ..Self::POWER };
     /// The first host with room, in the order of ties.
@@ -43,13 +64,20 @@ impl Policy {
             fits.push(Box::new(FaultDomains::default()));
         }
         let mut rules: Vec<(u32, Box<dyn Rule>)> = Vec::new();
-        if self.best_fit > 0 {
+        if self.best_fit > 0 && self.lifetimes == LifetimeRule::ExpectedExit {
+            rules.push((self.best_fit, Box::new(ExpectedExit::new(cluster, self.ties))));
+        } else if self.best_fit > 0 {
             rules.push((self.best_fit, Box::new(BestFit::new(cluster, self.ties))));
         }
         if self.power > 0 {
             rules.push((self.power, Box::new(Power::in_order(cluster, self.alpha, self.ties))));
         }
         let mut tiers = vec![Tier::one(SpareExtras::new(cluster, self.ties))];
+        match self.lifetimes {
+            LifetimeRule::LaBinary => tiers.push(Tier::one(LaBinary::new(cluster, self.ties))),
+            LifetimeRule::Nilas => tiers.push(Tier::one(Nilas::new(cluster, self.ties))),
+            LifetimeRule::None | LifetimeRule::ExpectedExit => {}
+        }
         if !rules.is_empty() {
             tiers.push(Tier::weighted(rules));
         }

@@ -161,8 +161,7 @@ impl Ranking {
     }
 }
 
-/// Of an earlier tier only the best class counts that a host has which is admitted: its walk names such a host first. The
-/// search of the last tier then sees hosts of these classes alone, so it ends at the first that it would take.
+/// Of an earlier tier only the best class counts that a host has which is admitted. The search of the last tier then sees hosts of these classes alone, so it ends at the first that it would take.
 fn search(tiers: &[Tier], ties: Ties, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
     let speaks = |tier: &Tier| tier.speaking(ask).next().is_some();
     let Some(first) = tiers.iter().position(speaks) else { return Search::Unordered };
@@ -173,8 +172,8 @@ fn search(tiers: &[Tier], ties: Ties, ask: &Ask<'_>, admits: &mut dyn FnMut(Host
     match [speaking.next(), speaking.next(), speaking.next()] {
         [Some((_, rule)), None, None] if is_last => rule.search(ask, admits),
         [Some((_, rule)), None, None] => {
-            let Some(mut walk) = rule.walk(ask) else { return Search::Unordered };
-            let Some((best, _)) = walk.find(|(_, host)| admits(*host)) else { return Search::Best(None) };
+            let Some(best) = rule.best_class(ask, admits) else { return Search::Unordered };
+            let Some(best) = best else { return Search::Best(None) };
             search(later, ties, ask, &mut |host| rule.score(ask, host) == best && admits(host))
         }
         [Some((w, one)), Some((v, other)), None] if is_last => {

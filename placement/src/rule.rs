@@ -172,6 +172,12 @@ pub trait Rule: fmt::Debug + Send + Sync {
     fn search(&self, _ask: &Ask<'_>, _admits: &mut dyn FnMut(HostId) -> bool) -> Search {
         Search::Unordered
     }
+    /// The score of the best host among the admitted ones, where the rule can tell it without scoring all of them; `None`
+    /// in it where none is admitted. For rules that put hosts into few classes.
+    fn best_class(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Option<Option<i64>> {
+        let mut walk = self.walk(ask)?;
+        Some(walk.find(|(_, host)| admits(*host)).map(|(score, _)| score))
+    }
     /// All hosts in order, where the rule keeps them so.
     fn walk<'a>(&'a self, _ask: &Ask<'a>) -> Option<Walk<'a>> {
         None
