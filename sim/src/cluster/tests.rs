@@ -272,14 +272,14 @@ proptest! {
 }
 
 /// A trace that is made while it is read.
-struct MadeText {
+struct SyntheticText {
     row: u64,
     ready: Vec<u8>,
     /// How many bytes were read.
     given: std::rc::Rc<std::cell::Cell<u64>>,
 }
 
-impl std::io::Read for MadeText {
+impl std::io::Read for SyntheticText {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.ready.is_empty() && self.row < 200_000 {
             self.ready = format!("{0},{0},{0},1,1,300,300,0\n", self.row).into_bytes();
@@ -296,7 +296,7 @@ impl std::io::Read for MadeText {
 #[test]
 fn a_trace_is_read_no_further_than_it_is_played() {
     let given = std::rc::Rc::default();
-    let text = MadeText { row: 0, ready: HEAD.into(), given: std::rc::Rc::clone(&given) };
+    let text = SyntheticText { row: 0, ready: HEAD.into(), given: std::rc::Rc::clone(&given) };
     let mut source = Recorded::new(Arrivals::new(text, "t.csv").unwrap(), None, Copies::ONE).unwrap();
     let (mut group, mut rows, mut played) = (Vec::new(), 0, 0);
     while source.next_group(&mut group).unwrap().is_some() {
