@@ -98,8 +98,8 @@ fn a_file_that_is_not_in_the_order_of_time_is_refused_where_the_order_breaks() {
     let rows = "0,0,0,1,1,300,300,0\n1,0,900,1,1,300,300,0\n2,0,0.5,1,1,300,300,0\n";
     assert_eq!(
         try_play(rows, 1, USUAL).unwrap_err().to_string(),
-        "t.csv:4: VM 2: arrival_s = 0.5: the VM before it comes at 900: sort the file by arrival_s, for it is \
-         read as it is played"
+        "t.csv:4: VM 2: arrival_s = 0.5: the VM before it comes at 900: sort the file by arrival_s, for it \
+         is read as it is played"
     );
 
     // What comes after the window is not read.
