@@ -98,7 +98,7 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
         ("7,0,0,1,1,1,1,0\n7,0,9,1,1,1,1,0\n", "t.csv:3: VM 7 is already placed, on host 0"),
         (
             "7,0,9,1,1,1,1,0\n8,0,0,1,1,1,1,0\n",
-            "t.csv:3: VM 8: arrival_s = 0: the VM before it comes at 9: sort",
+            "t.csv:3: VM 8: arrival_s = 0: the VM before it comes at 9: sort the file by arrival_s",
         ),
     ] {
         std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();

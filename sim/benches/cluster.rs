@@ -27,12 +27,12 @@ fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 /// A trace that is made while it is read: 20 VMs a second, that all live for weeks.
-struct Made {
+struct SyntheticTrace {
     row: u64,
     text: io::Cursor<String>,
 }
 
-impl Read for Made {
+impl Read for SyntheticTrace {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.text.read(buffer)?;
         if count > 0 || self.row == LIVE {
@@ -64,7 +64,7 @@ fn recorded() {
     let mut scheduler =
         Policy { ties: Ties::Id, anti_affinity: false, ..Policy::BEST_FIT }.scheduler(Cluster::new(&hosts));
     let header = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_hi_s,censored\n".to_owned();
-    let trace = Made { row: 0, text: io::Cursor::new(header) };
+    let trace = SyntheticTrace { row: 0, text: io::Cursor::new(header) };
 
     let before = peak_bytes();
     let outcome = timed("1,000,000 recorded VMs that all stay, on 20,000 hosts", || {

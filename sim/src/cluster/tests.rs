@@ -98,8 +98,8 @@ fn a_file_that_is_not_in_the_order_of_time_is_refused_where_the_order_breaks() {
     let rows = "0,0,0,1,1,300,300,0\n1,0,900,1,1,300,300,0\n2,0,0.5,1,1,300,300,0\n";
     assert_eq!(
         try_play(rows, 1, USUAL).unwrap_err().to_string(),
-        "t.csv:4: VM 2: arrival_s = 0.5: the VM before it comes at 900: sort the file by arrival_s, for it is read \
-         as it is played"
+        "t.csv:4: VM 2: arrival_s = 0.5: the VM before it comes at 900: sort the file by arrival_s, for it \
+         is read as it is played"
     );
 
     // What comes after the window is not read.
@@ -272,14 +272,14 @@ proptest! {
 }
 
 /// A trace that is made while it is read.
-struct MadeText {
+struct SyntheticText {
     row: u64,
     ready: Vec<u8>,
     /// How many bytes were read.
     given: std::rc::Rc<std::cell::Cell<u64>>,
 }
 
-impl std::io::Read for MadeText {
+impl std::io::Read for SyntheticText {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.ready.is_empty() && self.row < 200_000 {
             self.ready = format!("{0},{0},{0},1,1,300,300,0\n", self.row).into_bytes();
@@ -296,7 +296,7 @@ impl std::io::Read for MadeText {
 #[test]
 fn a_trace_is_read_no_further_than_it_is_played() {
     let given = std::rc::Rc::default();
-    let text = MadeText { row: 0, ready: HEAD.into(), given: std::rc::Rc::clone(&given) };
+    let text = SyntheticText { row: 0, ready: HEAD.into(), given: std::rc::Rc::clone(&given) };
     let mut source = Recorded::new(Arrivals::new(text, "t.csv").unwrap(), None, Copies::ONE).unwrap();
     let (mut group, mut rows, mut played) = (Vec::new(), 0, 0);
     while source.next_group(&mut group).unwrap().is_some() {

@@ -22,8 +22,8 @@ pub enum EngineError {
     Operation { after_s: f64, error: PlacementError },
     /// Something is to be done when all is over.
     #[error(
-        "{after_s} s after the first arrival: the last VM comes after {last_s} s, and nothing is played after \
-         it"
+        "{after_s} s after the first arrival: the last VM comes after {last_s} s, and nothing is played \
+         after it"
     )]
     Late { after_s: f64, last_s: f64 },
 }
