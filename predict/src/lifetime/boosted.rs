@@ -185,8 +185,9 @@ impl<'a> BoostedHazards<'a> {
         for row in sampled(rows) {
             let known: LifetimeSpan = lifetimes.known_by(row, until_s);
             let last = bin_of(known.middle_s()) / 4;
-            // Whoever was lost from sight in a period says nothing of it.
-            for period in 0..PERIODS.min(last + usize::from(known.ended())) {
+            // Whoever could not be seen for a whole period says nothing of it, ended or not.
+            let seen = bin_of(lifetimes.seen_s(row, until_s)) / 4;
+            for period in 0..PERIODS.min(seen).min(last + 1) {
                 encoder.push(&mut examples, row, period as f32);
                 ends.push(u32::from(known.ended() && period == last));
                 begun[period] += 1;

@@ -4,6 +4,10 @@ use ballast_types::survival::{BINS, bin_of, edge_s};
 
 /// As strong as so many VMs, a cell is drawn to the wider category (measured by the project on two synthetic fleets).
 pub const SHRINKAGE: f64 = 20.0;
+/// Bins on each side of one: a fourfold of uptime altogether.
+const ABOUT: usize = 4;
+/// No category's hazard counts as larger.
+const SURELY: f64 = 1.0 - 1e-9;
 
 /// What is known of one VM's lifetime, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,30 +88,35 @@ impl Counts {
         }
     }
 
-    /// Of the VMs that were there in each bin, which share ended in it; drawn to `wider` as if [`SHRINKAGE`] more VMs
-    /// had ended as that says.
+    /// Of the VMs that were there in each bin, which share ended in it; drawn to what `wider` says, as if [`SHRINKAGE`]
+    /// more VMs had ended so. What `wider` says is first raised or lowered as the bins about it ask.
     pub fn hazards(&self, wider: &[f64; BINS]) -> [f64; BINS] {
-        let mut hazards = [0.0; BINS];
-        let mut later = 0.0;
+        let there = self.there();
+        let expected: [f64; BINS] = std::array::from_fn(|bin| there[bin] * wider[bin]);
+
+        std::array::from_fn(|bin| {
+            let about = bin.saturating_sub(ABOUT)..BINS.min(bin + ABOUT + 1);
+            let ends: f64 = self.ends[about.clone()].iter().sum();
+            let times = (ends + SHRINKAGE) / (expected[about].iter().sum::<f64>() + SHRINKAGE);
+            let drawn_to = -libm::expm1(times * libm::log1p(-wider[bin].min(SURELY)));
+            (self.ends[bin] + SHRINKAGE * drawn_to) / (there[bin] + SHRINKAGE)
+        })
+    }
+
+    /// How many VMs were there in each bin.
+    fn there(&self) -> [f64; BINS] {
+        let (mut there, mut later) = (self.part, 0.0);
         for bin in (0..BINS).rev() {
             later += self.last[bin];
-            let there = later + self.part[bin];
-            hazards[bin] = (self.ends[bin] + SHRINKAGE * wider[bin]) / (there + SHRINKAGE);
+            there[bin] += later;
         }
-
-        hazards
+        there
     }
 
     /// Where nobody was seen, the root goes on as the last fourfold of uptime with enough VMs, as a power of the uptime:
     /// the hazards to draw the root to. Of nothing it is 1/t (Pareto, α = 1).
     pub fn prior(&self) -> [f64; BINS] {
-        let mut there = [0.0; BINS];
-        let mut later = 0.0;
-        for bin in (0..BINS).rev() {
-            later += self.last[bin];
-            there[bin] = later + self.part[bin];
-        }
-
+        let there = self.there();
         let last = (4..BINS).rev().find(|bin| there[*bin] >= SHRINKAGE);
         let window = last.map_or(0..0, |last| last.saturating_sub(7).max(4)..last + 1);
         // As if SHRINKAGE VMs had ended as α = 1 says. Whoever ends in a bin was there for half of it.

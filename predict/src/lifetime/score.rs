@@ -55,7 +55,7 @@ pub struct LifetimeScores {
     pub calibration: Vec<f64>,
     /// The share of VMs that would have to be in another tenth.
     pub calibration_error: f64,
-    /// By the age of the model.
+    /// By the age of the model: quarters of the hold-out but the last, each VM seen for a quarter of it at most.
     pub by_model_age: Vec<AgeScores>,
 }
 
@@ -278,21 +278,23 @@ fn calibration(vms: &[ScoredVm<'_>]) -> (Vec<f64>, f64) {
 
 fn by_model_age(vms: &[ScoredVm<'_>]) -> Vec<AgeScores> {
     let oldest = vms.iter().map(|vm| vm.model_age_s).fold(0.0, f32::max);
-    let until = |n: usize| oldest * (n + 1) as f32 / AGES as f32;
+    // Each is looked at for as long as the last of them could be seen.
+    let part_s = oldest / AGES as f32;
     let part = |n: usize| {
-        let of_age = |vm: &&ScoredVm<'_>| {
-            let from = if n == 0 { f32::NEG_INFINITY } else { until(n - 1) };
-            vm.model_age_s > from && vm.model_age_s <= until(n)
-        };
-        let vms: Vec<ScoredVm<'_>> = vms.iter().filter(of_age).copied().collect();
+        let [from_s, until_s] = [n, n + 1].map(|n| n as f32 * part_s);
+        let of_age = vms.iter().filter(|vm| (from_s..until_s).contains(&vm.model_age_s));
+        let mut vms: Vec<ScoredVm<'_>> = of_age.copied().collect();
+        for vm in vms.iter_mut().filter(|vm| vm.span.to_s.is_none_or(|to_s| to_s > part_s)) {
+            vm.span = LifetimeSpan { from_s: vm.span.from_s.min(part_s), to_s: None };
+        }
         AgeScores {
-            until_age_s: until(n).into(),
+            until_age_s: until_s.into(),
             vms: vms.len() as u64,
             log_loss: log_loss(&vms),
             c_index: c_index(&vms),
         }
     };
-    (0..AGES).map(part).collect()
+    (0..AGES - 1).map(part).collect()
 }
 
 /// The mean; NaN of nothing.
