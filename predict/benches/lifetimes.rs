@@ -78,7 +78,7 @@ fn generated(count: usize) -> Vec<VmLifetime> {
                 cores: Some(size),
                 memory_gb: Some(size * 4.0),
                 tenant: Some(format!("tenant-{tenant:05}")),
-                vm_type: Some(if tenant % 2 == 0 { "general" } else { "compute" }.into()),
+                vm_type: Some(if tenant.is_multiple_of(2) { "general" } else { "compute" }.into()),
                 batch_vms: Some(batch_vms),
                 ..LifetimeFeatures::default()
             };

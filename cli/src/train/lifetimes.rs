@@ -6,8 +6,11 @@ use anyhow::{Context, bail};
 use ballast_hw::durable;
 use ballast_predict::file::FileError;
 use ballast_predict::lifetime::boosted::BoostedOptions;
+use ballast_predict::lifetime::score::LongScores;
 use ballast_predict::lifetime::train::{LifetimeArm, worse};
-use ballast_predict::lifetime::{Cleaned, LifetimeFile, LifetimeTrial, Lifetimes, VmLifetime};
+use ballast_predict::lifetime::{
+    Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes, VmLifetime,
+};
 use ballast_sim::trace::TableReader;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -148,10 +151,9 @@ fn arm(arm: &LifetimeArm) -> String {
     let LifetimeArm { name, gain, gain_error, scores } = arm;
     let percent =
         |share: f64| if share.is_nan() { "-".to_owned() } else { format!("{:.0} %", 100.0 * share) };
-    let week = scores.long.last();
-    let week = week.map(|long| format!("{} / {}", percent(long.precision), percent(long.recall)));
+    let long = longest(scores).map(|long| format!("{} / {}", percent(long.precision), percent(long.recall)));
     format!(
-        "{name:28} {:9.4} {:>16} {:7.4} {:9.4} {:8.3} {:8.3} {:>8}  {}",
+        "{name:32} {:9.4} {:>16} {:7.4} {:9.4} {:8.3} {:8.3} {:>7}  {}",
         scores.log_loss,
         format!("{gain:.4} ± {gain_error:.4}"),
         scores.brier,
@@ -159,8 +161,13 @@ fn arm(arm: &LifetimeArm) -> String {
         scores.c_index,
         scores.log10_error,
         percent(scores.calibration_error),
-        week.unwrap_or_default(),
+        long.unwrap_or_default(),
     )
+}
+
+/// The longest lifetimes that VMs could have been seen to have.
+fn longest(scores: &LifetimeScores) -> Option<&LongScores> {
+    scores.long.iter().rfind(|long| long.vms > 0)
 }
 
 /// How many VMs there are, and what was wrong with others.

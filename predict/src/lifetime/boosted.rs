@@ -187,10 +187,10 @@ impl<'a> BoostedHazards<'a> {
             let last = bin_of(known.middle_s()) / 4;
             // Whoever could not be seen for a whole period says nothing of it, ended or not.
             let seen = bin_of(lifetimes.seen_s(row, until_s)) / 4;
-            for period in 0..PERIODS.min(seen).min(last + 1) {
+            for (period, begun) in begun.iter_mut().enumerate().take(seen.min(last + 1)) {
                 encoder.push(&mut examples, row, period as f32);
                 ends.push(u32::from(known.ended() && period == last));
-                begun[period] += 1;
+                *begun += 1;
             }
         }
 

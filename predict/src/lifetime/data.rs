@@ -59,7 +59,9 @@ pub struct Cleaned {
 
 /// Too little is left to learn from.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{found} VMs with a usable lifetime ({ended} of them ended); at least {needed} are needed")]
+#[error(
+    "{found} VMs to learn from or to score on, {ended} of them ended; at least {needed} of each are needed"
+)]
 pub struct TooFewLifetimes {
     pub found: usize,
     pub ended: usize,

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::vm::DAY_S;
+
 /// Batches above this size are told apart by doublings alone.
 const EXACT_VMS: u32 = 64;
 
@@ -61,6 +63,15 @@ impl Column {
             Self::Hour => "hour",
             Self::Weekend => "weekend",
             Self::Label(name) => name,
+        }
+    }
+
+    /// The shortest record in which every category has come twice, as far as the calendar goes.
+    pub(crate) fn recurs_s(&self) -> i64 {
+        match self {
+            Self::Hour => 2 * DAY_S,
+            Self::Weekend => 14 * DAY_S,
+            _ => 0,
         }
     }
 

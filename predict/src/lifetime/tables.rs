@@ -49,9 +49,15 @@ pub fn choose(lifetimes: &Lifetimes, rows: &[u32], until_s: i64) -> Vec<usize> {
         scored.iter().map(each).sum::<f64>() / scored.len().max(1) as f64
     };
 
+    // Hours and days of the week say nothing unless they come again.
+    let first_s = rows.iter().map(|row| lifetimes.rows()[*row as usize].start_s).min().unwrap_or(until_s);
+    let span_s = until_s - first_s;
+    let offered: Vec<bool> = lifetimes.columns().iter().map(|column| span_s >= column.recurs_s()).collect();
+
     let (mut order, mut best) = (Vec::new(), value(&[]));
     loop {
-        let left = (0..lifetimes.columns().len()).filter(|column| !order.contains(column));
+        let left =
+            (0..lifetimes.columns().len()).filter(|column| offered[*column] && !order.contains(column));
         let tried = left.map(|column| {
             let longer: Vec<usize> = order.iter().copied().chain([column]).collect();
             (value(&longer), column)

@@ -57,8 +57,7 @@ impl SurvivalCurve {
 
     /// The share of VMs that live at least so long; above 0, at most 1.
     pub fn at(&self, uptime_s: f32) -> f32 {
-        // NaN counts as 0.
-        let uptime_s = uptime_s.max(0.0).min(FAR_S);
+        let uptime_s = bounded(uptime_s);
         let bin = bin_of(uptime_s);
         if bin == BINS {
             let beyond = f64::from(edge_s(BINS) / uptime_s);
@@ -72,14 +71,14 @@ impl SurvivalCurve {
 
     /// The share of VMs of this uptime that live so much longer; 0 to 1.
     pub fn conditional(&self, uptime_s: f32, longer_s: f32) -> f32 {
-        let uptime_s = uptime_s.max(0.0).min(FAR_S);
+        let uptime_s = bounded(uptime_s);
         (self.at(uptime_s + longer_s.max(0.0)) / self.at(uptime_s)).min(1.0)
     }
 
     /// Expected remaining lifetime of a VM of this uptime, in seconds, where what exceeds 14 days counts as 14 days.
     /// It is exact and takes about a microsecond; [`Curves`](super::Curves) looks it up.
     pub fn remaining_s(&self, uptime_s: f32) -> f32 {
-        let uptime_s = uptime_s.max(0.0).min(FAR_S);
+        let uptime_s = bounded(uptime_s);
         let area = self.area(uptime_s, uptime_s + HORIZON_S);
         (area / f64::from(self.at(uptime_s))).clamp(0.0, f64::from(HORIZON_S)) as f32
     }
@@ -87,7 +86,7 @@ impl SurvivalCurve {
     /// After how many more seconds only `share` of the VMs of this uptime still lives, at most ten years: 0.5 gives the
     /// median remaining lifetime.
     pub fn quantile_s(&self, uptime_s: f32, share: f32) -> f32 {
-        let uptime_s = uptime_s.max(0.0).min(FAR_S);
+        let uptime_s = bounded(uptime_s);
         let target = self.at(uptime_s) * share.clamp(0.0, 1.0);
         let bin = bin_of(uptime_s);
         let end = match (bin..BINS).find(|bin| self.shares[bin + 1] <= target) {
@@ -140,6 +139,11 @@ impl SurvivalCurve {
     fn at_left(&self, uptime_s: f32) -> f32 {
         if uptime_s >= edge_s(BINS) { self.shares[BINS] } else { self.at(uptime_s) }
     }
+}
+
+/// An uptime that curves have; no number counts as 0.
+fn bounded(uptime_s: f32) -> f32 {
+    if uptime_s.is_nan() { 0.0 } else { uptime_s.clamp(0.0, FAR_S) }
 }
 
 impl TryFrom<Vec<f32>> for SurvivalCurve {

@@ -106,7 +106,7 @@ fn who_is_unknown_has_the_curve_of_all() {
 #[test]
 fn too_few_are_refused_with_their_number() {
     let refused = LifetimeTrial::new(&Lifetimes::new(fleet(200, false))).unwrap_err().to_string();
-    assert!(refused.contains("at least 100 are needed"), "{refused}");
+    assert!(refused.contains("at least 100 of each"), "{refused}");
     assert!(LifetimeTrial::new(&Lifetimes::new(vec![])).is_err());
 }
 
