@@ -93,10 +93,15 @@ impl Learner<'_> {
         if let [column, narrower @ ..] = order {
             let value = |row: u32| self.lifetimes.value(row, *column);
             for same in rows.chunk_by(|a, b| value(*a) == value(*b)) {
-                if same.len() >= MIN_VMS {
-                    let own = count(self.lifetimes, same, self.until_s).hazards(&hazards);
-                    children.insert(value(same[0]), self.cell(same, own, narrower));
+                if same.len() < MIN_VMS {
+                    continue;
                 }
+                // The same VMs again say nothing more.
+                let own = match same.len() == rows.len() {
+                    true => hazards,
+                    false => count(self.lifetimes, same, self.until_s).hazards(&hazards),
+                };
+                children.insert(value(same[0]), self.cell(same, own, narrower));
             }
         }
 
@@ -110,4 +115,52 @@ fn count(lifetimes: &Lifetimes, rows: &[u32], until_s: i64) -> Counts {
         counts.add(lifetimes.rows()[*row as usize].span, lifetimes.seen_s(*row, until_s));
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::data::{VmEnd, VmLifetime};
+    use super::super::feature::LifetimeFeatures;
+    use super::*;
+
+    /// VMs of one shape, and two tenants: nine of the second.
+    fn lifetimes() -> Lifetimes {
+        let vm = |n: i64| VmLifetime {
+            start_s: 1_000 * n,
+            end: VmEnd::At(1_000 * n + if n < 9 { 50_000 } else { 100 }),
+            deployment: n.to_string(),
+            features: LifetimeFeatures {
+                cores: Some(1.0),
+                memory_gb: Some(1.0),
+                tenant: Some(if n < 9 { "b" } else { "a" }.into()),
+                ..LifetimeFeatures::default()
+            },
+        };
+        Lifetimes::new((0..60).map(vm).collect())
+    }
+
+    #[test]
+    fn a_category_of_all_or_of_few_has_the_curve_above_it() {
+        let lifetimes = lifetimes();
+        let column =
+            |name: &str| lifetimes.columns().iter().position(|column| column.name() == name).unwrap();
+        let all: Vec<u32> = (0..60).collect();
+        let (shape, tenant) = (column("shape"), column("tenant"));
+        let root = learn(&lifetimes, &all, lifetimes.horizon_s(), &[shape, tenant]);
+        let of_shape = &root.children[&0];
+        assert_eq!((of_shape.vms, &of_shape.curve), (60, &root.curve));
+        assert_eq!(of_shape.children.keys().collect::<Vec<_>>(), [&0]);
+        assert!(of_shape.children[&0].curve.at(1_000.0) < root.curve.at(1_000.0));
+        // Of the nine nobody knows enough.
+        assert_eq!(root.curve(&lifetimes, 0, &[shape, tenant]), &root.curve);
+    }
+
+    #[test]
+    fn a_column_of_one_category_is_not_chosen() {
+        let lifetimes = lifetimes();
+        let all: Vec<u32> = (0..60).collect();
+        let chosen = choose(&lifetimes, &all, lifetimes.horizon_s());
+        let names: Vec<&str> = chosen.iter().map(|column| lifetimes.columns()[*column].name()).collect();
+        assert!(names.is_empty() || names == ["tenant"], "{names:?}");
+    }
 }
