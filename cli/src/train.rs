@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ballast_hw::durable;
 use ballast_predict::data::SplitBy;
 use ballast_predict::file::{self, FileError};
@@ -57,7 +57,8 @@ pub(crate) struct TrainArgs {
     /// Where the model goes
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace the model that is there only by one that is not worse on the newest quarter of the input
+    /// Replace the model that is there only by one that is not worse on the newest part of the input: a quarter of the
+    /// time, for lifetimes a third
     #[arg(long)]
     replace_if_not_worse: bool,
     /// Score gradient boosting of lifetimes too, which takes minutes
@@ -87,6 +88,7 @@ fn algorithm() -> impl clap::builder::TypedValueParser<Value = Algorithm> {
 /// Trains, and writes the model unless it is worse than the one that is there.
 pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<ExitCode> {
     let written = match args.target {
+        Target::ClassP95 if args.compare => bail!("--compare is for --target lifetime"),
         Target::ClassP95 => train_and_write(args)?,
         Target::Lifetime => lifetimes::train_and_write(args)?,
     };

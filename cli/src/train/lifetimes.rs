@@ -124,7 +124,7 @@ fn text(path: &Path, file: &LifetimeFile) -> String {
             scores.brier_until_s / 3600.0
         ),
         format!(
-            "{:28} {:>9} {:>16} {:>7} {:>9} {:>8} {:>8} {:>8}  {}",
+            "{:32} {:>9} {:>16} {:>7} {:>9} {:>8} {:>8} {:>7}  P / R of {:.0} h",
             "",
             "log-loss",
             "gain ± error",
@@ -133,7 +133,7 @@ fn text(path: &Path, file: &LifetimeFile) -> String {
             "C-index",
             "|log10|",
             "off by",
-            "P / R at 7 d"
+            longest(scores).map_or(f64::NAN, |long| long.from_s / 3600.0)
         ),
     ];
     lines.extend(about.arms.iter().map(arm));
