@@ -30,7 +30,7 @@ pub(crate) struct PredictArgs {
     /// The model, from `ballast train`
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
-    /// What is predicted
+    /// What is predicted: the model must have learnt it
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     target: Target,
     /// Arriving VMs: CSV with vm_id, subscription, cores, memory_gb, vm_type, or JSON lines with the same

@@ -34,9 +34,7 @@ fn main() -> Result<(), TooFewLifetimes> {
     let start = Clock::now();
     let file = trial.learn_all();
     let all_s = start.elapsed().as_secs_f64();
-    println!(
-        "{count} VMs: cleaned in {cleaned_s:.1} s, trial with scores {trial_s:.1} s, learnt whole {all_s:.1} s"
-    );
+    println!("{count} VMs: cleaned {cleaned_s:.1} s, trial with scores {trial_s:.1} s, learnt {all_s:.1} s");
     println!("{} curves by {:?}", file.about.curves, file.about.columns);
 
     let (model, curves) = (&file.model, file.model.curves());

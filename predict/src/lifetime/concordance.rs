@@ -76,7 +76,8 @@ mod tests {
         fn it_is_the_count_over_all_pairs(
             vms in proptest::collection::vec((0_u8..9, 0_u8..9, any::<bool>()), 0..40),
         ) {
-            let vms: Vec<(f32, f32, bool)> = vms.iter().map(|(s, t, e)| ((*s).into(), (*t).into(), *e)).collect();
+            let one = |(said, time, ended): &(u8, u8, bool)| ((*said).into(), (*time).into(), *ended);
+            let vms: Vec<(f32, f32, bool)> = vms.iter().map(one).collect();
             let (mut right, mut pairs) = (0.0, 0.0);
             for short in vms.iter().filter(|vm| vm.2) {
                 for long in vms.iter().filter(|vm| vm.1 > short.1 || (vm.1 == short.1 && !vm.2)) {

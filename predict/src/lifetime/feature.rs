@@ -17,7 +17,6 @@ pub struct LifetimeFeatures {
     pub cores: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_gb: Option<f64>,
-    /// Whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The name of its size or family.

@@ -40,7 +40,7 @@ pub struct LifetimeAbout {
     pub cleaned: Cleaned,
     /// The columns that say something about lifetimes, the widest first.
     pub columns: Vec<Column>,
-    /// Distinct curves.
+    /// How many distinct ones the answering model has.
     pub curves: u64,
     /// Scores on the hold-out: the model first, then simpler ones.
     pub arms: Vec<LifetimeArm>,

@@ -178,7 +178,8 @@ mod tests {
             let bin = bin_of(uptime_s);
             let curve = curves.get(id).unwrap();
             let ends = [bin, bin + 1].map(|edge| curve.remaining_s(edge_s(edge)));
-            prop_assert!(looked_up >= ends[0].min(ends[1]) * 0.999 && looked_up <= ends[0].max(ends[1]) * 1.001);
+            let [low, high] = [ends[0].min(ends[1]) * 0.999, ends[0].max(ends[1]) * 1.001];
+            prop_assert!((low..=high).contains(&looked_up), "{} {:?}", looked_up, ends);
         }
     }
 }
