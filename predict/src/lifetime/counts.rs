@@ -2,7 +2,7 @@
 
 use ballast_types::survival::{BINS, bin_of, edge_s};
 
-/// As strong as so many VMs, a cell is drawn to the wider category (measured by the project on two synthetic fleets).
+/// As strong as so many VMs, a cell is drawn to the wider category. A prototype's value, taken over; no sweep chose it.
 pub const SHRINKAGE: f64 = 20.0;
 /// Bins on each side of one: a fourfold of uptime altogether.
 const ABOUT: usize = 4;
