@@ -8,6 +8,7 @@ pub(crate) mod control;
 pub(crate) mod daemons;
 pub(crate) mod grid;
 pub(crate) mod labelled;
+pub(crate) mod lifetimes;
 pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod parent;

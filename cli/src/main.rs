@@ -63,14 +63,14 @@ enum Command {
                       --host-mem-gb 256 --until-s 86400 --json"
     )]
     Simulate(simulate::SimulateArgs),
-    /// Learn from past VMs which ones are user-facing and how busy they get
+    /// Learn from past VMs which ones are user-facing and how busy they get, or how long they live
     #[command(after_help = "Example: ballast train --input vms.csv --output /var/lib/ballast/model \
                       --replace-if-not-worse\n\
         Example: ballast train --generate 300000 --output trial.model\n\n\
         Exit codes: 0 the model is written; 1 failure; 2 wrong usage; 3 the new model is worse than the \
         one that is there, which stays.")]
     Train(train::TrainArgs),
-    /// Say of arriving VMs whether they are user-facing, and how busy they will be
+    /// Say of arriving VMs whether they are user-facing and how busy they will be, or how long they will live
     #[command(after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
         Example: ballast predict --model /var/lib/ballast/model --about")]
     Predict(predict::PredictArgs),

@@ -1,4 +1,6 @@
-//! `ballast predict`: class and P95 bucket of arriving VMs.
+//! `ballast predict`: class and P95 bucket of arriving VMs, or how long they live.
+
+mod lifetimes;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -6,11 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ballast_predict::lifetime::LifetimeFile;
 use ballast_predict::request::{Reply, Request};
 use ballast_predict::{Features, ModelFile};
 use ballast_sim::trace::TableReader;
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
+use crate::common::lifetimes::Target;
 use crate::common::names::class_name;
 use crate::common::one_of;
 use crate::common::table;
@@ -25,8 +30,12 @@ pub(crate) struct PredictArgs {
     /// The model, from `ballast train`
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
+    /// What is predicted: the model must have learnt it
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    target: Target,
     /// Arriving VMs: CSV with vm_id, subscription, cores, memory_gb, vm_type, or JSON lines with the same
-    /// names; plain or zstd; `-` is stdin
+    /// names; plain or zstd; `-` is stdin. For lifetimes any of vm_id, start_s, uptime_s, tenant, cores, memory_gb, vm_type,
+    /// deployment, batch_vms, label_…
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Where the answers go; `-` is stdout
@@ -49,9 +58,32 @@ enum Format {
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let of_model = || format!("--model {}", args.model.display());
     let bytes = std::fs::read(&args.model).with_context(of_model)?;
-    let model = ModelFile::decode(&bytes).with_context(of_model)?;
+    match args.target {
+        Target::ClassP95 => {
+            let model = ModelFile::decode(&bytes).with_context(of_model)?;
+            answer_all(args, &model.about, |format, input, name, mut output| match format {
+                Format::Csv => csv(&model, input, name, &mut output),
+                Format::JsonLines => json_lines(&model, input, name, &mut output),
+            })
+        }
+        Target::Lifetime => {
+            let LifetimeFile { about, model, .. } = LifetimeFile::decode(&bytes).with_context(of_model)?;
+            answer_all(args, &about, |format, input, name, mut output| match format {
+                Format::Csv => lifetimes::csv(&model, input, name, &mut output),
+                Format::JsonLines => lifetimes::json_lines(&model, input, name, &mut output),
+            })
+        }
+    }
+}
+
+/// Says what the model is, or answers the input.
+fn answer_all(
+    args: &PredictArgs,
+    about: &impl Serialize,
+    answer: impl Fn(Format, Box<dyn Read>, &str, &mut dyn Write) -> anyhow::Result<u64>,
+) -> anyhow::Result<ExitCode> {
     let Some(input) = &args.input else {
-        say(&serde_json::to_string_pretty(&model.about)?)?;
+        say(&serde_json::to_string_pretty(about)?)?;
         return Ok(ExitCode::SUCCESS);
     };
 
@@ -66,11 +98,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     };
 
     let mut output = BufWriter::new(output);
-    let told = match args.format.unwrap_or(guessed) {
-        Format::Csv => csv(&model, reader, &name, &mut output),
-        Format::JsonLines => json_lines(&model, reader, &name, &mut output),
-    };
-
+    let told = answer(args.format.unwrap_or(guessed), reader, &name, &mut output);
     let count = match told.and_then(|count| Ok(output.flush().map(|()| count)?)) {
         // A reader that has gone away is no failure.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),

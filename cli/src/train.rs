@@ -1,5 +1,6 @@
 //! `ballast train`: from VMs of the past to a model file.
 
+mod lifetimes;
 mod vms;
 
 use std::fs::File;
@@ -8,10 +9,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ballast_hw::durable;
 use ballast_predict::data::SplitBy;
 use ballast_predict::file::{self, FileError};
+use ballast_predict::lifetime::LifetimeFile;
 use ballast_predict::model::Algorithm;
 use ballast_predict::score::Scores;
 use ballast_predict::train::{ClassSource, Options, Trial, worse};
@@ -21,6 +23,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use serde_json::{Value, json};
 
+use crate::common::lifetimes::Target;
 use crate::common::one_of;
 use crate::common::table;
 use crate::common::terminal::{say, tell};
@@ -32,8 +35,13 @@ const EXIT_WORSE: u8 = 3;
 #[derive(Args, Debug)]
 #[command(group = one_of(["input", "generate"]))]
 pub(crate) struct TrainArgs {
+    /// What is learnt; the other is kept if --output has it
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    target: Target,
     /// VMs of the past: CSV with vm_id, subscription, arrival_s, end_s, cores, memory_gb, vm_type, class,
-    /// avg_cpu, p95_cpu, and deployment if it is known; plain or zstd; `-` is stdin
+    /// avg_cpu, p95_cpu, and deployment if it is known; plain or zstd; `-` is stdin. For lifetimes CSV or Parquet with
+    /// start_s, and end_s (blank while a VM runs) or dur_lo_s, dur_hi_s and censored; and any of tenant, cores, memory_gb,
+    /// vm_type, deployment, batch_vms, label_…
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// Classes from what `ballast label` wrote, by vm_id
@@ -49,9 +57,13 @@ pub(crate) struct TrainArgs {
     /// Where the model goes
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace the model that is there only by one that is not worse on the newest quarter of the input
+    /// Replace the model that is there only by one that is not worse on the newest part of the input: a quarter of the
+    /// time, for lifetimes a third
     #[arg(long)]
     replace_if_not_worse: bool,
+    /// Score gradient boosting of lifetimes too, which takes minutes
+    #[arg(long)]
+    compare: bool,
     /// The algorithm that learns
     #[arg(long, value_name = "NAME", default_value = Algorithm::default().name(), value_parser = algorithm())]
     algorithm: Algorithm,
@@ -75,7 +87,12 @@ fn algorithm() -> impl clap::builder::TypedValueParser<Value = Algorithm> {
 
 /// Trains, and writes the model unless it is worse than the one that is there.
 pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<ExitCode> {
-    Ok(if train_and_write(args)? { ExitCode::SUCCESS } else { EXIT_WORSE.into() })
+    let written = match args.target {
+        Target::ClassP95 if args.compare => bail!("--compare is for --target lifetime"),
+        Target::ClassP95 => train_and_write(args)?,
+        Target::Lifetime => lifetimes::train_and_write(args)?,
+    };
+    Ok(if written { ExitCode::SUCCESS } else { EXIT_WORSE.into() })
 }
 
 /// The same; whether it was written.
@@ -93,7 +110,8 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let old = old.filter(|_| args.replace_if_not_worse).map(|old| trial.score(&old.trial));
     let scores = (&trial.scores.0, &trial.scores.1);
     let verdict = old.as_ref().and_then(|old| worse(scores, (&old.0, &old.1), classes));
-    let new = trial.learn_all(&options)?;
+    let lifetime = lifetimes::old_lifetimes(&args.output);
+    let new = ModelFile { lifetime, ..trial.learn_all(&options)? };
     let about = &new.about;
 
     if verdict.is_none() {
@@ -157,6 +175,8 @@ fn old_model(path: &Path) -> anyhow::Result<Option<ModelFile>> {
         Err(error @ FileError::Version { found, .. }) if found > file::VERSION => {
             Err(error).with_context(what)
         }
+        // It knows lifetimes alone, and these are kept.
+        Err(FileError::Missing(_)) if LifetimeFile::decode(&bytes).is_ok() => Ok(None),
         Err(error) => {
             tell(&format!("{}: {error}; it will be replaced", path.display()));
             Ok(None)
@@ -230,12 +250,14 @@ mod tests {
 
     fn args(folder: &Path, input: Option<&str>) -> TrainArgs {
         TrainArgs {
+            target: Target::ClassP95,
             input: input.map(|name| folder.join(name)),
             labels: None,
             generate: input.is_none().then_some(4000),
             vms_output: input.is_none().then(|| folder.join("vms.csv")),
             output: folder.join("model"),
             replace_if_not_worse: true,
+            compare: false,
             algorithm: Algorithm::GradientBoosting,
             seed: 1,
             threads: NonZeroUsize::new(1),
@@ -272,6 +294,50 @@ mod tests {
         let always = TrainArgs { replace_if_not_worse: false, ..args(path, Some("few.csv")) };
         assert!(train_and_write(&always).unwrap());
         assert_ne!(std::fs::read(&model).unwrap(), first);
+    }
+
+    /// VMs of two tenants that live for ten minutes and for ten hours.
+    fn lifetimes(spread: i64) -> String {
+        let row = |n: i64| {
+            let (tenant, lives) = if n % 2 == 0 { ("a", 600) } else { ("b", 36_000) };
+            format!("{tenant},{},{}\n", n * 600, n * 600 + lives + spread * (n * 37 % 100))
+        };
+        (0..2_000).map(row).fold("tenant,start_s,end_s\n".to_owned(), |text, row| text + &row)
+    }
+
+    #[test]
+    fn lifetimes_and_the_rest_of_a_model_stand_in_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, model) = (folder.path(), folder.path().join("model"));
+        let of = |name: &str| TrainArgs { target: Target::Lifetime, ..args(path, Some(name)) };
+        std::fs::write(path.join("good.csv"), lifetimes(1)).unwrap();
+        assert!(lifetimes::train_and_write(&of("good.csv")).unwrap());
+        let alone = lifetimes::old_lifetimes(&model).unwrap();
+        assert!(alone.about.better_than_kaplan_meier);
+
+        // A class is learnt beside them, and lifetimes beside the class.
+        assert!(train_and_write(&args(path, None)).unwrap());
+        let both = old_model(&model).unwrap().unwrap();
+        assert!(both.lifetime.is_some());
+        assert!(lifetimes::train_and_write(&of("good.csv")).unwrap());
+        assert_eq!(old_model(&model).unwrap().unwrap().encode().unwrap(), both.encode().unwrap());
+
+        // The newest as they are, and before them others: what is learnt from these is refused.
+        let text = lifetimes(1);
+        let swapped = |(n, row): (usize, &str)| match n {
+            1..1_300 => row.replacen("a,", "c,", 1).replacen("b,", "a,", 1).replacen("c,", "b,", 1) + "\n",
+            _ => row.to_owned() + "\n",
+        };
+        std::fs::write(path.join("bad.csv"), text.lines().enumerate().map(swapped).collect::<String>())
+            .unwrap();
+        let before = std::fs::read(&model).unwrap();
+        assert!(!lifetimes::train_and_write(&of("bad.csv")).unwrap());
+        assert_eq!(std::fs::read(&model).unwrap(), before);
+        let always = TrainArgs { replace_if_not_worse: false, ..of("bad.csv") };
+        assert!(lifetimes::train_and_write(&always).unwrap());
+
+        let labels = TrainArgs { labels: Some(path.join("labels.csv")), ..of("good.csv") };
+        assert!(lifetimes::train_and_write(&labels).unwrap_err().to_string().contains("--labels"));
     }
 
     #[test]

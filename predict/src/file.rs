@@ -17,8 +17,9 @@
 //! | 32 | SHA-256 of all of the above and what it holds |
 //! | rest | what it holds, in postcard's encoding |
 //!
-//! `about`, `class`, `p95`, `trial` and `history` must be there. A section that is not known is left out when 0 stands
-//! in it, and is not written again. Version 2 of the file had no sections: its content is [`ModelFile`] in one piece.
+//! `about`, `class`, `p95`, `trial` and `history` must be there, or `lifetime`, or all of them. A section that is not known
+//! is left out when 0 stands in it, and is not written again. Version 2 of the file had no sections: its content is
+//! [`ModelFile`] in one piece.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,7 @@ use thiserror::Error;
 use crate::data::SplitBy;
 use crate::features::COLUMN_NAMES;
 use crate::history::History;
+use crate::lifetime::LifetimeFile;
 use crate::model::{Algorithm, Model};
 use crate::score::Scores;
 
@@ -39,8 +41,11 @@ const MAGIC: [u8; 8] = *b"BALLAST\0";
 pub const VERSION: u32 = 3;
 /// The version without sections, which is read as well.
 const WHOLE: u32 = 2;
-/// The version of every section that is written.
+/// The version of the sections of class and P95.
 const SECTION_VERSION: u32 = 1;
+/// The section of lifetimes, and its version.
+const LIFETIME: &str = "lifetime";
+const LIFETIME_VERSION: u32 = 1;
 /// Bytes before the checksum, and before the content.
 const SUMMED: usize = 8 + 4 + 8;
 const HEAD: usize = SUMMED + 32;
@@ -56,6 +61,9 @@ pub struct ModelFile {
     pub trial: Model,
     /// What was known of every subscription when it was trained.
     pub history: History,
+    /// How long VMs live, if that was learnt too.
+    #[serde(skip)]
+    pub lifetime: Option<LifetimeFile>,
 }
 
 /// How a model came to be.
@@ -128,40 +136,18 @@ impl ModelFile {
         write_section(&mut content, "p95", &self.model.p95)?;
         write_section(&mut content, "trial", &self.trial)?;
         write_section(&mut content, "history", &self.history)?;
+        if let Some(lifetime) = &self.lifetime {
+            lifetime.write(&mut content)?;
+        }
 
         Ok(framed(VERSION, &content))
     }
 
     /// The model in these bytes. This fails when they are no whole and sound model file of a version that is read.
     pub fn decode(bytes: &[u8]) -> Result<Self, FileError> {
-        if !is_ours(bytes) {
-            return Err(FileError::Foreign);
-        }
-        let length = |expected| FileError::Length { found: bytes.len() as u64, expected };
-        let (Some(version), Some(announced)) = (number(bytes, 8..12), number(bytes, 12..SUMMED)) else {
-            return Err(length(HEAD as u64));
-        };
-
-        // The version comes first: another one may announce and sum otherwise.
-        if ![WHOLE, VERSION].map(u64::from).contains(&version) {
-            let newer = version > u64::from(VERSION);
-            let remedy = if newer { "update this program" } else { "train again" };
-            return Err(FileError::Version { found: version as u32, remedy });
-        }
-
-        let expected = announced.saturating_add(HEAD as u64);
-
-        if bytes.len() as u64 != expected {
-            return Err(length(expected));
-        }
-        let sections = (version == u64::from(VERSION)).then(|| Sections::of(&bytes[HEAD..])).transpose()?;
-
-        if bytes[SUMMED..HEAD] != checksum(bytes) {
-            return Err(FileError::Damaged);
-        }
-        let file = match sections {
-            Some(mut sections) => Self::of(&mut sections)?,
-            None => whole(&bytes[HEAD..], "the whole")?,
+        let file = match opened(bytes)? {
+            Opened::Sections(mut sections) => Self::of(&mut sections)?,
+            Opened::Whole(content) => whole(content, "the whole")?,
         };
         file.model.check().and_then(|()| file.trial.check()).map_err(FileError::Content)?;
 
@@ -174,12 +160,90 @@ impl ModelFile {
     }
 
     fn of(sections: &mut Sections<'_>) -> Result<Self, FileError> {
-        let about = sections.take("about")?;
-        let model = Model { class: sections.take("class")?, p95: sections.take("p95")? };
-        let (trial, history) = (sections.take("trial")?, sections.take("history")?);
+        let about = sections.take("about", SECTION_VERSION)?;
+        let class = sections.take("class", SECTION_VERSION)?;
+        let model = Model { class, p95: sections.take("p95", SECTION_VERSION)? };
+        let trial = sections.take("trial", SECTION_VERSION)?;
+        let history = sections.take("history", SECTION_VERSION)?;
+        let lifetime = match LifetimeFile::of(sections) {
+            // Class and P95 are of use without it.
+            Err(FileError::Missing(_) | FileError::Newer { .. }) => None,
+            lifetime => Some(lifetime?),
+        };
         sections.refuse_needed()?;
 
-        Ok(Self { about, model, trial, history })
+        Ok(Self { about, model, trial, history, lifetime })
+    }
+}
+
+impl LifetimeFile {
+    /// The bytes of a file that knows lifetimes alone.
+    /// This fails only if there is no memory for them.
+    pub fn encode(&self) -> Result<Vec<u8>, FileError> {
+        let mut content = vec![];
+        self.write(&mut content)?;
+        Ok(framed(VERSION, &content))
+    }
+
+    /// The lifetimes in these bytes, beside whatever else is there. This fails when they are no whole and sound model
+    /// file, or none with lifetimes of a version that is read.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FileError> {
+        match opened(bytes)? {
+            Opened::Sections(mut sections) => Self::of(&mut sections),
+            Opened::Whole(_) => Err(FileError::Missing(LIFETIME)),
+        }
+    }
+
+    fn of(sections: &mut Sections<'_>) -> Result<Self, FileError> {
+        let file: Self = sections.take(LIFETIME, LIFETIME_VERSION)?;
+        file.model.check().and_then(|()| file.trial.check()).map_err(FileError::Content)?;
+        Ok(file)
+    }
+
+    /// A program that knows no lifetimes leaves the section out.
+    fn write(&self, content: &mut Vec<u8>) -> Result<(), FileError> {
+        push_section(content, LIFETIME, LIFETIME_VERSION, false, &held(self)?);
+        Ok(())
+    }
+}
+
+/// A file whose checksum fits.
+enum Opened<'a> {
+    Sections(Sections<'a>),
+    /// Of version 2.
+    Whole(&'a [u8]),
+}
+
+fn opened(bytes: &[u8]) -> Result<Opened<'_>, FileError> {
+    if !is_ours(bytes) {
+        return Err(FileError::Foreign);
+    }
+    let length = |expected| FileError::Length { found: bytes.len() as u64, expected };
+    let (Some(version), Some(announced)) = (number(bytes, 8..12), number(bytes, 12..SUMMED)) else {
+        return Err(length(HEAD as u64));
+    };
+
+    // The version comes first: another one may announce and sum otherwise.
+    if ![WHOLE, VERSION].map(u64::from).contains(&version) {
+        let newer = version > u64::from(VERSION);
+        let remedy = if newer { "update this program" } else { "train again" };
+        return Err(FileError::Version { found: version as u32, remedy });
+    }
+
+    let expected = announced.saturating_add(HEAD as u64);
+
+    if bytes.len() as u64 != expected {
+        return Err(length(expected));
+    }
+    let content = &bytes[HEAD..];
+    let opened = match version == u64::from(VERSION) {
+        true => Opened::Sections(Sections::of(content)?),
+        false => Opened::Whole(content),
+    };
+
+    match bytes[SUMMED..HEAD] == checksum(bytes) {
+        true => Ok(opened),
+        false => Err(FileError::Damaged),
     }
 }
 
@@ -197,9 +261,12 @@ fn framed(version: u32, content: &[u8]) -> Vec<u8> {
 }
 
 fn write_section<T: Serialize>(content: &mut Vec<u8>, name: &str, value: &T) -> Result<(), FileError> {
-    let held = postcard::to_allocvec(value).map_err(|error| FileError::Content(error.to_string()))?;
-    push_section(content, name, SECTION_VERSION, true, &held);
+    push_section(content, name, SECTION_VERSION, true, &held(value)?);
     Ok(())
+}
+
+fn held<T: Serialize>(value: &T) -> Result<Vec<u8>, FileError> {
+    postcard::to_allocvec(value).map_err(|error| FileError::Content(error.to_string()))
 }
 
 fn push_section(content: &mut Vec<u8>, name: &str, version: u32, needed: bool, held: &[u8]) {
@@ -265,11 +332,11 @@ impl<'a> Sections<'a> {
         Ok(Self(found))
     }
 
-    fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T, FileError> {
-        let Section { version, held, .. } = self.0.remove(name).ok_or(FileError::Missing(name))?;
-        match version {
-            SECTION_VERSION => whole(held, name),
-            found => Err(FileError::Newer { section: name.to_owned(), found }),
+    fn take<T: DeserializeOwned>(&mut self, name: &'static str, version: u32) -> Result<T, FileError> {
+        let Section { version: found, held, .. } = self.0.remove(name).ok_or(FileError::Missing(name))?;
+        match found == version {
+            true => whole(held, name),
+            false => Err(FileError::Newer { section: name.to_owned(), found }),
         }
     }
 
@@ -408,6 +475,30 @@ mod tests {
             assert_eq!(rewritten(Some(2), b""), Err(newer(name, 2)));
             assert!(matches!(rewritten(None, b""), Err(FileError::Missing(missing)) if missing == name));
         }
+    }
+
+    #[test]
+    fn lifetimes_stand_alone_or_beside_the_rest() {
+        let lifetime = crate::lifetime::train::tests::small();
+        let alone = lifetime.encode().unwrap();
+        assert_eq!(LifetimeFile::decode(&alone).unwrap().encode().unwrap(), alone);
+        assert_eq!(ModelFile::decode(&alone), Err(FileError::Missing("about")));
+
+        let both = ModelFile { lifetime: Some(lifetime), ..small() };
+        let bytes = both.encode().unwrap();
+        assert_eq!(ModelFile::decode(&bytes).unwrap().encode().unwrap(), bytes);
+        assert_eq!(LifetimeFile::decode(&bytes).unwrap().encode().unwrap(), alone);
+        assert_eq!(LifetimeFile::decode(&small().encode().unwrap()), Err(FileError::Missing("lifetime")));
+
+        // Those of a later program are left out, and asked for they are refused.
+        let mut content = small().encode().unwrap()[HEAD..].to_vec();
+        push_section(&mut content, LIFETIME, 2, false, b"of a later program");
+        let later = framed(VERSION, &content);
+        assert_eq!(ModelFile::decode(&later).unwrap().lifetime, None);
+        assert_eq!(
+            LifetimeFile::decode(&later),
+            Err(FileError::Newer { section: LIFETIME.into(), found: 2 })
+        );
     }
 
     #[test]

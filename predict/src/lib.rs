@@ -14,6 +14,7 @@ pub mod fleet;
 pub mod history;
 pub mod label;
 mod learn;
+pub mod lifetime;
 pub mod model;
 pub mod month;
 pub mod request;

@@ -115,7 +115,7 @@ impl<'a> Trial<'a> {
             p95: scores.1,
         };
 
-        Ok(ModelFile { about, model, trial, history: History::of(vms, history_until_s) })
+        Ok(ModelFile { about, model, trial, history: History::of(vms, history_until_s), lifetime: None })
     }
 }
 

@@ -17,6 +17,7 @@ pub mod server;
 mod split_mix;
 mod statistics;
 mod supply;
+pub mod survival;
 pub mod table_one;
 mod trip;
 mod units;
