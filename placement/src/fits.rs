@@ -1,5 +1,7 @@
 //! The constraints.
 
+pub mod estimate;
+
 use std::collections::HashMap;
 
 use ballast_types::Instant;
