@@ -1,5 +1,6 @@
 //! All estimators behind one name and one number.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use ballast_placement::fits::estimate::{
@@ -37,10 +38,9 @@ pub enum Family {
 }
 
 /// Targets, from bold to wary. The nominal one, at which a family promises what was asked for, is among them.
-const TARGETS: [f64; 13] =
-    [0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 3e-4, 1e-4, 1e-5, 1e-6];
+const TARGETS: [f64; 11] = [0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 3e-4, 1e-4, 1e-5];
 /// Where independence is a fiction, a normal tail must be stretched far: to nine standard deviations.
-const FAR_TARGETS: [f64; 3] = [1e-8, 1e-12, 1e-19];
+const FAR_TARGETS: [f64; 5] = [1e-6, 1e-8, 1e-10, 1e-14, 1e-19];
 
 impl Family {
     /// All of them, in the order of reports.
@@ -81,10 +81,12 @@ impl Family {
                 [&TARGETS[..], &FAR_TARGETS].concat()
             }
             Self::Convolution => TARGETS.to_vec(),
-            Self::Joint | Self::JointConvolution => [&TARGETS[..9], &[0.0]].concat(),
-            Self::Peak => vec![0.8, 0.9, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0],
+            Self::Joint | Self::JointConvolution => [&TARGETS[..8], &[0.0]].concat(),
+            Self::Peak => vec![0.5, 0.7, 0.85, 1.0, 1.1, 1.2, 1.35, 1.5, 2.0],
             Self::Percentile => {
-                vec![50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 92.0, 94.0, 95.0, 96.0, 97.0, 98.0, 99.0, 99.5, 100.0]
+                vec![
+                    50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 92.0, 94.0, 95.0, 96.0, 97.0, 98.0, 99.0, 99.5, 100.0,
+                ]
             }
             Self::Average => vec![1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0],
             Self::Cantelli => vec![0.1, 0.25, 0.5, 0.75, 1.0, 1.35, 1.7, 2.5, 4.4],
@@ -104,9 +106,8 @@ pub struct Estimator {
 impl Estimator {
     /// Every family with every parameter that is tried.
     pub fn all() -> Vec<Self> {
-        let of = |family: Family| {
-            family.parameters().into_iter().map(move |parameter| Self { family, parameter })
-        };
+        let of =
+            |family: Family| family.parameters().into_iter().map(move |parameter| Self { family, parameter });
         Family::ALL.into_iter().flat_map(of).collect()
     }
 
@@ -119,17 +120,18 @@ impl Estimator {
     }
 }
 
-/// What was learnt of a fleet's VMs from one stretch of time.
+/// What was learnt of a fleet's VMs from one stretch of time. What an estimator asks for is made once, when it asks.
 pub struct Learnt {
     capacity: f64,
+    start_s: f64,
+    period_s: f64,
     samples: Vec<Vec<f32>>,
     moments: Vec<Moments>,
-    by_variance_to_mean: Vec<usize>,
     /// The samples of each VM, by size.
-    sorted: Vec<Vec<f32>>,
-    histograms: Vec<Arc<Histogram>>,
-    aligned: Vec<Arc<Aligned>>,
-    profiles: Vec<Profile>,
+    sorted: OnceCell<Vec<Vec<f32>>>,
+    histograms: OnceCell<Vec<Arc<Histogram>>>,
+    aligned: OnceCell<Vec<Arc<Aligned>>>,
+    profiles: OnceCell<Vec<Profile>>,
 }
 
 impl Learnt {
@@ -141,28 +143,35 @@ impl Learnt {
         start_s: f64,
         period_s: f64,
     ) -> Result<Self, EstimateError> {
-        let checked = samples.iter().map(|values| Samples::new(values)).collect::<Result<Vec<_>, _>>()?;
-        let length = samples.iter().map(Vec::len).max().unwrap_or_default();
-        let moments: Vec<Moments> = checked.iter().map(|vm| vm.moments()).collect();
-        let histograms = checked.iter().map(|vm| Histogram::new(*vm, capacity)).collect::<Result<_, _>>()?;
-        let aligned =
-            checked.iter().map(|vm| Aligned::new(*vm, length, capacity, 1.0)).collect::<Result<_, _>>()?;
-        let profiles = checked.iter().map(|vm| Profile::new(*vm, start_s, period_s)).collect();
+        Promise::new(capacity, 0.0)?;
+        let moments = samples.iter().map(|values| Ok(Samples::new(values)?.moments()));
+        let moments = moments.collect::<Result<_, EstimateError>>()?;
+        let (sorted, histograms) = (OnceCell::new(), OnceCell::new());
+        let (aligned, profiles) = (OnceCell::new(), OnceCell::new());
+        Ok(Self { capacity, start_s, period_s, samples, moments, sorted, histograms, aligned, profiles })
+    }
 
-        let mut sorted = samples.clone();
-        for values in &mut sorted {
-            values.sort_by(f32::total_cmp);
+    fn made<'a, T>(
+        &self,
+        cell: &'a OnceCell<Vec<T>>,
+        make: impl Fn(Samples<'_>) -> Result<T, EstimateError>,
+    ) -> Result<&'a [T], EstimateError> {
+        if cell.get().is_none() {
+            let made =
+                self.samples.iter().map(|values| make(Samples::new(values)?)).collect::<Result<_, _>>()?;
+            return Ok(cell.get_or_init(|| made));
         }
-        Ok(Self {
-            capacity,
-            by_variance_to_mean: by_variance_to_mean(&moments),
-            samples,
-            moments,
-            sorted,
-            histograms,
-            aligned,
-            profiles,
-        })
+        Ok(cell.get().map_or(&[], Vec::as_slice))
+    }
+
+    fn histograms(&self) -> Result<&[Arc<Histogram>], EstimateError> {
+        self.made(&self.histograms, |samples| Histogram::new(samples, self.capacity))
+    }
+
+    fn aligned(&self, factor: f64) -> impl Fn(Samples<'_>) -> Result<Arc<Aligned>, EstimateError> {
+        let length = self.samples.iter().map(Vec::len).max().unwrap_or_default();
+        let capacity = self.capacity;
+        move |samples| Aligned::new(samples, length, capacity, factor)
     }
 
     /// The VMs of each machine that the estimator needs, first fit. Fails where its parameter cannot be.
@@ -171,7 +180,11 @@ impl Learnt {
     }
 
     /// The same with this heuristic.
-    pub fn pack_by(&self, estimator: Estimator, heuristic: Heuristic) -> Result<Vec<Vec<usize>>, EstimateError> {
+    pub fn pack_by(
+        &self,
+        estimator: Estimator,
+        heuristic: Heuristic,
+    ) -> Result<Vec<Vec<usize>>, EstimateError> {
         let Estimator { family, parameter } = estimator;
         let promise = Promise::new(self.capacity, estimator.promised().unwrap_or(0.0))?;
         let all = 0..self.samples.len();
@@ -183,28 +196,35 @@ impl Learnt {
         Ok(match family {
             Family::Gaussian => vms(pack::<Gaussian>(&self.moments, all, &promise, heuristic)),
             Family::GaussianSorted => {
-                let order = self.by_variance_to_mean.iter().copied();
+                let order = by_variance_to_mean(&self.moments);
                 vms(pack::<Gaussian>(&self.moments, order, &promise, heuristic))
             }
             Family::Skewed => vms(pack::<Skewed>(&self.moments, all, &promise, heuristic)),
-            Family::Convolution => vms(pack::<Convolution>(&self.histograms, all, &promise, heuristic)),
-            Family::Joint => vms(pack::<Joint>(&self.aligned, all, &promise, heuristic)),
+            Family::Convolution => vms(pack::<Convolution>(self.histograms()?, all, &promise, heuristic)),
+            Family::Joint => {
+                vms(pack::<Joint>(self.made(&self.aligned, self.aligned(1.0))?, all, &promise, heuristic))
+            }
             Family::JointConvolution => {
-                let both = self.aligned.iter().zip(&self.histograms);
-                let both: Vec<_> = both.map(|(a, b)| (Arc::clone(a), Arc::clone(b))).collect();
+                let aligned = self.made(&self.aligned, self.aligned(1.0))?.iter().cloned();
+                let both: Vec<_> = aligned.zip(self.histograms()?.iter().cloned()).collect();
                 vms(pack::<Both<Joint, Convolution>>(&both, all, &promise, heuristic))
             }
             Family::Peak => {
-                let length = self.aligned.first().map_or(0, |vm| vm.len());
-                let stretched = |values: &Vec<f32>| {
-                    Aligned::new(Samples::new(values)?, length, self.capacity, parameter)
-                };
-                let stretched = self.samples.iter().map(stretched).collect::<Result<Vec<_>, _>>()?;
-                vms(pack::<Joint>(&stretched, all, &promise, heuristic))
+                let stretched = OnceCell::new();
+                let stretched = self.made(&stretched, self.aligned(parameter))?;
+                vms(pack::<Joint>(stretched, all, &promise, heuristic))
             }
-            Family::Hourly => vms(pack::<Hourly>(&self.profiles, all, &promise, heuristic)),
+            Family::Hourly => {
+                let profile = |samples: Samples<'_>| Ok(Profile::new(samples, self.start_s, self.period_s));
+                vms(pack::<Hourly>(self.made(&self.profiles, profile)?, all, &promise, heuristic))
+            }
             Family::Percentile => {
-                sizes(&|vm| Size::percentile(Samples::new(&self.sorted[vm])?, parameter))?
+                let sorted = self.made(&self.sorted, |samples| {
+                    let mut sorted = samples.values().to_vec();
+                    sorted.sort_by(f32::total_cmp);
+                    Ok(sorted)
+                })?;
+                sizes(&|vm| Size::percentile(Samples::new(&sorted[vm])?, parameter))?
             }
             Family::Average => sizes(&|vm| Size::average(&self.moments[vm], parameter))?,
             Family::Cantelli => sizes(&|vm| Size::cantelli(&self.moments[vm], parameter))?,

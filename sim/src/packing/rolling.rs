@@ -14,6 +14,10 @@ const TRAIN_S: f64 = 7.0 * 86_400.0;
 const STEP_S: f64 = 86_400.0;
 /// So many held-out steps a shorter file is cut into, behind a first half that is learnt from.
 const SHORT_STEPS: usize = 12;
+/// Use of exactly the capacity is not above it, however it was rounded on its way.
+const ROUNDING: f64 = 1e-5;
+/// What an oracle allows each machine, in targets: most machines have less than they may, so that the first keeps it.
+const ORACLE_FACTORS: [f64; 8] = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0];
 
 /// A VM's use over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,6 +173,7 @@ impl Outcome {
 /// Machine-instants in which the use of a machine's VMs is above the capacity.
 pub fn overflow(machines: &[Vec<usize>], used: &[Vec<f32>], capacity: f64) -> u64 {
     let instants = used.first().map_or(0, Vec::len);
+    let most = capacity * (1.0 + ROUNDING);
     let mut over = 0;
     let mut sums = vec![0.0_f64; instants];
     for vms in machines {
@@ -178,14 +183,14 @@ pub fn overflow(machines: &[Vec<usize>], used: &[Vec<f32>], capacity: f64) -> u6
                 *sum += f64::from(*used);
             }
         }
-        over += sums.iter().filter(|sum| **sum > capacity).count() as u64;
+        over += sums.iter().filter(|sum| **sum > most).count() as u64;
     }
     over
 }
 
 impl Fleet {
-    /// One held-out step: what each estimator's machines came to, and those of an oracle, which packs by what the held-out time
-    /// will bring so that no machine is above its capacity for more than `target` of it.
+    /// One held-out step: what each estimator's machines came to, and those of an oracle. The oracle packs by what the held-out
+    /// time will bring, and allows each machine as much overflow as keeps that of all machines at the target.
     pub fn replay(
         &self,
         (train, test): &(Range<usize>, Range<usize>),
@@ -200,9 +205,17 @@ impl Fleet {
             .map(|estimator| Ok(Outcome::of(&learnt.pack(*estimator)?, &used, capacity)))
             .collect::<Result<_, PackError>>()?;
 
-        let foresight = Estimator { family: Family::Joint, parameter: target };
-        let oracle = self.learn(test, capacity)?.pack(foresight)?;
-        Ok((outcomes, Outcome::of(&oracle, &used, capacity)))
+        let known = self.learn(test, capacity)?;
+        let mut oracle: Option<Outcome> = None;
+        for factor in ORACLE_FACTORS {
+            let foresight = Estimator { family: Family::Joint, parameter: (factor * target).min(1.0) };
+            let outcome = Outcome::of(&known.pack(foresight)?, &used, capacity);
+            let keeps = oracle.is_none() || Outcome::realised([&outcome]) <= target;
+            if keeps && oracle.is_none_or(|best| outcome.machines < best.machines) {
+                oracle = Some(outcome);
+            }
+        }
+        Ok((outcomes, oracle.unwrap_or_default()))
     }
 
     /// What is learnt from these instants.

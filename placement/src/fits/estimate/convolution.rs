@@ -7,21 +7,21 @@ use super::{EstimateError, Load, Promise, Samples};
 
 /// So many cells have the width of a machine.
 pub const CELLS: usize = 200;
-/// Cells from nothing to the capacity, rounded up to whole lanes.
-const WIDTH: usize = (CELLS + 1).next_multiple_of(LANES);
 const LANES: usize = 8;
 /// A cell with less is empty: smaller products are denormal numbers, which are slow.
 const NOTHING: f32 = 1e-20;
 
-/// How likely a VM uses so many cells of a machine: its samples, each in the nearest cell.
+/// How likely a VM uses so many cells of a machine. A sample between two cells counts for both, by how near they are, so that
+/// the mean is kept: nearly idle VMs are rounded neither to nothing nor to a cell. A sum that falls into the cell of the capacity
+/// itself counts as above it: half of such sums are, and the other half is on the safe side.
 #[derive(Debug, PartialEq)]
 pub struct Histogram {
     /// The first cell that is not empty.
     first: usize,
-    /// Shares of the cells from there to the last that is not empty, up to the capacity.
+    /// Shares of the cells from there to the last that is not empty, below the capacity.
     shares: Vec<f32>,
-    /// The share of use above `CELLS - n` cells, for every `n`.
-    above: [f32; WIDTH],
+    /// The share of use of `CELLS - n` cells or more, for every `n`.
+    above: [f32; CELLS],
 }
 
 impl Histogram {
@@ -29,24 +29,26 @@ impl Histogram {
     pub fn new(samples: Samples<'_>, capacity: f64) -> Result<Arc<Self>, EstimateError> {
         let capacity = check_capacity(capacity)?;
         let per_core = CELLS as f64 / capacity;
-        let mut counts = [0_u32; CELLS + 2];
+        let weight = 1.0 / samples.values().len() as f64;
+        let mut shares = [0.0_f64; CELLS + 1];
         for value in samples.values() {
-            let cell = libm::round(f64::from(*value) * per_core) as usize;
-            counts[cell.min(CELLS + 1)] += 1;
+            let place = f64::from(*value) * per_core;
+            let (cell, part) = (place as usize, place - libm::floor(place));
+            shares[cell.min(CELLS)] += weight * (1.0 - part);
+            shares[(cell + 1).min(CELLS)] += weight * part;
         }
 
-        let share = |count: u32| (f64::from(count) / samples.values().len() as f64) as f32;
-        let mut above = [0.0; WIDTH];
-        let mut count = 0;
-        for n in 0..=CELLS {
-            count += counts[CELLS + 1 - n];
-            above[n] = share(count);
+        let mut above = [0.0; CELLS];
+        let mut share = 0.0;
+        for n in 0..CELLS {
+            share += shares[CELLS - n];
+            above[n] = share as f32;
         }
 
-        let first = counts[..=CELLS].iter().position(|count| *count > 0).unwrap_or(0);
-        let last = counts[..=CELLS].iter().rposition(|count| *count > 0);
-        let shares =
-            last.map_or_else(Vec::new, |last| counts[first..=last].iter().copied().map(share).collect());
+        let below = &shares[..CELLS];
+        let first = below.iter().position(|share| *share > 0.0).unwrap_or(0);
+        let end = below.iter().rposition(|share| *share > 0.0).map_or(first, |last| last + 1);
+        let shares = below[first..end].iter().map(|share| *share as f32).collect();
         Ok(Arc::new(Self { first, shares, above }))
     }
 }
@@ -55,15 +57,15 @@ impl Histogram {
 #[derive(Clone, Debug)]
 pub struct Convolution {
     vms: Vec<Arc<Histogram>>,
-    /// Shares of the cells up to the capacity.
-    shares: [f32; WIDTH],
-    /// The share above the capacity.
+    /// Shares of the cells below the capacity.
+    shares: [f32; CELLS],
+    /// The share at the capacity and above.
     over: f32,
 }
 
 impl Default for Convolution {
     fn default() -> Self {
-        let mut shares = [0.0; WIDTH];
+        let mut shares = [0.0; CELLS];
         shares[0] = 1.0;
         Self { vms: Vec::new(), shares, over: 0.0 }
     }
@@ -82,10 +84,10 @@ impl Convolution {
 
     fn convolve(&mut self, vm: &Histogram) {
         self.over = self.over(vm);
-        let mut sum = [0.0_f32; WIDTH];
-        for (cell, mine) in self.shares[..=CELLS - vm.first.min(CELLS)].iter().enumerate() {
+        let mut sum = [0.0_f32; CELLS];
+        for (cell, mine) in self.shares[..CELLS - vm.first].iter().enumerate() {
             if *mine > NOTHING {
-                let to = &mut sum[cell + vm.first..=CELLS];
+                let to = &mut sum[cell + vm.first..];
                 for (sum, share) in to.iter_mut().zip(&vm.shares) {
                     *sum += mine * share;
                 }

@@ -47,11 +47,21 @@ impl Load for Hourly {
         }
     }
     fn risk(&self, vm: Option<&Profile>, promise: &Promise) -> f64 {
-        let risk = |hour: usize| {
-            let (mean, variance) = vm.map_or((0.0, 0.0), |vm| (vm.0[hour].mean(), vm.0[hour].variance()));
-            let sum = &self.0[hour];
-            tail(distance(promise.capacity(), sum.mean() + mean, sum.variance() + variance))
-        };
-        (0..HOURS).map(risk).sum::<f64>() / HOURS as f64
+        (0..HOURS).map(|hour| self.risk_in(hour, vm, promise)).sum::<f64>() / HOURS as f64
+    }
+    fn fits(&self, vm: &Profile, promise: &Promise) -> bool {
+        let (allowed, mut sum) = (promise.target() * HOURS as f64, 0.0);
+        (0..HOURS).all(|hour| {
+            sum += self.risk_in(hour, Some(vm), promise);
+            sum <= allowed
+        })
+    }
+}
+
+impl Hourly {
+    fn risk_in(&self, hour: usize, vm: Option<&Profile>, promise: &Promise) -> f64 {
+        let (mean, variance) = vm.map_or((0.0, 0.0), |vm| (vm.0[hour].mean(), vm.0[hour].variance()));
+        let sum = &self.0[hour];
+        tail(distance(promise.capacity(), sum.mean() + mean, sum.variance() + variance))
     }
 }

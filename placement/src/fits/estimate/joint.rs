@@ -13,7 +13,8 @@ const LANES: usize = 8;
 /// So many samples are counted before the count is looked at.
 const BLOCK: usize = 256;
 
-/// A VM's samples in 65,536ths of a machine, those of all VMs at the same instants.
+/// A VM's samples in 65,536ths of a machine, those of all VMs at the same instants. They are rounded down: VMs that need
+/// exactly one machine do not need more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Aligned(Box<[i32]>);
 
@@ -36,7 +37,7 @@ impl Aligned {
         let unit = factor * f64::from(CAPACITY) / capacity;
         let units = |value: f32| {
             let most = MACHINES_MAX * f64::from(CAPACITY);
-            libm::round((f64::from(value) * unit).min(most)) as i32
+            (f64::from(value) * unit).min(most) as i32
         };
 
         let values = samples.values();
