@@ -7,6 +7,7 @@ mod common;
 mod demo;
 mod experiment;
 mod label;
+mod pack;
 mod plan;
 mod profile;
 mod reference;

@@ -28,10 +28,10 @@ pub struct Auto {
 /// the target, the one with the fewest machines (then the one with the least overflow, then the first); where none kept it,
 /// the one with the least overflow. Nothing of the step itself is known.
 ///
-/// `outcomes[step][estimator]`. `None` where there are no more steps than the window.
+/// `outcomes[step][estimator]`. `None` where there are fewer steps than the window.
 pub fn auto(outcomes: &[Vec<Outcome>], options: AutoOptions) -> Option<Auto> {
     let first = options.window.max(1);
-    if outcomes.len() <= first || outcomes[0].is_empty() {
+    if outcomes.len() < first || outcomes[0].is_empty() {
         return None;
     }
     let choose = |step: usize| best(&outcomes[step - first..step], options.target);

@@ -86,13 +86,22 @@ impl Fleet {
     /// What a long file is cut into: a week to learn from, days held out. A file of less than eight days is learnt from for its
     /// first half, and the rest is held out in twelve steps.
     pub fn usual_steps(&self) -> Rolling {
-        let steps = |seconds: f64| libm::round(seconds / self.period_s).max(1.0) as usize;
-        let (train, step) = (steps(TRAIN_S), steps(STEP_S));
-        if train + step <= self.instants() {
-            return Rolling { train, step };
+        if !self.is_short() {
+            return self.week_and_day();
         }
         let train = (self.instants() / 2).max(1);
         Rolling { train, step: ((self.instants() - train) / SHORT_STEPS).max(1) }
+    }
+
+    /// Whether it is shorter than a week and a day.
+    pub fn is_short(&self) -> bool {
+        let Rolling { train, step } = self.week_and_day();
+        train + step > self.instants()
+    }
+
+    fn week_and_day(&self) -> Rolling {
+        let steps = |seconds: f64| libm::round(seconds / self.period_s).max(1.0) as usize;
+        Rolling { train: steps(TRAIN_S), step: steps(STEP_S) }
     }
 
     /// What was used in these instants. A gap holds the reading before it, whenever that was; before the first reading, the

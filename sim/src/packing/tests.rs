@@ -93,7 +93,9 @@ fn auto_knows_nothing_of_the_step_that_it_chooses_for() {
     let worse = Outcome { over: 600, ..broken };
     let taken = auto(&[vec![worse, broken], vec![worse, broken]], AutoOptions { target: 0.01, window: 1 });
     assert_eq!(taken.unwrap().taken, [(1, broken)]);
-    assert!(auto(&outcomes[..2], AutoOptions { target: 0.01, window: 2 }).is_none());
+    assert!(auto(&outcomes[..1], AutoOptions { target: 0.01, window: 2 }).is_none());
+    let next = auto(&outcomes[..2], AutoOptions { target: 0.01, window: 2 }).unwrap();
+    assert_eq!((next.taken.len(), next.next), (0, 1));
 }
 
 #[test]
