@@ -212,15 +212,15 @@ fn text(answer: &Answer) -> String {
 
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let table = TextTable::of(
-        1,
+        2,
         &shown,
         &[
             ("estimator", &|(row, _)| row.estimator.to_owned()),
+            ("", &|(_, why)| (*why).to_owned()),
             ("parameter", &|(row, _)| number(row.parameter)),
             ("machines", &|(row, _)| format!("{:.1}", row.machines)),
             ("promised %", &|(row, _)| row.promised.map_or_else(String::new, percent)),
             ("realised %", &|(row, _)| percent(row.realised)),
-            ("", &|(_, why)| (*why).to_owned()),
         ],
     );
 
@@ -237,7 +237,7 @@ fn sentence(answer: &Answer) -> String {
     let Some(next) = answer.rows.iter().find(|row| row.selected) else { return String::new() };
     let parameter = next.parameter.unwrap_or_default();
     let auto = answer.rows.iter().find(|row| row.estimator == "auto").map_or_else(String::new, |auto| {
-        let verdict = if auto.realised <= answer.target { "kept" } else { "BROKE" };
+        let verdict = if auto.realised <= answer.target { "kept" } else { "MISSED" };
         format!(
             " Chosen anew like this before each step, the choice needed {:.1} machines and {verdict} the target: {:.2} % \
              realised of {:.2} % promised.",

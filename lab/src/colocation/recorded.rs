@@ -1,8 +1,6 @@
 //! Recorded VMs, held out in time: learn from some days, pack, judge by the next.
 
-use core::ops::Range;
-
-use ballast_sim::packing::{AutoOptions, Estimator, Family, Fleet, Outcome, PackError, auto};
+use ballast_sim::packing::{AutoOptions, Estimator, Family, Fleet, Outcome, PackError, Step, auto};
 use serde::Serialize;
 
 use super::{SHORT_WINDOW, TARGET, WINDOW};
@@ -61,7 +59,7 @@ pub struct About {
 pub struct Job<'a> {
     set: usize,
     sets: &'a [Set],
-    step: (Range<usize>, Range<usize>),
+    step: Step,
 }
 
 /// What one step came to.

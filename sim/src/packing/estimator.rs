@@ -190,33 +190,33 @@ impl Learnt {
         let all = 0..self.samples.len();
         let sizes = |size: &dyn Fn(usize) -> Result<Size, EstimateError>| {
             let sizes = all.clone().map(size).collect::<Result<Vec<Size>, _>>()?;
-            Ok(vms(pack::<Sizes>(&sizes, all.clone(), &promise, heuristic)))
+            Ok(vms(&pack::<Sizes>(&sizes, all.clone(), &promise, heuristic)))
         };
 
         Ok(match family {
-            Family::Gaussian => vms(pack::<Gaussian>(&self.moments, all, &promise, heuristic)),
+            Family::Gaussian => vms(&pack::<Gaussian>(&self.moments, all, &promise, heuristic)),
             Family::GaussianSorted => {
                 let order = by_variance_to_mean(&self.moments);
-                vms(pack::<Gaussian>(&self.moments, order, &promise, heuristic))
+                vms(&pack::<Gaussian>(&self.moments, order, &promise, heuristic))
             }
-            Family::Skewed => vms(pack::<Skewed>(&self.moments, all, &promise, heuristic)),
-            Family::Convolution => vms(pack::<Convolution>(self.histograms()?, all, &promise, heuristic)),
+            Family::Skewed => vms(&pack::<Skewed>(&self.moments, all, &promise, heuristic)),
+            Family::Convolution => vms(&pack::<Convolution>(self.histograms()?, all, &promise, heuristic)),
             Family::Joint => {
-                vms(pack::<Joint>(self.made(&self.aligned, self.aligned(1.0))?, all, &promise, heuristic))
+                vms(&pack::<Joint>(self.made(&self.aligned, self.aligned(1.0))?, all, &promise, heuristic))
             }
             Family::JointConvolution => {
                 let aligned = self.made(&self.aligned, self.aligned(1.0))?.iter().cloned();
                 let both: Vec<_> = aligned.zip(self.histograms()?.iter().cloned()).collect();
-                vms(pack::<Both<Joint, Convolution>>(&both, all, &promise, heuristic))
+                vms(&pack::<Both<Joint, Convolution>>(&both, all, &promise, heuristic))
             }
             Family::Peak => {
                 let stretched = OnceCell::new();
                 let stretched = self.made(&stretched, self.aligned(parameter))?;
-                vms(pack::<Joint>(stretched, all, &promise, heuristic))
+                vms(&pack::<Joint>(stretched, all, &promise, heuristic))
             }
             Family::Hourly => {
                 let profile = |samples: Samples<'_>| Ok(Profile::new(samples, self.start_s, self.period_s));
-                vms(pack::<Hourly>(self.made(&self.profiles, profile)?, all, &promise, heuristic))
+                vms(&pack::<Hourly>(self.made(&self.profiles, profile)?, all, &promise, heuristic))
             }
             Family::Percentile => {
                 let sorted = self.made(&self.sorted, |samples| {
@@ -237,6 +237,6 @@ impl Learnt {
     }
 }
 
-fn vms<L: Load>(machines: Vec<Machine<L>>) -> Vec<Vec<usize>> {
+fn vms<L: Load>(machines: &[Machine<L>]) -> Vec<Vec<usize>> {
     machines.iter().map(|machine| machine.vms().to_vec()).collect()
 }

@@ -124,6 +124,15 @@ impl Fleet {
     }
 }
 
+/// One held-out step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The instants that are learnt from.
+    pub train: Range<usize>,
+    /// Those that judge.
+    pub test: Range<usize>,
+}
+
 /// How the time is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rolling {
@@ -134,16 +143,17 @@ pub struct Rolling {
 }
 
 impl Rolling {
-    /// The held-out steps of a fleet, each as the instants that it learns from and those that it is judged by. Fails where there
-    /// is none.
-    pub fn steps(&self, fleet: &Fleet) -> Result<Vec<(Range<usize>, Range<usize>)>, PackError> {
+    /// The held-out steps of a fleet. Fails where there is none.
+    pub fn steps(&self, fleet: &Fleet) -> Result<Vec<Step>, PackError> {
         let Self { train, step } = *self;
         let (instants, needed) = (fleet.instants(), train.saturating_add(step));
         if train == 0 || step == 0 || needed > instants {
             return Err(PackError::Short { instants, needed: needed.max(2), train, step });
         }
         let starts = (0..=instants - needed).step_by(step);
-        Ok(starts.map(|start| (start..start + train, start + train..start + needed)).collect())
+        Ok(starts
+            .map(|start| Step { train: start..start + train, test: start + train..start + needed })
+            .collect())
     }
 }
 
@@ -202,7 +212,7 @@ impl Fleet {
     /// time will bring, and allows each machine as much overflow as keeps that of all machines at the target.
     pub fn replay(
         &self,
-        (train, test): &(Range<usize>, Range<usize>),
+        Step { train, test }: &Step,
         estimators: &[Estimator],
         capacity: f64,
         target: f64,

@@ -103,7 +103,7 @@ fn steps_learn_from_the_past_alone() {
     let long = fleet(1, 30 * DAY, |_, _| 0.1);
     let steps = long.usual_steps().steps(&long).unwrap();
     assert_eq!(steps.len(), 23);
-    assert!(steps.iter().all(|(train, test)| train.end == test.start && train.len() == 7 * DAY));
+    assert!(steps.iter().all(|Step { train, test }| train.end == test.start && train.len() == 7 * DAY));
     // A short file: half, and twelve steps.
     let short = fleet(1, 2 * DAY, |_, _| 0.1);
     assert_eq!(short.usual_steps(), Rolling { train: DAY, step: 2 });
@@ -117,7 +117,7 @@ fn a_gap_holds_and_a_vm_without_a_reading_is_fully_busy() {
     let fleet = fleet(2, 4, |vm, hour| series[vm][hour]);
     let outcome = |test: core::ops::Range<usize>| {
         let estimator = [Estimator { family: Family::Peak, parameter: 1.0 }];
-        fleet.replay(&(0..2, test), &estimator, 1.15, 0.01).unwrap().0[0]
+        fleet.replay(&Step { train: 0..2, test }, &estimator, 1.15, 0.01).unwrap().0[0]
     };
     // 0.2 and a whole core do not fit; later they are 0.2 or 0.4, and 0.3.
     assert_eq!(outcome(2..4), Outcome { machines: 2, over: 0, all: 4 });
