@@ -42,7 +42,8 @@ pub(crate) struct PackArgs {
     #[arg(long, value_name = "H", value_parser = positive)]
     step_hours: Option<f64>,
     /// Judged steps that the choice looks back at
-    #[arg(long, value_name = "N", default_value_t = WINDOW, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = WINDOW,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
     window: u16,
     /// Threads; they change no result [default: one for every core]
     #[arg(long, value_name = "N")]
@@ -79,7 +80,6 @@ struct Cut {
     step_h: f64,
     /// Whether the file was too short for a week and a day.
     short: bool,
-    /// All held-out steps.
     steps: usize,
     /// Of these the last, by which everything is judged.
     judged_steps: usize,
@@ -226,8 +226,8 @@ fn text(answer: &Answer) -> String {
 
     let short = if cut.short { " (the file is shorter than a week and a day)" } else { "" };
     let head = format!(
-        "{vms} VMs on machines of {capacity}; learnt from {:.1} h, judged by the next {:.1} h{short}; {} of {} steps \
-         are judged",
+        "{vms} VMs on machines of {capacity}; learnt from {:.1} h, judged by the next {:.1} h{short}; \
+         {} of {} steps are judged",
         cut.train_h, cut.step_h, cut.judged_steps, cut.steps
     );
     format!("{head}\n\n{}\n\n{}", table.text(), sentence(answer))
@@ -239,8 +239,8 @@ fn sentence(answer: &Answer) -> String {
     let auto = answer.rows.iter().find(|row| row.estimator == "auto").map_or_else(String::new, |auto| {
         let verdict = if auto.realised <= answer.target { "kept" } else { "MISSED" };
         format!(
-            " Chosen anew like this before each step, the choice needed {:.1} machines and {verdict} the target: {:.2} % \
-             realised of {:.2} % promised.",
+            " Chosen anew like this before each step, the choice needed {:.1} machines and {verdict} the \
+             target: {:.2} % realised of {:.2} % promised.",
             auto.machines,
             100.0 * auto.realised,
             100.0 * answer.target

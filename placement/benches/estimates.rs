@@ -10,8 +10,8 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use ballast_placement::fits::estimate::{
-    Aligned, Convolution, Gaussian, Heuristic, Histogram, Hourly, Joint, Load, Profile, Promise, Samples,
-    Size, Sizes, Skewed, pack,
+    Aligned, Convolution, Gaussian, Heuristic, Histogram, Hourly, Load, Profile, Promise, Samples,
+    Simultaneous, Size, Sizes, Skewed, pack,
 };
 use ballast_types::SplitMix64;
 
@@ -80,7 +80,7 @@ fn main() {
     let histograms: Vec<_> = samples().map(|task| Histogram::new(task, 1.0).unwrap()).collect();
     measure::<Convolution>("convolution", &histograms, &promise, plain);
     let aligned: Vec<_> = samples().map(|task| Aligned::new(task, SAMPLES, 1.0, 1.0).unwrap()).collect();
-    measure::<Joint>("joint", &aligned, &promise, plain);
+    measure::<Simultaneous>("joint", &aligned, &promise, plain);
     let profiles: Vec<_> = samples().map(|task| Profile::new(task, 0.0, 300.0)).collect();
     measure::<Hourly>("hourly", &profiles, &promise, plain);
 

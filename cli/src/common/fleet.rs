@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use ballast_sim::packing::{Fleet, Vm};
+use ballast_sim::packing::{Fleet, FleetVm};
 use ballast_sim::trace::{Trace, Unit};
 use indicatif::ProgressBar;
 
@@ -40,7 +40,7 @@ pub(crate) fn fleet(trace: &Trace, size: impl Fn(&str) -> Option<f64>) -> anyhow
             true => f32::NAN,
             false => (value / full * cores).clamp(0.0, cores),
         });
-        Ok(Vm { name: series.name.clone(), cores, used: used.collect() })
+        Ok(FleetVm { name: series.name.clone(), cores, used: used.collect() })
     };
     let vms = trace.series.iter().map(vm).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(Fleet::new(vms, trace.start_s, trace.period_s)?)

@@ -11,7 +11,7 @@ use ballast_lab::colocation::population::{self, Options};
 use ballast_lab::colocation::recorded::{self, Set};
 use ballast_lab::report::colocation::{Measured, SETS};
 use ballast_lab::report::{self, Detail, Report};
-use ballast_sim::packing::{Fleet, Vm};
+use ballast_sim::packing::{Fleet, FleetVm};
 use ballast_sim::trace::{Series, Trace};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -29,13 +29,16 @@ const GOOGLE_PERIOD_S: f64 = 300.0;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// Instances of the substitute population
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=50))]
+    #[arg(long, value_name = "N", default_value_t = 12,
+        value_parser = clap::value_parser!(u16).range(1..=50))]
     instances: u16,
     /// Tasks of an instance
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(10..=100_000))]
     tasks: u32,
     /// Samples of a task
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1000..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1000..=100_000))]
     samples: u32,
     /// The first instance's seed; the others follow it
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -50,7 +53,7 @@ pub(crate) struct Choice {
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { instances: 6, tasks: 1000, samples: 10_000, seed: 1, sets: vec![], threads: None }
+        Self { instances: 12, tasks: 1000, samples: 10_000, seed: 1, sets: vec![], threads: None }
     }
 }
 
@@ -162,7 +165,7 @@ fn google_jobs(path: &Path) -> anyhow::Result<Fleet> {
             cpu.with_context(|| format!("{name}, line {}: {line:?}: CPU in percent is needed", n + 1))
         };
         let used = text.lines().enumerate().map(|line| Ok((percent(line)? / 100.0).clamp(0.0, 1.0)));
-        vms.push(Vm { used: used.collect::<anyhow::Result<_>>()?, name: name.clone(), cores: 1.0 });
+        vms.push(FleetVm { used: used.collect::<anyhow::Result<_>>()?, name: name.clone(), cores: 1.0 });
     }
 
     // The order of the archive is that of the disk that it came from.

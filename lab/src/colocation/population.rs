@@ -34,7 +34,7 @@ pub enum Vary {
     /// Best fit instead of first fit.
     BestFit,
     /// Only this share of the samples is seen.
-    Seen(f64),
+    Observed(f64),
     /// What is seen are five-minute averages.
     Averages,
     Capacity(f64),
@@ -149,7 +149,14 @@ impl Job {
                 (part(0, seen), part(seen, self.population.samples));
             let learnt = Learnt::new(before, 1.0, 0.0, 300.0)?;
             for estimator in few() {
-                cells.push(cell(Vary::Seen(level), &learnt, &after, estimator, Heuristic::FirstFit, 1.0)?);
+                cells.push(cell(
+                    Vary::Observed(level),
+                    &learnt,
+                    &after,
+                    estimator,
+                    Heuristic::FirstFit,
+                    1.0,
+                )?);
             }
         }
 
@@ -232,7 +239,7 @@ fn rebalanced(learnt: &Learnt, used: &[Vec<f32>], target: f64) -> Result<[Cell; 
     let moved = rebalance::round_robin(&mut robin, tasks, &promise);
     let robin = cell(Vary::RoundRobin, &robin, moved);
     let mut greedy = packed;
-    let moved = rebalance::greedy(&mut greedy, tasks, &promise, limit);
+    let moved = rebalance::greedy(&mut greedy, tasks, |task| tasks[task].mean(), &promise, limit);
     Ok([robin, cell(Vary::Greedy, &greedy, moved)])
 }
 

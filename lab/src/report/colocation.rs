@@ -55,7 +55,7 @@ pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report
         Part::Heading("Rebalancing onto the last machine, at equal machines".to_owned()),
         Part::TextTable(case_table(varied(|vary| matches!(vary, Vary::RoundRobin | Vary::Greedy)))),
         Part::Heading("Clairvoyance: a share of the samples is seen, the others judge".to_owned()),
-        Part::TextTable(case_table(varied(|vary| matches!(vary, Vary::Seen(_))))),
+        Part::TextTable(case_table(varied(|vary| matches!(vary, Vary::Observed(_))))),
         Part::Heading("Learnt from five-minute averages, judged by instants".to_owned()),
         Part::Words(AVERAGES.to_owned()),
         Part::TextTable(case_table(of(Vary::Averages))),
@@ -106,10 +106,11 @@ const AVERAGES: &str = "An average is made of six draws, stretched so that its d
 
 fn words(options: &Options) -> String {
     format!(
-        "The paper's samples are gone. {} instances of {} tasks stand in, with {} independent samples each: sixteen \
-         kinds of tasks in the paper's shares, whose shapes are ours. `machines` is the mean over the instances, \
-         `normalised` is for each machine that the mean use fills, and `q` is the share of machine-instants above the \
-         capacity. The paper's test of normality (its Table 1) is not repeated.",
+        "The paper's samples are gone. {} instances of {} tasks stand in, with {} independent \
+         samples each: sixteen kinds of tasks in the paper's shares, whose shapes are ours. \
+         `machines` is the mean over the instances, `normalised` is for each machine that the \
+         mean use fills, and `q` is the share of machine-instants above the capacity. The paper's \
+         test of normality (its Table 1) is not repeated.",
         options.seeds.len(),
         options.tasks,
         options.samples
@@ -118,12 +119,14 @@ fn words(options: &Options) -> String {
 
 fn recorded_words() -> String {
     format!(
-        "Each day a fleet is packed from nothing by what the seven days before it show, and judged by that day; a set of \
-         one day learns from twelve hours and is judged by the next hour. `auto` looks back at the last {WINDOW} judged \
-         steps and takes the estimator and parameter that kept the target there with the fewest machines. Everything is \
-         judged over the same steps: those that have {WINDOW} steps behind them. `in hindsight` is the parameter that \
-         turns out to meet the target: nobody could have known it. The oracle packs by what will come. Bitbrains are the \
-         VMs with readings for nine tenths of both months, in August; a gap holds the reading before it."
+        "Each day a fleet is packed from nothing by what the seven days before it show, and \
+         judged by that day; a set of one day learns from twelve hours and is judged by the next \
+         hour. `auto` looks back at the last {WINDOW} judged steps and takes the estimator and \
+         parameter that kept the target there with the fewest machines. Everything is judged over \
+         the same steps: those that have {WINDOW} steps behind them. `in hindsight` is the \
+         parameter that turns out to meet the target: nobody could have known it. The oracle \
+         packs by what will come. Bitbrains are the VMs with readings for nine tenths of both \
+         months, in August; a gap holds the reading before it."
     )
 }
 
@@ -145,7 +148,7 @@ fn varied(vary: Vary) -> String {
     match vary {
         Vary::Nothing => String::new(),
         Vary::BestFit => "best fit".to_owned(),
-        Vary::Seen(share) => format!("{} % seen", percent(share, 1)),
+        Vary::Observed(share) => format!("{} % seen", percent(share, 1)),
         Vary::Averages => "averages".to_owned(),
         Vary::Capacity(capacity) => format!("capacity {capacity}"),
         Vary::HeavySpikes => "heavy spikes".to_owned(),

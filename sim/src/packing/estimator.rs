@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use ballast_placement::fits::estimate::{
-    Aligned, Both, Convolution, EstimateError, Gaussian, Heuristic, Histogram, Hourly, Joint, Load, Machine,
-    Moments, Profile, Promise, Samples, Size, Sizes, Skewed, by_variance_to_mean, pack,
+    Aligned, Both, Convolution, EstimateError, Gaussian, Heuristic, Histogram, Hourly, Load, Machine,
+    Moments, Profile, Promise, Samples, Simultaneous, Size, Sizes, Skewed, by_variance_to_mean, pack,
 };
 use serde::Serialize;
 
@@ -22,9 +22,11 @@ pub enum Family {
     /// Exact convolution of histograms.
     Convolution,
     /// The share of the training time in which the sum was too much.
-    Joint,
+    #[serde(rename = "joint")]
+    Simultaneous,
     /// Joint and convolution, both.
-    JointConvolution,
+    #[serde(rename = "joint-convolution")]
+    SimultaneousConvolution,
     /// The largest sum of the training time, times a factor.
     Peak,
     /// Normal in each hour of the day.
@@ -49,8 +51,8 @@ impl Family {
         Self::GaussianSorted,
         Self::Skewed,
         Self::Convolution,
-        Self::Joint,
-        Self::JointConvolution,
+        Self::Simultaneous,
+        Self::SimultaneousConvolution,
         Self::Peak,
         Self::Hourly,
         Self::Percentile,
@@ -64,8 +66,8 @@ impl Family {
             Self::GaussianSorted => "gaussian-sorted",
             Self::Skewed => "skewed",
             Self::Convolution => "convolution",
-            Self::Joint => "joint",
-            Self::JointConvolution => "joint-convolution",
+            Self::Simultaneous => "joint",
+            Self::SimultaneousConvolution => "joint-convolution",
             Self::Peak => "peak",
             Self::Hourly => "hourly",
             Self::Percentile => "percentile",
@@ -81,7 +83,7 @@ impl Family {
                 [&TARGETS[..], &FAR_TARGETS].concat()
             }
             Self::Convolution => TARGETS.to_vec(),
-            Self::Joint | Self::JointConvolution => [&TARGETS[..8], &[0.0]].concat(),
+            Self::Simultaneous | Self::SimultaneousConvolution => [&TARGETS[..8], &[0.0]].concat(),
             Self::Peak => vec![0.5, 0.7, 0.85, 1.0, 1.1, 1.2, 1.35, 1.5, 2.0],
             Self::Percentile => {
                 vec![
@@ -201,18 +203,21 @@ impl Learnt {
             }
             Family::Skewed => vms(&pack::<Skewed>(&self.moments, all, &promise, heuristic)),
             Family::Convolution => vms(&pack::<Convolution>(self.histograms()?, all, &promise, heuristic)),
-            Family::Joint => {
-                vms(&pack::<Joint>(self.made(&self.aligned, self.aligned(1.0))?, all, &promise, heuristic))
-            }
-            Family::JointConvolution => {
+            Family::Simultaneous => vms(&pack::<Simultaneous>(
+                self.made(&self.aligned, self.aligned(1.0))?,
+                all,
+                &promise,
+                heuristic,
+            )),
+            Family::SimultaneousConvolution => {
                 let aligned = self.made(&self.aligned, self.aligned(1.0))?.iter().cloned();
                 let both: Vec<_> = aligned.zip(self.histograms()?.iter().cloned()).collect();
-                vms(&pack::<Both<Joint, Convolution>>(&both, all, &promise, heuristic))
+                vms(&pack::<Both<Simultaneous, Convolution>>(&both, all, &promise, heuristic))
             }
             Family::Peak => {
                 let stretched = OnceCell::new();
                 let stretched = self.made(&stretched, self.aligned(parameter))?;
-                vms(&pack::<Joint>(stretched, all, &promise, heuristic))
+                vms(&pack::<Simultaneous>(stretched, all, &promise, heuristic))
             }
             Family::Hourly => {
                 let profile = |samples: Samples<'_>| Ok(Profile::new(samples, self.start_s, self.period_s));

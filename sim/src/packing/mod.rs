@@ -18,4 +18,4 @@ mod tests;
 
 pub use auto::{Auto, AutoOptions, auto};
 pub use estimator::{Estimator, Family, Learnt};
-pub use rolling::{Fleet, Outcome, PackError, Rolling, Step, Vm, overflow};
+pub use rolling::{Fleet, FleetVm, Outcome, PackError, Rolling, Step, overflow};

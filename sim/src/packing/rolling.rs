@@ -21,7 +21,7 @@ const ORACLE_FACTORS: [f64; 8] = [1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0];
 
 /// A VM's use over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Vm {
+pub struct FleetVm {
     pub name: String,
     /// What it uses when it is fully busy, in cores.
     pub cores: f32,
@@ -47,7 +47,7 @@ pub enum PackError {
 /// VMs with their use at the same instants.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    vms: Vec<Vm>,
+    vms: Vec<FleetVm>,
     /// The first instant, in seconds after a midnight.
     start_s: f64,
     period_s: f64,
@@ -56,9 +56,9 @@ pub struct Fleet {
 impl Fleet {
     /// Fails where there is no VM, a VM has another number of instants than the first, or a use is below 0 or above the VM's
     /// size.
-    pub fn new(vms: Vec<Vm>, start_s: f64, period_s: f64) -> Result<Self, PackError> {
+    pub fn new(vms: Vec<FleetVm>, start_s: f64, period_s: f64) -> Result<Self, PackError> {
         let Some(first) = vms.first().map(|vm| vm.used.len()) else { return Err(PackError::Empty(0)) };
-        for Vm { name, cores, used } in &vms {
+        for FleetVm { name, cores, used } in &vms {
             let (name, cores) = (name.clone(), *cores);
             if used.len() != first {
                 return Err(PackError::Length { name, length: used.len(), first });
@@ -71,7 +71,7 @@ impl Fleet {
         Ok(Self { vms, start_s, period_s })
     }
 
-    pub fn vms(&self) -> &[Vm] {
+    pub fn vms(&self) -> &[FleetVm] {
         &self.vms
     }
 
@@ -107,7 +107,7 @@ impl Fleet {
     /// What was used in these instants. A gap holds the reading before it, whenever that was; before the first reading, the
     /// first of these instants. A VM without a reading so far is fully busy.
     fn used(&self, instants: &Range<usize>) -> Vec<Vec<f32>> {
-        let used = |vm: &Vm| {
+        let used = |vm: &FleetVm| {
             let range = &vm.used[instants.clone()];
             let before = vm.used[..instants.start].iter().rev().find(|used| !used.is_nan());
             let first = before.or_else(|| range.iter().find(|used| !used.is_nan()));
@@ -129,7 +129,6 @@ impl Fleet {
 pub struct Step {
     /// The instants that are learnt from.
     pub train: Range<usize>,
-    /// Those that judge.
     pub test: Range<usize>,
 }
 
@@ -163,7 +162,6 @@ pub struct Outcome {
     pub machines: u64,
     /// Machine-instants above the capacity.
     pub over: u64,
-    /// All machine-instants.
     pub all: u64,
 }
 
@@ -227,7 +225,7 @@ impl Fleet {
         let known = self.learn(test, capacity)?;
         let mut oracle: Option<Outcome> = None;
         for factor in ORACLE_FACTORS {
-            let foresight = Estimator { family: Family::Joint, parameter: (factor * target).min(1.0) };
+            let foresight = Estimator { family: Family::Simultaneous, parameter: (factor * target).min(1.0) };
             let outcome = Outcome::of(&known.pack(foresight)?, &used, capacity);
             let keeps = oracle.is_none() || Outcome::realised([&outcome]) <= target;
             if keeps && oracle.is_none_or(|best| outcome.machines < best.machines) {

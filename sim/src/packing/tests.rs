@@ -43,7 +43,7 @@ fn heavy_spikes_break_the_gaussian_promise_and_not_the_convolutions() {
 
 /// VMs of one core that follow `used`, an hour apart.
 fn fleet(vms: usize, hours: usize, used: impl Fn(usize, usize) -> f32) -> Fleet {
-    let vm = |n: usize| Vm {
+    let vm = |n: usize| FleetVm {
         name: n.to_string(),
         cores: 1.0,
         used: (0..hours).map(|hour| used(n, hour)).collect(),
@@ -70,7 +70,7 @@ fn auto_leaves_the_gaussian_test_where_vms_peak_together() {
         let at = estimators.iter().position(|e| *e == Estimator { family, parameter: 0.01 }).unwrap();
         Outcome::realised(matrix.iter().map(|step| &step[at]))
     };
-    assert!(nominal(Family::Gaussian) > 0.02 && nominal(Family::Joint) < 0.01);
+    assert!(nominal(Family::Gaussian) > 0.02 && nominal(Family::Simultaneous) < 0.01);
 
     let auto = auto(&matrix, AutoOptions { target: 0.01, window: 7 }).unwrap();
     assert_eq!((auto.first, auto.taken.len()), (7, matrix.len() - 7));
@@ -125,8 +125,8 @@ fn a_gap_holds_and_a_vm_without_a_reading_is_fully_busy() {
 
 #[test]
 fn what_cannot_be_packed_is_refused_by_name() {
-    let vm = |name: &str, used: &[f32]| Vm { name: name.into(), cores: 1.0, used: used.to_vec() };
-    let error = |vms: Vec<Vm>| Fleet::new(vms, 0.0, 300.0).unwrap_err().to_string();
+    let vm = |name: &str, used: &[f32]| FleetVm { name: name.into(), cores: 1.0, used: used.to_vec() };
+    let error = |vms: Vec<FleetVm>| Fleet::new(vms, 0.0, 300.0).unwrap_err().to_string();
     assert!(error(vec![]).contains("at least 1"));
     assert!(error(vec![vm("a", &[0.1, 0.2]), vm("b", &[0.1])]).contains("VM b has 1 instants"));
     assert!(error(vec![vm("a", &[0.1, 1.5])]).contains("VM a, instant 1: 1.5 cores"));

@@ -6,7 +6,7 @@
 //! | [`Gaussian`] | sums of mean and variance | [`Moments`] | many small, independent VMs |
 //! | [`Skewed`] | the third cumulant, too | [`Moments`] | the same, with rare peaks |
 //! | [`Convolution`] | the distribution of the sum | [`Histogram`] | few, large, independent VMs |
-//! | [`Joint`] | the sum at every instant of the training time | [`Aligned`] | VMs that peak together |
+//! | [`Simultaneous`] | the sum at every instant of the training time | [`Aligned`] | VMs that peak together |
 //! | [`Hourly`] | sums of mean and variance, by hour of the day | [`Profile`] | VMs that follow the day |
 //! | [`Sizes`] | a sum of sizes | [`Size`]: percentile, average, Cantelli | a tuned rule of thumb |
 //! | [`Both`] | two of them | both | where one alone is too bold |
@@ -23,11 +23,11 @@
 mod convolution;
 mod gaussian;
 mod hourly;
-mod joint;
 mod moments;
 mod pack;
 pub mod rebalance;
 mod samples;
+mod simultaneous;
 mod sized;
 #[cfg(test)]
 mod tests;
@@ -37,10 +37,10 @@ use core::fmt::Debug;
 pub use convolution::{CELLS, Convolution, Histogram};
 pub use gaussian::{Gaussian, Skewed};
 pub use hourly::{Hourly, Profile};
-pub use joint::{Aligned, Both, Joint};
 pub use moments::Moments;
 pub use pack::{Heuristic, Machine, by_variance_to_mean, pack};
 pub use samples::{EstimateError, Promise, Samples};
+pub use simultaneous::{Aligned, Both, Simultaneous};
 pub use sized::{Size, Sizes};
 
 /// What is kept of the VMs on one machine, to say how likely their sum is beyond the machine's capacity.

@@ -29,11 +29,15 @@ pub fn round_robin<L: Load>(machines: &mut [Machine<L>], vms: &[L::Usage], promi
     moved
 }
 
-/// Takes from the machine with the highest risk the VM whose move to the last machine lowers the sum of all risks most, as
-/// long as there is one and the promise is kept there. Returns how many moved, at most `limit`.
+/// Takes from the machine with the highest risk the VM whose move to the last machine lowers the sum of all risks most, for the
+/// room that the VM takes there (`room`, by VM: its mean), as long as there is one and the promise is kept. Returns how many
+/// moved, at most `limit`.
+///
+/// Without the room large VMs would go first: each mends one machine and fills the last one.
 pub fn greedy<L: Load>(
     machines: &mut [Machine<L>],
     vms: &[L::Usage],
+    room: impl Fn(usize) -> f64,
     promise: &Promise,
     limit: usize,
 ) -> usize {
@@ -43,19 +47,19 @@ pub fn greedy<L: Load>(
         let Some(machine) = riskiest else { return moved };
         let before = machine.risk(promise) + last.risk(promise);
 
-        let after = |place: usize| {
-            let usage = &vms[machine.vms[place]];
-            let there = last.load.risk(Some(usage), promise);
+        let gain = |place: usize| {
+            let vm = machine.vms[place];
+            let there = last.load.risk(Some(&vms[vm]), promise);
             if there > promise.target() {
-                return f64::INFINITY;
+                return 0.0;
             }
             let mut left = machine.load.clone();
-            left.remove(usage);
-            left.risk(None, promise) + there
+            left.remove(&vms[vm]);
+            (before - left.risk(None, promise) - there) / room(vm).max(f64::MIN_POSITIVE)
         };
-        let places = (0..machine.vms.len()).map(|place| (after(place), place));
-        let Some((after, place)) = places.min_by(|a, b| a.0.total_cmp(&b.0)) else { return moved };
-        if after >= before {
+        let places = (0..machine.vms.len()).map(|place| (gain(place), place));
+        let Some((gain, place)) = places.max_by(|a, b| a.0.total_cmp(&b.0)) else { return moved };
+        if gain <= 0.0 {
             return moved;
         }
 

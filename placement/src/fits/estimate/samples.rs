@@ -21,7 +21,7 @@ pub enum EstimateError {
     Sample {
         /// Its place, from 0.
         index: usize,
-        /// What it is.
+        /// In cores.
         value: f32,
     },
     /// A machine that cannot be.
@@ -35,7 +35,7 @@ pub enum EstimateError {
     Parameter {
         /// What it is called.
         name: &'static str,
-        /// What it is.
+        /// Out of its range.
         value: f64,
         /// What it may be.
         allowed: &'static str,

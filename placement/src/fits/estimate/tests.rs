@@ -71,13 +71,15 @@ fn joint_samples_know_what_peaks_together() {
     let vm = |values: &[f32], factor| Aligned::new(samples(values), 4, 1.0, factor).unwrap();
     let (morning, evening) = (vm(&[0.9, 0.1, 0.1, 0.1], 1.0), vm(&[0.1, 0.1, 0.1, 0.9], 1.0));
     let p = promise(1.0, 0.0);
-    let load: Joint = loaded(&[Arc::clone(&morning)]);
+    let load: Simultaneous = loaded(&[Arc::clone(&morning)]);
     assert!(load.fits(&evening, &p) && !load.fits(&morning, &p));
     assert_eq!(load.risk(Some(&morning), &p), 0.25);
     assert!(load.fits(&morning, &promise(1.0, 0.25)));
 
     // A tenth above the peak does not fit; an older, shorter series counts as its peak.
-    assert!(!loaded::<Joint>(&[vm(&[0.9, 0.1, 0.1, 0.1], 1.1)]).fits(&vm(&[0.1, 0.1, 0.1, 0.9], 1.1), &p));
+    assert!(
+        !loaded::<Simultaneous>(&[vm(&[0.9, 0.1, 0.1, 0.1], 1.1)]).fits(&vm(&[0.1, 0.1, 0.1, 0.9], 1.1), &p)
+    );
     assert_eq!(vm(&[0.2, 0.7], 1.0), vm(&[0.7, 0.7, 0.2, 0.7], 1.0));
 }
 
@@ -162,7 +164,7 @@ fn rebalancing_fills_the_last_machine_and_loses_nobody() {
     let before = risk(&packed());
 
     assert!(rebalance::round_robin(&mut robin, &vms, &p) > 0);
-    assert!(rebalance::greedy(&mut greedy, &vms, &p, 20) > 0);
+    assert!(rebalance::greedy(&mut greedy, &vms, |vm| vms[vm].mean(), &p, 20) > 0);
     for machines in [&robin, &greedy] {
         assert!(risk(machines) < before);
         let mut there: Vec<usize> = machines.iter().flat_map(|machine| machine.vms().to_vec()).collect();
@@ -174,7 +176,7 @@ fn rebalancing_fills_the_last_machine_and_loses_nobody() {
 }
 
 /// What one VM is in all forms.
-type All = Both<Both<Gaussian, Skewed>, Both<Both<Convolution, Joint>, Both<Hourly, Sizes>>>;
+type All = Both<Both<Gaussian, Skewed>, Both<Both<Convolution, Simultaneous>, Both<Hourly, Sizes>>>;
 
 fn all(values: &[f32]) -> <All as Load>::Usage {
     let samples = samples(values);

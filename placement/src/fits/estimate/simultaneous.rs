@@ -61,9 +61,9 @@ impl Aligned {
 /// A machine's use at every instant of the training time. Its risk is the share of these instants above the capacity: with
 /// all that VMs have in common, and with nothing that did not happen in that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Joint(Vec<i32>);
+pub struct Simultaneous(Vec<i32>);
 
-impl Joint {
+impl Simultaneous {
     /// Instants above the capacity with the VM there; more than `allowed` are not counted to their end.
     fn over(&self, vm: Option<&Aligned>, allowed: usize) -> usize {
         let vm = vm.map_or(&[][..], |vm| &vm.0);
@@ -101,7 +101,7 @@ fn count(mine: &[i32], vm: &[i32]) -> usize {
     lanes.iter().sum::<i32>() as usize + rest.count()
 }
 
-impl Load for Joint {
+impl Load for Simultaneous {
     type Usage = Arc<Aligned>;
 
     fn add(&mut self, vm: &Arc<Aligned>) {
@@ -134,9 +134,9 @@ impl Load for Joint {
 /// Two loads that must both keep the promise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Both<A, B>(
-    /// One.
+    /// It need not come before the other: both must fit.
     pub A,
-    /// The other.
+    /// Asked where the first fits.
     pub B,
 );
 
