@@ -60,9 +60,8 @@ fn measure<L: Load>(name: &str, vms: &[L::Usage], promise: &Promise, plain: Opti
     let pack_ms = (0..TIMINGS / 5 + 1).map(|_| packing()).fold(f64::INFINITY, f64::min);
 
     let (count, ratio) = (machines.len() + 1, test_ns / plain.unwrap_or(test_ns));
-    println!(
-        "{name:12} test of fit {test_ns:8.1} ns   {ratio:6.1} x a plain sum   first fit of {TASKS} {pack_ms:7.3} ms   {count} machines"
-    );
+    let packing = format!("first fit of {TASKS} {pack_ms:7.3} ms   {count} machines");
+    println!("{name:12} test of fit {test_ns:8.1} ns   {ratio:6.1} x a plain sum   {packing}");
     test_ns
 }
 

@@ -44,7 +44,8 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Which recorded sets, with commas between [default: all under $BALLAST_DATA]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(SETS))]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(SETS))]
     sets: Vec<String>,
     /// Threads; they change no result [default: one for every core]
     #[arg(long, value_name = "N")]

@@ -90,7 +90,7 @@ fn population(cases: &[CaseRow]) -> Vec<Goal> {
         ),
         Goal::new("G1: best fit differs from first fit by at most 1 machine and 1 % of q", best),
         Goal::new(
-            "G1: log q from 1e-5 to 0.25 is linear in machines (GPA, averages, percentiles): R² at least 0.98",
+            "G1: log q from 1e-5 to 0.25 is linear in machines (GPA, average, percentile): R² at least 0.98",
             linear,
         ),
         Goal::new(
