@@ -21,7 +21,7 @@ pub enum EstimateError {
     Sample {
         /// Its place, from 0.
         index: usize,
-        /// In cores.
+        /// NaN, below 0 or above what a VM can use.
         value: f32,
     },
     /// A machine that cannot be.
