@@ -3,6 +3,7 @@
 mod args;
 mod chain;
 mod chassis;
+mod colocation;
 mod data;
 mod document;
 mod faults;
@@ -74,6 +75,12 @@ pub(crate) enum Experiment {
         Example: ballast experiment chain --vms 6000 --learn-days 21 --settle-days 7 --plan-days 8 \
         --held-out-days 4 --seeds 1")]
     Chain(Data<chain::Choice>),
+    /// How many VMs fit on a machine under a promise: the paper's tables on a substitute population, then recorded
+    /// VMs held out in time (Janus and Rzadca, SoCC 2017)
+    #[command(after_help = "The default run takes about 4 minutes on 2 cores.\n\n\
+        Example: ballast experiment colocation --json\n\
+        Example: ballast experiment colocation --instances 1 --sets azure-average,google-2011")]
+    Colocation(Data<colocation::Choice>),
     /// Whole runs drawn from seeds, several faults at once, some for good, judged by the oracles
     #[command(
         after_help = "The default run takes about 10 s on 2 cores. Parts add up: run seeds 1 to 1000 here\n\
@@ -89,7 +96,7 @@ pub(crate) enum Experiment {
         Example: ballast experiment traces --telemetry a.csv b.csv --unequal --seeds 3 --plot traces.svg")]
     Traces(Data<traces::Choice>),
     /// All of them, but for traces and faults
-    #[command(after_help = "The default run takes about 55 minutes on 2 cores.\n\n\
+    #[command(after_help = "The default run takes about an hour on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
     All(All),
 }
@@ -145,6 +152,9 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
             data.results.write(|detail| oversubscription::report(&data.choice, detail))?
         }
         Experiment::Chain(data) => data.results.write(|detail| chain::report(&data.choice, detail))?,
+        Experiment::Colocation(data) => {
+            data.results.write(|detail| colocation::report(&data.choice, detail))?
+        }
         Experiment::Faults(args) => faults::run(args)?,
         Experiment::Traces(data) => data.results.write(|detail| traces::report(&data.choice, detail))?,
         Experiment::All(args) => all(args)?,
@@ -227,6 +237,7 @@ fn all(args: &All) -> anyhow::Result<bool> {
     done(models::report(&models::Choice::default(), detail)?)?;
     done(oversubscription::report(&oversubscription::Choice::documented(), detail)?)?;
     done(chain::report(&chain::Choice::default(), detail)?)?;
+    done(colocation::report(&colocation::Choice::default(), detail)?)?;
 
     if args.json {
         let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();

@@ -9,6 +9,7 @@ mod demo;
 mod experiment;
 mod label;
 mod man;
+mod pack;
 mod plan;
 mod predict;
 mod profile;
@@ -82,6 +83,12 @@ enum Command {
         Example: ballast plan --histogram counts.csv --emax-uf 0.001 --emax-nuf 0.009 --fmin-uf 0.75 \
         --fmin-nuf 0.5")]
     Plan(Box<plan::PlanArgs>),
+    /// Say how many machines VMs need if their use may be above a machine's capacity for a share of the time
+    #[command(
+        after_help = "Example: ballast pack --telemetry cpu.csv.zst --capacity 2 --target 0.01 --json\n\
+        Example: ballast pack --telemetry cpu.csv --cores vms.csv --capacity 32"
+    )]
+    Pack(pack::PackArgs),
     /// Find out how a server draws by load and frequency: measured, fitted, or guessed
     #[command(
         after_help = "Example: ballast profile --config /etc/ballast/agent.toml --yes --output gen7.toml\n\
@@ -211,6 +218,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Predict(args) => predict::run(&args),
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Plan(args) => plan::run(&args),
+        Command::Pack(args) => pack::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Label(args) => label::run(&args),

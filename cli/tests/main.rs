@@ -8,6 +8,7 @@ mod demo;
 mod experiment;
 mod label;
 mod lifetimes;
+mod pack;
 mod plan;
 mod profile;
 mod reference;

@@ -11,6 +11,7 @@
 
 pub mod chain;
 pub mod chassis;
+pub mod colocation;
 mod load;
 mod medians;
 pub mod oversubscription;

@@ -2,6 +2,7 @@
 
 pub mod chain;
 pub mod chassis;
+pub mod colocation;
 pub mod document;
 pub mod faults;
 pub mod labels;

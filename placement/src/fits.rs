@@ -1,5 +1,7 @@
 //! The constraints.
 
+pub mod estimate;
+
 use std::collections::{BTreeMap, HashMap};
 
 use ballast_types::Instant;

@@ -8,6 +8,7 @@ pub mod campaign;
 pub mod cluster;
 pub mod demo;
 pub mod load;
+pub mod packing;
 pub mod plant;
 pub mod replay;
 pub mod rng;

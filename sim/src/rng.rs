@@ -18,6 +18,7 @@ pub enum Purpose {
     Cluster = 8,
     Oversubscription = 9,
     Placement = 10,
+    Packing = 11,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +57,19 @@ impl Stream {
         let angle = 2.0 * core::f64::consts::PI * self.uniform();
         (radius * libm::cos(angle)).clamp(-4.0, 4.0)
     }
+
+    /// Gamma of this shape, at least 1, and scale 1 (Marsaglia and Tsang 2000).
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / libm::sqrt(9.0 * d);
+        loop {
+            let x = self.normal();
+            let v = libm::pow(1.0 + c * x, 3.0);
+            if v > 0.0 && libm::log(1.0 - self.uniform()) < 0.5 * x * x + d - d * v + d * libm::log(v) {
+                return d * v;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -79,5 +93,7 @@ mod tests {
         assert!((mean(&mut || s.exponential()) - 1.0).abs() < 0.03);
         assert!(mean(&mut || s.normal()).abs() < 0.03);
         assert!((mean(&mut || libm::pow(s.normal(), 2.0)) - 1.0).abs() < 0.04);
+        assert!((mean(&mut || s.gamma(16.0)) - 16.0).abs() < 0.1);
+        assert!((mean(&mut || libm::pow(s.gamma(2.0) - 2.0, 2.0)) - 2.0).abs() < 0.1);
     }
 }

@@ -7,7 +7,7 @@ pub const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
     "server",
     "chassis",
     "tradeoff",
@@ -17,6 +17,7 @@ const ORDER: [&str; 10] = [
     "models",
     "oversubscription",
     "chain",
+    "colocation",
     "traces",
 ];
 /// What a new document begins with.
@@ -68,6 +69,7 @@ mod tests {
         let sections = [
             ("traces", "R"),
             ("chain", "K"),
+            ("colocation", "J"),
             ("oversubscription", "O"),
             ("models", "M"),
             ("labels", "L"),
