@@ -19,7 +19,7 @@ use crate::common::numbers::positive;
 use crate::common::table;
 use crate::common::terminal::say;
 use plan::{Named, PlanArgs, drained_line};
-use policy::{PolicyArg, alpha};
+use policy::{LifetimesArg, PolicyArg, alpha};
 use tape::Tape;
 
 #[derive(Args, Debug)]
@@ -40,6 +40,9 @@ pub(crate) struct SimulateArgs {
     /// How a host is chosen
     #[arg(long, value_enum, default_value_t = PolicyArg::BestFit)]
     policy: PolicyArg,
+    /// What the scheduler is told of when VMs end
+    #[arg(long, value_enum, default_value_t = LifetimesArg::None)]
+    lifetimes: LifetimesArg,
     /// With `power`: weight of the chassis score against the server score, from 0 to 1. It changes nothing while the
     /// trace says neither class nor P95 of any VM, as those that are read do
     #[arg(long, value_name = "F", default_value = "0.8", allow_negative_numbers = true, value_parser = alpha)]
@@ -93,7 +96,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is said before the work.
     let mut tape = Tape::new(args.output.as_deref())?;
     let until_ms = args.until_s.map(|s| s.saturating_mul(1000));
-    let mut source = Recorded::new(args.arrivals()?, until_ms, args.copies(until_ms)?)?;
+    let source = Recorded::new(args.arrivals()?, until_ms, args.copies(until_ms)?)?;
+    let mut source = source.telling(args.lifetimes.told());
     let mut scheduler = args.policy.policy(args.alpha, args.ties).scheduler(cluster);
 
     if let Some(reserve) = args.plan.admission() {

@@ -41,6 +41,14 @@ fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
         let power = json(&simulate(&trace, &[&args[..], &["--policy", "power"]].concat()));
         assert_eq!(power["placement_hash"], best_fit["placement_hash"]);
         assert_ne!(power["placement_hash"], hash);
+        let by = |policy, told| {
+            let by = ["--policy", policy, "--lifetimes", told];
+            json(&simulate(&trace, &[&args[..], &by].concat()))
+        };
+        for policy in ["la-binary", "nilas"] {
+            assert_eq!(by(policy, "none")["placement_hash"], best_fit["placement_hash"], "{policy}");
+            assert_ne!(by(policy, "oracle")["placement_hash"], best_fit["placement_hash"], "{policy}");
+        }
         let empty = |said: &serde_json::Value| said["empty_host_ratio"].as_f64().unwrap();
         assert!((empty(&power) - empty(&said)).abs() < 0.02, "{power} {said}");
     }

@@ -4,6 +4,7 @@
 mod admission;
 mod decisions;
 mod inventory;
+mod lifetimes;
 mod properties;
 mod room;
 

@@ -139,7 +139,7 @@ fn at_policy(text: &str) -> Result<(u64, PolicyArg), String> {
     let parse = |(at_ms, name)| Some((at_ms, PolicyArg::from_str(name, false).ok()?));
     at(text)
         .and_then(parse)
-        .ok_or_else(|| "S=NAME is needed: whole seconds, then best-fit, first-fit or power".to_owned())
+        .ok_or_else(|| "S=NAME is needed: whole seconds, then a name that --policy takes".to_owned())
 }
 
 fn move_ms(text: &str) -> Result<u64, String> {

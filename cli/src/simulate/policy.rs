@@ -1,8 +1,8 @@
 //! The policies by their names.
 
 use ballast_placement::rules::Alpha;
-use ballast_placement::{Policy, Shortage, Ties};
-use ballast_sim::cluster::Reason;
+use ballast_placement::{LifetimeRule, Policy, Shortage, Ties};
+use ballast_sim::cluster::{Reason, ToldLifetimes};
 use clap::ValueEnum;
 
 /// How a host is chosen.
@@ -15,6 +15,30 @@ pub(super) enum PolicyArg {
     /// What the daemon does: best fit and the power rule (Algorithm 1); a trace knows neither class nor P95 of its VMs,
     /// so the power rule says nothing of them
     Power,
+    /// VMs that live two hours or more apart from others, by --lifetimes; then best fit
+    LaBinary,
+    /// The less a VM outlives its host the better, by --lifetimes; then best fit
+    Nilas,
+    /// The least expected extra host time, by --lifetimes
+    ExpectedExit,
+}
+
+/// What the scheduler is told of when VMs end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LifetimesArg {
+    /// Nothing: rules by lifetimes then place as best fit does
+    None,
+    /// The truth; a VM that the trace ends before counts as living for 28 days
+    Oracle,
+}
+
+impl LifetimesArg {
+    pub(super) const fn told(self) -> ToldLifetimes {
+        match self {
+            Self::None => ToldLifetimes::Unknown,
+            Self::Oracle => ToldLifetimes::Oracle,
+        }
+    }
 }
 
 impl PolicyArg {
@@ -23,6 +47,9 @@ impl PolicyArg {
             Self::FirstFit => Policy::FIRST_FIT,
             Self::BestFit => Policy::BEST_FIT,
             Self::Power => Policy::POWER,
+            Self::LaBinary => Policy { lifetimes: LifetimeRule::LaBinary, ..Policy::BEST_FIT },
+            Self::Nilas => Policy { lifetimes: LifetimeRule::Nilas, ..Policy::BEST_FIT },
+            Self::ExpectedExit => Policy { lifetimes: LifetimeRule::ExpectedExit, ..Policy::BEST_FIT },
         };
         // A trace does not say whether a deployment is to be spread.
         Policy { alpha, ties, anti_affinity: false, ..policy }
@@ -33,6 +60,9 @@ impl PolicyArg {
             Self::FirstFit => "first-fit",
             Self::BestFit => "best-fit",
             Self::Power => "power",
+            Self::LaBinary => "la-binary",
+            Self::Nilas => "nilas",
+            Self::ExpectedExit => "expected-exit",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A recorded trace as a source, and copies of it.
 
 use ballast_placement::{DeploymentId, VmKey, VmRequest};
+use ballast_types::Instant;
 
 use crate::cluster::arrivals::{Arrival, Arrivals, ArrivalsError, unique};
 use crate::cluster::engine::{EngineError, RequestedVm, Source};
@@ -56,6 +57,27 @@ impl Copies {
     }
 }
 
+/// What a scheduler is told of the ends of a trace's VMs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToldLifetimes {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The truth; a VM that the trace ends before counts as living for 28 days.
+    Oracle,
+}
+
+/// A VM that lives longer than its trace is told to live so long.
+const CENSORED_MS: u64 = 28 * 24 * 3_600_000;
+
+impl ToldLifetimes {
+    fn exit(self, vm: &Arrival) -> Option<Instant> {
+        let lifetime_ms = vm.lifetime_ms.unwrap_or(CENSORED_MS);
+        let exit = || Instant::from_millis(vm.at_ms.saturating_add(lifetime_ms));
+        (self == Self::Oracle).then(exit)
+    }
+}
+
 /// When the last VM may come.
 fn end_ms(first: &Arrival, until_ms: Option<u64>) -> u64 {
     until_ms.map_or(u64::MAX, |until_ms| first.at_ms.saturating_add(until_ms))
@@ -65,6 +87,7 @@ fn end_ms(first: &Arrival, until_ms: Option<u64>) -> u64 {
 pub struct Recorded<'r> {
     arrivals: Arrivals<'r>,
     copies: Copies,
+    lifetimes: ToldLifetimes,
     first_ms: u64,
     end_ms: u64,
     /// The first VM of the next instant.
@@ -86,12 +109,19 @@ impl<'r> Recorded<'r> {
         Ok(Self {
             arrivals,
             copies,
+            lifetimes: ToldLifetimes::Unknown,
             first_ms: first.at_ms,
             end_ms: end_ms(&first, until_ms),
             next: Some(first),
             together: Vec::new(),
             copy: copies.count,
         })
+    }
+
+    /// The same, of which the scheduler is told when VMs end.
+    #[must_use]
+    pub fn telling(self, lifetimes: ToldLifetimes) -> Self {
+        Self { lifetimes, ..self }
     }
 
     /// When the first VM comes.
@@ -129,7 +159,11 @@ impl Source for Recorded<'_> {
         if self.copy == self.copies.count && self.advance()?.is_none() {
             return Ok(None);
         }
-        group.extend(self.together.iter().map(|vm| self.copies.request(vm, self.copy)));
+        group.extend(self.together.iter().map(|vm| {
+            let mut requested = self.copies.request(vm, self.copy);
+            requested.request.exit = self.lifetimes.exit(vm);
+            requested
+        }));
         self.copy += 1;
         Ok(self.together.first().map(|vm| vm.at_ms))
     }
