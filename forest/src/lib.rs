@@ -15,6 +15,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Why it is not a library: on 100,000 rows (`examples/compare.rs`, `compare/compare.py`) it is as good as LightGBM 4.7 and
+//! scikit-learn 1.9 (boosted AUC 0.9004, 0.9001 and 0.8997, log-loss 0.3998, 0.4002 and 0.4008; squared error 1.377, 1.355
+//! and 1.362; forest AUC 0.8870 and 0.8866 of scikit-learn), and its models are the same on every machine and with any number of
+//! threads, need no C++ and no file of another format, and refuse damage.
+//!
 //! Features are put in at most 255 bins and one for missing values (`NaN`), which learn at every split which
 //! way to go. All sums are exact, and every random draw has a name, so a model depends on its input and seed
 //! alone: not on threads, and not on the machine.
