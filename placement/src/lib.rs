@@ -18,7 +18,7 @@
 
 #![warn(missing_docs)]
 
-mod admission;
+pub mod admission;
 mod cluster;
 mod error;
 pub mod fits;
