@@ -1,6 +1,8 @@
 //! Moments of beliefs against exact values, and the demand of many deployments against a full evaluation.
 
-use ballast_placement::admission::demand::{Demand, DemandError, HORIZONS, Threshold, cantelli, horizons};
+use ballast_placement::admission::demand::{
+    Demand, DemandError, HORIZONS, Prior, Threshold, cantelli, horizons,
+};
 use ballast_placement::admission::{Belief, Form, Observed};
 use ballast_types::SplitMix64;
 use proptest::prelude::*;
@@ -11,7 +13,8 @@ use proptest::prelude::*;
 /// H(s, k) = gamma(a + s) / gamma(a) * b^a / (b + k t)^(a + s),
 /// E = C H(0, d+1) + L m (H(K-1, d) - H(K-1, d+1)),
 /// E2 = C (H(0, d+1) - H(0, d+2)) + C^2 H(0, d+2) + L (m (H(K-1, d) - H(K-1, d+1)) + f/2 (H(K-1, d) - H(K-1, d+2)))
-/// + 2 C L m (H(K-1, d+1) - H(K-1, d+2)) + L2 (1+f) (H(2K-2, d) - 2 H(2K-2, d+1) + H(2K-2, d+2)),
+///   + 2 C L m (H(K-1, d+1) - H(K-1, d+2)) + L2 (1+f) (H(2K-2, d) - 2 H(2K-2, d+1) + H(2K-2, d+2)),
+///
 /// with L, L2 the first two moments of lambda, m = 1 + E sigma, f = E(2 sigma + sigma^2); the variance is E2 - E^2.
 ///
 /// Of `SUB_B` without observations a + 2K - 2 is -0.29, where gamma is negative.
@@ -138,7 +141,7 @@ impl Play {
         let cores = (1 + below(6)) as f64;
         let (now, kind) = (self.now_h, below(8));
         if self.live.is_empty() || kind < 2 {
-            self.live.push(self.demand.insert(now, &Belief::SUB_B, cores).unwrap());
+            self.live.push(self.demand.insert(now, &Belief::SUB_B.into(), cores).unwrap());
             return;
         }
         let index = below(self.live.len() as u64) as usize;
@@ -171,7 +174,7 @@ proptest! {
         let full = play.demand.forecast(play.now_h, &hours);
         let threshold = Threshold::Second { capacity: 2000.0, risk: 0.5 };
         let newcomer = Belief::SUB_B.posterior(&Observed::first(4.0));
-        let binds = play.demand.decide(threshold, &Belief::SUB_B, 4.0, false).binds.unwrap();
+        let binds = play.demand.decide(threshold, &Belief::SUB_B.into(), 4.0, false).binds.unwrap();
         let i = hours.iter().position(|it| *it == binds.after_h).unwrap();
         let own = newcomer.moments(Form::Exact, 4.0, hours[i]);
         let (mean, variance) = (full[i].mean + own.mean, full[i].variance + own.variance);
@@ -189,21 +192,21 @@ fn removing_everything_leaves_nothing() {
     }
     assert_eq!((play.demand.cores(), play.demand.len()), (0.0, 0));
     play.demand.refresh(play.now_h).unwrap();
-    let alone = play.demand.decide(Threshold::First { cores: 5.0 }, &Belief::SUB_A, 3.0, false);
+    let alone = play.demand.decide(Threshold::First { cores: 5.0 }, &Belief::SUB_A.into(), 3.0, false);
     assert!(alone.admit, "{alone:?}");
 }
 
 #[test]
 fn events_that_cannot_be_are_errors_and_change_nothing() {
     let mut demand = Demand::default();
-    let id = demand.insert(10.0, &Belief::SUB_B, 4.0).unwrap();
+    let id = demand.insert(10.0, &Belief::SUB_B.into(), 4.0).unwrap();
     assert_eq!(demand.end_cores(11.0, id, 5.0), Err(DemandError::TooMany { cores: 4.0, ended: 5.0 }));
     assert_eq!(
         demand.scale_out(9.0, id, 1.0, true),
         Err(DemandError::OutOfOrder { at_h: 9.0, last_h: 10.0 })
     );
-    assert_eq!(demand.insert(11.0, &Belief::SUB_B, 0.0), Err(DemandError::Cores(0.0)));
-    assert!(matches!(demand.insert(11.0, &Belief::SUB_B, f64::NAN), Err(DemandError::Cores(_))));
+    assert_eq!(demand.insert(11.0, &Belief::SUB_B.into(), 0.0), Err(DemandError::Cores(0.0)));
+    assert!(matches!(demand.insert(11.0, &Belief::SUB_B.into(), f64::NAN), Err(DemandError::Cores(_))));
     assert!(matches!(demand.refresh(f64::NAN), Err(DemandError::OutOfOrder { .. })));
     assert_eq!((demand.cores(), demand.len()), (4.0, 1));
 
@@ -215,9 +218,9 @@ fn events_that_cannot_be_are_errors_and_change_nothing() {
 #[test]
 fn thresholds_decide_by_their_moment_and_the_marginal_may_come() {
     let mut demand = Demand::default();
-    demand.insert(0.0, &Belief::SUB_B, 100.0).unwrap();
+    demand.insert(0.0, &Belief::SUB_B.into(), 100.0).unwrap();
     demand.refresh(0.0).unwrap();
-    let decide = |threshold, marginal| demand.decide(threshold, &Belief::SUB_B, 4.0, marginal);
+    let decide = |threshold, marginal| demand.decide(threshold, &Belief::SUB_B.into(), 4.0, marginal);
 
     // Fewer than so many: 104 is not below 104.
     assert!(!decide(Threshold::Zeroth { cores: 104.0 }, false).admit);
@@ -235,16 +238,16 @@ fn thresholds_decide_by_their_moment_and_the_marginal_may_come() {
 
     // Nothing is marginal without a prior; one that ends within the hour is, from then on.
     assert!(!decide(Threshold::Second { capacity: 1000.0, risk: 1e-9 }, true).marginal);
-    let brief = Belief::SUB_B.observing(50.0, 0.05, 0.0, 0.0);
+    let brief = Belief::SUB_B.observing(50.0, 0.05, 0.0, 0.0).into();
     let tight = Threshold::First { cores: 101.0 };
     let (with, without) = (demand.decide(tight, &brief, 0.5, true), demand.decide(tight, &brief, 0.5, false));
-    assert!(with.admit && with.marginal == !without.admit, "{with:?} {without:?}");
+    assert!(with.admit && with.marginal != without.admit, "{with:?} {without:?}");
 }
 
 #[test]
 fn a_belief_that_cannot_be_computed_refuses() {
     let mut demand = Demand::default();
-    let broken = Belief { kappa: f64::NAN, ..Belief::SUB_B };
+    let broken = Prior::from(Belief { kappa: f64::NAN, ..Belief::SUB_B });
     let wide = Threshold::Second { capacity: 1e9, risk: 1.0 };
     let decision = demand.decide(wide, &broken, 1.0, true);
     assert!(decision.incomputable && !decision.admit, "{decision:?}");
@@ -252,9 +255,23 @@ fn a_belief_that_cannot_be_computed_refuses() {
     // One of those that are there is enough; when it has gone, all is well again.
     let id = demand.insert(0.0, &broken, 1.0).unwrap();
     demand.refresh(0.0).unwrap();
-    let decision = demand.decide(wide, &Belief::SUB_B, 1.0, true);
+    let decision = demand.decide(wide, &Belief::SUB_B.into(), 1.0, true);
     assert!(decision.incomputable && !decision.admit && decision.binds.is_none(), "{decision:?}");
     demand.remove(1.0, id).unwrap();
     demand.refresh(1.0).unwrap();
-    assert!(demand.decide(wide, &Belief::SUB_B, 1.0, true).admit);
+    assert!(demand.decide(wide, &Belief::SUB_B.into(), 1.0, true).admit);
+}
+
+#[test]
+fn a_mixture_of_two_types_has_their_mean_and_more_than_their_variance() {
+    let [brief, long] = [0.5, 500.0].map(|lives| Belief::SUB_B.observing(1.0, lives, 1.0, 3.0));
+    let alone = |prior: Prior| {
+        let mut demand = Demand::default();
+        demand.insert(0.0, &prior, 4.0).unwrap();
+        demand.refresh(0.0).unwrap();
+        demand.forecast(0.0, &[168.0])[0]
+    };
+    let [a, b, mixed] = [brief.into(), long.into(), Prior::either(brief, long)].map(alone);
+    assert!((mixed.mean / (0.5 * (a.mean + b.mean)) - 1.0).abs() < 1e-12, "{mixed:?}");
+    assert!(mixed.variance > 0.5 * (a.variance + b.variance), "{mixed:?} {a:?} {b:?}");
 }

@@ -155,14 +155,24 @@ impl Belief {
     /// The laws of `mu` and `sigma` are conjugate. The exact posterior of `lambda` is no product: the mean of mu^kappa
     /// stands for mu^kappa, and is taken anew each time.
     pub fn posterior(&self, seen: &Observed) -> Self {
+        let belief = self.posterior_at_pace(seen, 0.0);
+        if seen.age_h > 0.0 { self.posterior_at_pace(seen, belief.pace()) } else { belief }
+    }
+
+    /// The same with another mean of mu^kappa.
+    pub(super) fn posterior_at_pace(&self, seen: &Observed, pace: f64) -> Self {
         let mu = Gamma::new(
             self.mu.shape + seen.core_ends,
             self.mu.rate + seen.core_hours + self.delta * seen.age_h,
         );
-        let exposure = if seen.age_h > 0.0 { seen.age_h * mu.mean_power(self.kappa) } else { 0.0 };
-        let lambda = Gamma::new(self.lambda.shape + seen.scale_outs, self.lambda.rate + exposure);
+        let lambda = Gamma::new(self.lambda.shape + seen.scale_outs, self.lambda.rate + pace * seen.age_h);
         let sigma = Gamma::new(self.sigma.shape + seen.further_cores, self.sigma.rate + seen.requests);
         Self { mu, lambda, sigma, ..*self }
+    }
+
+    /// The mean of mu^kappa: how many units of normalised time pass in an hour.
+    pub fn pace(&self) -> f64 {
+        self.mu.mean_power(self.kappa)
     }
 
     /// The belief after `n` observations of each law: the sum of `n` cores' lives in hours, the cores beyond one of `n`

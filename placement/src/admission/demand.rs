@@ -12,6 +12,7 @@ use std::collections::BinaryHeap;
 use thiserror::Error;
 
 use super::moments::{Coefficients, Moments};
+use super::pricing::mixture;
 use super::{Belief, Form, Observed};
 pub use decision::{Binding, Decision, MARGINAL_CORES, Threshold, cantelli};
 
@@ -23,6 +24,43 @@ pub const LOOK_AHEAD_H: f64 = 26_280.0;
 const MOVED: f64 = 0.03;
 /// After so many changes the sums are added up anew: rounding errors stay below a millionth of a core.
 const SUM_ANEW: u32 = 1 << 16;
+
+/// What is believed of a deployment before its size is seen: one belief, or that it is of one of two types, each as
+/// likely.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    one: Belief,
+    other: Option<Belief>,
+}
+
+impl From<Belief> for Prior {
+    fn from(one: Belief) -> Self {
+        Self { one, other: None }
+    }
+}
+
+impl Prior {
+    /// The mixture of two types. Observations change both beliefs, and leave both as likely.
+    pub const fn either(one: Belief, other: Belief) -> Self {
+        Self { one, other: Some(other) }
+    }
+
+    fn posterior(&self, seen: &Observed) -> Self {
+        Self { one: self.one.posterior(seen), other: self.other.map(|it| it.posterior(seen)) }
+    }
+
+    fn beliefs(&self) -> impl Iterator<Item = &Belief> {
+        core::iter::once(&self.one).chain(&self.other)
+    }
+
+    fn moments(&self, cores: f64, hours: f64) -> Moments {
+        let one = self.one.moments(Form::Exact, cores, hours);
+        match self.other {
+            Some(other) => mixture(0.5, one, other.moments(Form::Exact, cores, hours)),
+            None => one,
+        }
+    }
+}
 
 /// One value for each horizon.
 type Row = [f64; HORIZONS];
@@ -61,16 +99,16 @@ pub enum DemandError {
 /// One deployment.
 #[derive(Clone, Debug)]
 struct Entry {
-    prior: Belief,
+    prior: Prior,
     seen: Observed,
     cores: f64,
     begun_h: f64,
     /// Up to when core-hours are added up.
     until_h: f64,
     /// The belief that the moments were computed from.
-    believed: Belief,
-    /// The mean of mu^kappa under it.
-    pace: f64,
+    believed: Prior,
+    /// The means of mu^kappa under its beliefs; 0 before the first time.
+    paces: [f64; 2],
     /// The cores that the sums contain; the moments follow at the next refresh.
     summed_cores: f64,
     /// When the belief will have moved by time alone.
@@ -162,7 +200,7 @@ impl Demand {
     }
 
     /// What has been seen of one, and what was believed of it when it came.
-    pub fn observed(&self, id: DemandId) -> Option<(&Observed, &Belief)> {
+    pub fn observed(&self, id: DemandId) -> Option<(&Observed, &Prior)> {
         self.entry(id).map(|entry| (&entry.seen, &entry.prior))
     }
 
@@ -170,7 +208,7 @@ impl Demand {
     ///
     /// # Errors
     /// For an impossible size, or a time before the last event.
-    pub fn insert(&mut self, now_h: f64, prior: &Belief, cores: f64) -> Result<DemandId, DemandError> {
+    pub fn insert(&mut self, now_h: f64, prior: &Prior, cores: f64) -> Result<DemandId, DemandError> {
         self.insert_since(now_h, now_h, prior, cores, Observed::first(cores))
     }
 
@@ -182,7 +220,7 @@ impl Demand {
         &mut self,
         now_h: f64,
         begun_h: f64,
-        prior: &Belief,
+        prior: &Prior,
         cores: f64,
         seen: Observed,
     ) -> Result<DemandId, DemandError> {
@@ -196,7 +234,7 @@ impl Demand {
             begun_h: begun_h.min(now_h),
             until_h: now_h,
             believed: *prior,
-            pace: 0.0,
+            paces: [0.0; 2],
             summed_cores: 0.0,
             due_h: f64::INFINITY,
             changed: true,
@@ -328,7 +366,7 @@ impl Demand {
         for entry in self.entries.iter().flatten() {
             let belief = entry.belief(now_h);
             for (sum, hours) in sums.iter_mut().zip(hours) {
-                let one = belief.moments(Form::Exact, entry.cores, *hours);
+                let one = belief.moments(entry.cores, *hours);
                 sum.mean += one.mean;
                 sum.variance += one.variance;
             }
@@ -433,58 +471,61 @@ impl Entry {
         self.until_h = now_h;
     }
 
-    fn belief(&self, now_h: f64) -> Belief {
+    fn belief(&self, now_h: f64) -> Prior {
         let mut seen = self.seen;
         seen.core_hours += self.cores * (now_h - self.until_h);
         seen.age_h = now_h - self.begun_h;
         self.prior.posterior(&seen)
     }
 
-    /// Whether the belief has moved since the moments were computed. The mean of mu^kappa is the one of that time: it
+    /// Whether a belief has moved since the moments were computed. The mean of mu^kappa is the one of that time: it
     /// moves by less than `mu` does.
     fn has_moved(&self) -> bool {
-        let Self { prior, seen, believed, .. } = self;
-        let now = Belief {
-            mu: super::Gamma::new(
-                prior.mu.shape + seen.core_ends,
-                prior.mu.rate + seen.core_hours + prior.delta * seen.age_h,
-            ),
-            lambda: super::Gamma::new(
-                prior.lambda.shape + seen.scale_outs,
-                prior.lambda.rate + seen.age_h * self.pace,
-            ),
-            sigma: super::Gamma::new(
-                prior.sigma.shape + seen.further_cores,
-                prior.sigma.rate + seen.requests,
-            ),
-            ..*prior
+        let Self { prior, seen, believed, paces, .. } = self;
+        let moved = |((prior, believed), pace): ((&Belief, &Belief), &f64)| {
+            prior.posterior_at_pace(seen, *pace).differs(believed, MOVED)
         };
-        self.pace == 0.0 || now.differs(believed, MOVED)
+        paces[0] == 0.0 || prior.beliefs().zip(believed.beliefs()).zip(paces).any(moved)
     }
 
-    /// After how many hours time alone will have moved the belief.
+    /// After how many hours time alone will have moved a belief.
     fn moves_after(&self) -> f64 {
-        let by_mu = self.believed.mu.rate / (self.cores + self.prior.delta);
-        let by_lambda = self.believed.lambda.rate / self.pace;
-        let after = 1.001 * MOVED * by_mu.min(by_lambda);
-        if after > 0.0 { after } else { f64::INFINITY }
+        let by_time = |(believed, pace): (&Belief, &f64)| {
+            (believed.mu.rate / (self.cores + believed.delta)).min(believed.lambda.rate / pace)
+        };
+        let after = self.believed.beliefs().zip(&self.paces).map(by_time).fold(f64::INFINITY, f64::min);
+        1.001 * MOVED * after
     }
 
     fn compute(&mut self, hours: &Row) {
         self.believed = self.prior.posterior(&self.seen);
-        self.pace = self.believed.mu.mean_power(self.prior.kappa);
+        for (pace, belief) in self.paces.iter_mut().zip(self.believed.beliefs()) {
+            *pace = belief.pace();
+        }
         self.moments = Curve::of(&self.believed, hours);
     }
 }
 
 impl Curve {
-    fn of(belief: &Belief, hours: &Row) -> Self {
-        let mut it = [[0.0; HORIZONS]; 5];
-        let [mean_c, mean_0, square_0, square_1, square_2] = &mut it;
-        let into: Coefficients<'_> = [mean_c, mean_0, square_0, square_1, square_2];
-        belief.coefficients(hours, into);
+    fn of(belief: &Prior, hours: &Row) -> Self {
+        let one = |belief: &Belief| {
+            let mut it = [[0.0; HORIZONS]; 5];
+            let [mean_c, mean_0, square_0, square_1, square_2] = &mut it;
+            let into: Coefficients<'_> = [mean_c, mean_0, square_0, square_1, square_2];
+            belief.coefficients(hours, into);
+            it
+        };
+        let mut all = one(&belief.one);
+        if let Some(other) = &belief.other {
+            // Means of a mixture are means; so are means of squares.
+            let other = one(other);
+            all.iter_mut()
+                .flatten()
+                .zip(other.iter().flatten())
+                .for_each(|(it, other)| *it = 0.5 * (*it + other));
+        }
 
-        let [mean_c, mean_0, mut v0, mut v1, mut v2] = it;
+        let [mean_c, mean_0, mut v0, mut v1, mut v2] = all;
         for i in 0..HORIZONS {
             v0[i] -= mean_0[i] * mean_0[i];
             v1[i] -= 2.0 * mean_c[i] * mean_0[i];

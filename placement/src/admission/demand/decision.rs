@@ -1,7 +1,7 @@
 //! Whether one more deployment may come.
 
-use super::{Curve, Demand, HORIZONS};
-use crate::admission::{Belief, Observed};
+use super::{Curve, Demand, HORIZONS, Prior};
+use crate::admission::Observed;
 
 /// A deployment that is expected to have fewer cores than this at a horizon is marginal there.
 pub const MARGINAL_CORES: f64 = 1.0;
@@ -85,7 +85,7 @@ pub struct Decision {
 impl Demand {
     /// Whether a deployment of so many cores may come. The sums are those of the last [`Demand::refresh`]. `marginal`: at a
     /// horizon where the condition does not hold, a deployment that is marginal there may come all the same.
-    pub fn decide(&self, threshold: Threshold, prior: &Belief, cores: f64, marginal: bool) -> Decision {
+    pub fn decide(&self, threshold: Threshold, prior: &Prior, cores: f64, marginal: bool) -> Decision {
         let after = self.cores + cores;
         if let Threshold::Zeroth { cores } = threshold {
             let incomputable = !after.is_finite();
