@@ -65,8 +65,7 @@ impl Site {
 }
 
 fn moments() {
-    let belief = Belief::SUB_B.observing(5.0, 60.0, 4.0, 12.0);
-    let mut site = Site::new();
+    let site = Site::new();
     let hours = horizons();
     let mut rates: Vec<f64> = (0..9)
         .map(|_| {
@@ -77,7 +76,6 @@ fn moments() {
         })
         .collect();
     println!("moments: {:.1} M (deployment, horizon) a second", median(&mut rates) / 1e6);
-    black_box((&belief, &mut site));
 }
 
 fn decisions(site: &mut Site) {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::gamma;
+use super::vector::{exp, ln};
 
 /// A Gamma law.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +34,7 @@ impl Gamma {
 
     /// The mean of a power of it: Γ(a + s) / (Γ(a) bˢ). Infinite where the power has no mean.
     pub fn mean_power(self, power: f64) -> f64 {
-        gamma::ratio(self.shape, power) * libm::pow(self.rate, -power)
+        gamma::ratio(self.shape, power) * exp(-power * ln(self.rate))
     }
 
     fn check(self, law: &'static str) -> Result<(), BeliefError> {

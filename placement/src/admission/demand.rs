@@ -11,9 +11,8 @@ use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
-use super::moments::{Coefficients, Moments};
-use super::pricing::mixture;
-use super::{Belief, Form, Observed};
+use super::moments::{Coefficients, Moments, combined};
+use super::{Belief, Observed};
 pub use decision::{Binding, Decision, MARGINAL_CORES, Threshold, cantelli};
 
 /// So many horizons are looked at.
@@ -51,14 +50,6 @@ impl Prior {
 
     fn beliefs(&self) -> impl Iterator<Item = &Belief> {
         core::iter::once(&self.one).chain(&self.other)
-    }
-
-    fn moments(&self, cores: f64, hours: f64) -> Moments {
-        let one = self.one.moments(Form::Exact, cores, hours);
-        match self.other {
-            Some(other) => mixture(0.5, one, other.moments(Form::Exact, cores, hours)),
-            None => one,
-        }
     }
 }
 
@@ -363,12 +354,23 @@ impl Demand {
     /// Mean and variance of the cores of all deployments at any horizons, computed anew from every belief as it is now.
     pub fn forecast(&self, now_h: f64, hours: &[f64]) -> Vec<Moments> {
         let mut sums = vec![Moments::default(); hours.len()];
+        let mut rows = [(); 5].map(|()| vec![0.0; hours.len()]);
         for entry in self.entries.iter().flatten() {
-            let belief = entry.belief(now_h);
-            for (sum, hours) in sums.iter_mut().zip(hours) {
-                let one = belief.moments(entry.cores, *hours);
-                sum.mean += one.mean;
-                sum.variance += one.variance;
+            let prior = entry.belief(now_h);
+            let share = if prior.other.is_some() { 0.5 } else { 1.0 };
+            let mut squares = vec![Moments::default(); hours.len()];
+            for belief in prior.beliefs() {
+                belief.coefficients(hours, rows.each_mut().map(Vec::as_mut_slice));
+                for (i, it) in squares.iter_mut().enumerate() {
+                    let at = rows.each_ref().map(|row| row[i]);
+                    let one = combined(at, entry.cores);
+                    it.mean += share * one.mean;
+                    it.variance += share * (one.variance + one.mean * one.mean);
+                }
+            }
+            for (sum, it) in sums.iter_mut().zip(squares) {
+                sum.mean += it.mean;
+                sum.variance += it.variance - it.mean * it.mean;
             }
         }
         sums
@@ -409,7 +411,8 @@ impl Demand {
         entry.run(self.now_h);
         entry.changed = false;
 
-        if entry.has_moved() {
+        let moved = entry.has_moved();
+        if moved {
             self.add(&entry.moments, entry.summed_cores, -1.0);
             entry.compute(&self.hours);
             self.refreshes += 1;
@@ -419,8 +422,11 @@ impl Demand {
         }
         entry.summed_cores = entry.cores;
 
-        entry.due_h = self.now_h + entry.moves_after();
-        self.due.push(Reverse((entry.due_h.to_bits(), slot)));
+        let due_h = self.now_h + entry.moves_after();
+        if moved || due_h < entry.due_h || entry.due_h <= self.now_h {
+            entry.due_h = due_h;
+            self.due.push(Reverse((due_h.to_bits(), slot)));
+        }
         self.entries[slot as usize] = Some(entry);
     }
 

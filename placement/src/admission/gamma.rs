@@ -1,5 +1,7 @@
 //! The Gamma function, where its argument may be negative.
 
+use super::vector::{exp, ln};
+
 /// Above this Stirling's series is exact to the last places.
 const LARGE: f64 = 16.0;
 
@@ -8,16 +10,16 @@ const LARGE: f64 = 16.0;
 /// Both arguments are moved up by the recurrence Γ(z + 1) = z Γ(z), whose factors carry the sign, and Stirling's series
 /// does the rest. At a pole of Γ(x + s) (0, -1, …) it is infinite or not a number.
 pub(super) fn ratio(x: f64, s: f64) -> f64 {
-    let (mut x, mut factor) = (x, 1.0);
+    let (mut x, mut over, mut under) = (x, 1.0, 1.0);
     while x < LARGE || x + s < LARGE {
-        factor *= x / (x + s);
+        (over, under) = (over * x, under * (x + s));
         x += 1.0;
     }
     let y = x + s;
 
     // The difference of two logarithms of Γ, without the large terms that cancel.
-    let logarithm = s * libm::log(x) + (y - 0.5) * libm::log1p(s / x) - s + stirling(y) - stirling(x);
-    factor * libm::exp(logarithm)
+    let logarithm = s * ln(x) + (y - 0.5) * libm::log1p(s / x) - s + stirling(y) - stirling(x);
+    over / under * exp(logarithm)
 }
 
 /// What Stirling's series adds to the logarithm of Γ.

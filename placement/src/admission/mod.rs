@@ -14,7 +14,7 @@ mod moments;
 mod paper;
 pub mod pricing;
 mod reserve;
-mod vector;
+pub mod vector;
 
 use core::fmt;
 

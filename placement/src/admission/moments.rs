@@ -65,14 +65,17 @@ impl Belief {
 
         let n = hours.len();
         let ln_b = ln(b);
-        let [mean_c, mean_0, square_0, square_1, square_2] = into.map(|it| &mut it[..n]);
+        let [mean_c, mean_0, square_0, square_1, square_2] = into;
+        let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
+        let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
         for i in 0..n {
+            // Written out: the compiler makes vectors of this, and calls of a `map`.
             let t = hours[i];
-            let [y0, y1, y2] = [d, d + 1.0, d + 2.0].map(|k| ln(b + k * t));
-            let [u0, u1, u2] = [y0, y1, y2].map(|y| exp(a * (ln_b - y)));
-            let [z0, z1, z2] = [y0, y1, y2].map(|y| exp(-s * y));
-            let [v0, v1, v2] = [u0 * z0, u1 * z1, u2 * z2];
-            let [w0, w1, w2] = [v0 * z0, v1 * z1, v2 * z2];
+            let (y0, y1, y2) = (ln(b + d * t), ln(b + (d + 1.0) * t), ln(b + (d + 2.0) * t));
+            let (u0, u1, u2) = (exp(a * (ln_b - y0)), exp(a * (ln_b - y1)), exp(a * (ln_b - y2)));
+            let (z0, z1, z2) = (exp(-s * y0), exp(-s * y1), exp(-s * y2));
+            let (v0, v1, v2) = (u0 * z0, u1 * z1, u2 * z2);
+            let (w0, w1, w2) = (v0 * z0, v1 * z1, v2 * z2);
 
             mean_c[i] = u1;
             mean_0[i] = arrived * (v0 - v1);

@@ -1,14 +1,14 @@
 //! Logarithm and exponential without a branch, so that a loop over horizons becomes vector instructions.
 //!
-//! Both are within two units in the last place of the exact value, and the same on every machine.
+//! The coefficients are those of FreeBSD's `e_log.c` and `e_exp.c`. Both are within two units in the last place of the exact value, and the same on every machine.
 
 /// ln(2) in two parts, of which the first times a small whole number is exact.
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
-/// The natural logarithm of a normal number above 0 (the coefficients are those of FreeBSD's `e_log.c`).
+/// The natural logarithm of a normal number above 0.
 #[inline(always)]
-pub(super) fn ln(x: f64) -> f64 {
+pub fn ln(x: f64) -> f64 {
     const ROOT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
     const ONE: u64 = 0x3ff0_0000_0000_0000;
     const TWO_52: u64 = 0x4330_0000_0000_0000;
@@ -35,27 +35,20 @@ pub(super) fn ln(x: f64) -> f64 {
 
 /// e to a power from -700 to 700; powers beyond are taken as these.
 #[inline(always)]
-pub(super) fn exp(x: f64) -> f64 {
+pub fn exp(x: f64) -> f64 {
     const ROUND: f64 = 6_755_399_441_055_744.0;
     let x = x.clamp(-700.0, 700.0);
     let shifted = x * core::f64::consts::LOG2_E + ROUND;
     let k = shifted - ROUND;
-    let r = x - k * LN_2_HIGH - k * LN_2_LOW;
+    let (high, low) = (x - k * LN_2_HIGH, k * LN_2_LOW);
+    let r = high - low;
 
-    // Taylor's series: |r| is at most ln(2) / 2, so the next term is below 1e-17.
-    let p = 1.0 / 6_227_020_800.0;
-    let p = 1.0 / 479_001_600.0 + r * p;
-    let p = 1.0 / 39_916_800.0 + r * p;
-    let p = 1.0 / 3_628_800.0 + r * p;
-    let p = 1.0 / 362_880.0 + r * p;
-    let p = 1.0 / 40_320.0 + r * p;
-    let p = 1.0 / 5_040.0 + r * p;
-    let p = 1.0 / 720.0 + r * p;
-    let p = 1.0 / 120.0 + r * p;
-    let p = 1.0 / 24.0 + r * p;
-    let p = 1.0 / 6.0 + r * p;
-    let p = 0.5 + r * p;
-    let p = 1.0 + r * (1.0 + r * p);
+    let z = r * r;
+    let c = -1.653_390_220_546_525_2e-6 + z * 4.138_136_797_057_238_5e-8;
+    let c = 6.613_756_321_437_934e-5 + z * c;
+    let c = -2.777_777_777_701_559_3e-3 + z * c;
+    let c = r - z * (1.666_666_666_666_660_2e-1 + z * c);
+    let p = 1.0 + (r * c / (2.0 - c) - low + high);
 
     // The low bits of `shifted` are k: they become the exponent.
     p * f64::from_bits((shifted.to_bits() << 52).wrapping_add(0x3ff0_0000_0000_0000))

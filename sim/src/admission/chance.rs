@@ -1,5 +1,6 @@
 //! The random numbers of one deployment.
 
+use ballast_placement::admission::vector::ln;
 use ballast_types::SplitMix64;
 
 /// A small generator: a thousand of them are live at once, and each is touched at random. The numbers of
@@ -35,7 +36,7 @@ impl Chance {
     /// With mean 1.
     #[inline]
     pub(super) fn exponential(&mut self) -> f64 {
-        -libm::log(self.uniform())
+        -ln(self.uniform())
     }
 
     fn normal(&mut self) -> f64 {
