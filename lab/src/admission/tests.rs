@@ -13,7 +13,7 @@ fn small() -> Options {
 }
 
 fn play(options: &Options, parts: u64) -> Vec<SetResult> {
-    let mut tuner = Tuner::new(options, |_, bad, n| (0..n).map(bad).collect());
+    let mut tuner = Tuner::new(options, |bad, n| (0..n).map(bad).collect());
     let pilot = tuner.pilot();
     let done: Vec<_> = pilot.iter().map(Job::run).collect();
     tuner.refine(&pilot, &done);

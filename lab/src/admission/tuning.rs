@@ -4,7 +4,7 @@ use ballast_sim::admission::{Arm, Moment, Site, Tally, badness};
 use serde::{Deserialize, Serialize};
 
 use super::estimate::{Stratum, log_failures};
-use super::{Job, Measured, Options, Set};
+use super::{Job, Measured, Options};
 
 /// Where the zeroth moment's runs are parted by badness: the worst hundredth, and the worst tenth but these.
 const CUTS: [f64; 2] = [0.9, 0.99];
@@ -44,15 +44,15 @@ pub struct Part {
 }
 
 impl Tuner {
-    /// What is run first. The badness of runs is computed here, `map` being a loop over them.
-    pub fn new(options: &Options, map: impl Fn(&Set, &dyn Fn(u64) -> f64, u64) -> Vec<f64>) -> Self {
+    /// What is run first. The badness of runs is computed here: `map` calls a function with 0 to n.
+    pub fn new(options: &Options, map: impl Fn(&(dyn Fn(u64) -> f64 + Sync), u64) -> Vec<f64>) -> Self {
         let mut races = vec![];
         for (index, set) in options.sets.iter().enumerate() {
             let site: Site = set.site;
             let bad = |run: u64| badness(&site, BAD_AT * site.capacity, options.seed, run);
             for (arm, policy) in set.arms.iter().enumerate() {
                 let strata = match policy.moment {
-                    Moment::Zeroth => strata(&map(set, &bad, options.pool.max(set.runs)), set.runs),
+                    Moment::Zeroth => strata(&map(&bad, options.pool.max(set.runs)), set.runs),
                     _ => vec![Stratum { share: 1.0, runs: (0..set.runs).collect() }],
                 };
                 let thresholds = match policy.moment {

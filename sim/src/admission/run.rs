@@ -285,7 +285,7 @@ impl Cluster {
 #[inline]
 fn happens(live: &mut Live, now_h: f64, free: f64, tally: &mut Tally, demand: &mut Option<Demand>) -> i64 {
     // The demand is told of nothing that cannot be: its answers need no look.
-    let mut tell = |tell: &mut dyn FnMut(&mut Demand, DemandId)| {
+    let tell = |tell: &mut dyn FnMut(&mut Demand, DemandId)| {
         if let (Some(demand), Some(id)) = (demand, live.id) {
             tell(demand, id);
         }
