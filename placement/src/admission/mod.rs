@@ -9,6 +9,8 @@
 mod absorbed;
 mod belief;
 pub mod demand;
+pub mod events;
+pub mod fit;
 mod gamma;
 mod moments;
 mod paper;

@@ -14,4 +14,4 @@ mod run;
 mod tests;
 
 pub use badness::badness;
-pub use run::{Arm, Change, Labels, Moment, Site, Tally, play, run};
+pub use run::{Arm, Change, Labels, Moment, Site, Tally, export, play, run};

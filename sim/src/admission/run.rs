@@ -315,6 +315,28 @@ fn happens(live: &mut Live, now_h: f64, free: f64, tally: &mut Tally, demand: &m
     i64::from(cores)
 }
 
+/// What so many deployments of a law do in so many hours, if there is room for all: they arrive evenly, and every change is
+/// said in the order of time, with the deployment's name.
+///
+/// # Errors
+/// The first error of `write`.
+pub fn export<E>(
+    law: &Belief,
+    deployments: u64,
+    hours: f64,
+    seed: u64,
+    mut write: impl FnMut(&str, f64, f64) -> Result<(), E>,
+) -> Result<(), E> {
+    let site = Site { law: *law, capacity: 1e15, arrivals_per_h: deployments as f64 / hours, hours };
+    let (arm, mut told) = (Arm::new(Moment::Zeroth, 0, false), Ok(()));
+    play(&site, &arm, 1e15, seed, 0, |Change { deployment, at_h, cores }| {
+        if told.is_ok() {
+            told = write(&format!("d-{deployment}"), at_h, cores as f64);
+        }
+    });
+    told
+}
+
 /// One deployment alone, from its arrival on, with room for all that it asks for.
 #[cfg(test)]
 pub(super) fn play_one(

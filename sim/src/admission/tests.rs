@@ -128,3 +128,22 @@ fn bad_runs_are_found_before_they_are_run() {
     let share = failures(&runs[..50]) / failures(&runs);
     assert!(share > 0.4, "the worst quarter has {share} of the failures");
 }
+
+/// The law comes back from what deployments did: every mean within a tenth.
+#[test]
+fn the_law_is_found_again_in_the_events_that_it_made() {
+    let truth = Belief::SUB_B;
+    let mut histories = ballast_placement::admission::events::Histories::default();
+    export(&truth, 20_000, 730.0, 21, |name, at_h, cores| histories.add(name, at_h, cores)).unwrap();
+    let fitted = ballast_placement::admission::fit::fit(&histories.until(730.0)).unwrap().law;
+
+    for (name, found, right) in [
+        ("mu", fitted.mu.mean(), truth.mu.mean()),
+        ("lambda", fitted.lambda.mean(), truth.lambda.mean()),
+        ("sigma", fitted.sigma.mean(), truth.sigma.mean()),
+        ("kappa", fitted.kappa, truth.kappa),
+        ("delta", fitted.delta, truth.delta),
+    ] {
+        assert!((found / right - 1.0).abs() < 0.1, "{name}: {found}, {right}; {fitted:?}");
+    }
+}
