@@ -148,6 +148,10 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
+        Experiment::Admission(data) if data.choice.export_events.is_some() => {
+            let file = data.choice.export_events.as_deref();
+            file.map_or(Ok(()), |file| admission::export(file, data.choice.seed)).map(|()| true)?
+        }
         Experiment::Admission(data) => {
             data.results.write(|detail| admission::report(&data.choice, detail))?
         }

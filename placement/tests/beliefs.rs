@@ -275,3 +275,27 @@ fn a_mixture_of_two_types_has_their_mean_and_more_than_their_variance() {
     assert!((mixed.mean / (0.5 * (a.mean + b.mean)) - 1.0).abs() < 1e-12, "{mixed:?}");
     assert!(mixed.variance > 0.5 * (a.variance + b.variance), "{mixed:?} {a:?} {b:?}");
 }
+
+#[test]
+fn histories_are_read_from_events_and_impossible_events_named() {
+    use ballast_placement::admission::events::{EventError, Histories};
+
+    let mut all = Histories::default();
+    for (name, at_h, cores) in
+        [("a", 0.0, 3.0), ("b", 1.0, 1.0), ("a", 2.0, 2.0), ("a", 4.0, -1.0), ("b", 5.0, -1.0), ("a", 6.0, -4.0)]
+    {
+        all.add(name, at_h, cores).unwrap();
+    }
+    assert_eq!(all.add("a", 5.0, 1.0), Err(EventError::OutOfOrder { at_h: 5.0, last_h: 6.0 }));
+    assert_eq!(all.add("a", 7.0, 0.0), Err(EventError::Cores(0.0)));
+    let gone = all.add("b", 7.0, -1.0).unwrap_err().to_string();
+    assert_eq!(gone, "\"b\" loses 1 cores, and has 0");
+
+    all.add("c", 8.0, 2.0).unwrap();
+    let histories = all.until(10.0);
+    let [b, a, c] = histories[..] else { panic!("{histories:?}") };
+    assert_eq!((b.ended_alone, b.shutdown, b.core_ends, b.core_hours), (true, false, 1.0, 4.0));
+    assert_eq!((a.ended_alone, a.shutdown, a.core_ends, a.core_hours), (false, true, 1.0, 6.0 + 10.0 + 8.0));
+    assert_eq!((a.scale_outs, a.requests, a.further_cores, a.age_h), (1.0, 2.0, 3.0, 6.0));
+    assert_eq!((c.age_h, c.core_hours, c.ended_alone || c.shutdown), (2.0, 4.0, false));
+}

@@ -1,17 +1,23 @@
 //! `ballast experiment admission`: how full a cluster can be while scale-outs seldom fail.
 
 use std::fs;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ballast_lab::admission::{Measured, Options, Part, Tuner, result};
 use ballast_lab::report::{self, Detail, Report};
+use ballast_placement::admission::Belief;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::common::terminal::tell;
 use crate::common::threads;
 use crate::common::threads::all_cores;
+
+/// What is exported.
+const DEPLOYMENTS: u64 = 20_000;
+const MONTH_H: f64 = 730.0;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
@@ -20,7 +26,7 @@ pub(crate) struct Choice {
     quick: bool,
     /// The seed of all runs
     #[arg(long, value_name = "S", default_value_t = 1, allow_negative_numbers = true)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Runs of each policy on a tenth of the cluster [default: 500]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u64).range(20..=100_000))]
@@ -38,6 +44,9 @@ pub(crate) struct Choice {
     /// Run nothing: add up these parts of the same experiment
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "part")]
     merge: Vec<PathBuf>,
+    /// Run nothing: write what 20,000 deployments of SUB-B do in a month, as `ballast fit` reads it
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["part", "merge", "quick"])]
+    pub(super) export_events: Option<PathBuf>,
     /// Runs at a time; it changes no result [default: one for every core]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -99,6 +108,18 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     let results: Vec<_> =
         (0..options.sets.len()).map(|set| result(&options, &tuner, &measured, set)).collect();
     report::admission::report(&options, &results, with_output(command, detail), detail.figures)
+}
+
+/// Writes events that the law of SUB-B made.
+pub(super) fn export(file: &Path, seed: u64) -> anyhow::Result<()> {
+    let name = || format!("--export-events {}", file.display());
+    let mut out = BufWriter::new(fs::File::create(file).with_context(name)?);
+    writeln!(out, "deployment,time_h,cores")?;
+    let write = |deployment: &str, at_h, cores| writeln!(out, "{deployment},{at_h},{cores}");
+    ballast_sim::admission::export(&Belief::SUB_B, DEPLOYMENTS, MONTH_H, seed, write).with_context(name)?;
+    out.flush().with_context(name)?;
+    tell(&format!("events of {DEPLOYMENTS} deployments in {MONTH_H} h: {}", file.display()));
+    Ok(())
 }
 
 fn options(choice: &Choice) -> Options {

@@ -86,7 +86,7 @@ impl Options {
             Set { name: "SUB-B", site: full(Belief::SUB_B), arms: with_first, runs: full_runs },
             Set { name: "SUB-A", site: full(Belief::SUB_A), arms: few, runs: full_runs },
         ];
-        Self { seed, slas: vec![1e-4, 1e-3], sets, pilot_runs: 60, pool: 4_000, grid: 6 }
+        Self { seed, slas: vec![1e-4, 1e-3], sets, pilot_runs: (runs / 8).clamp(8, 60), pool: 4_000, grid: 6 }
     }
 
     /// Five arms, 60 runs of a tenth of the cluster.
@@ -101,7 +101,7 @@ impl Options {
         ];
         let site = Site { law: Belief::SUB_B, capacity: 2_000.0, arrivals_per_h: 0.1, hours: HOURS };
         let sets = vec![Set { name: "SUB-B, a tenth", site, arms, runs: 60 }];
-        Self { seed, slas: vec![1e-4], sets, pilot_runs: 8, pool: 400, grid: 3 }
+        Self { seed, slas: vec![1e-4], sets, pilot_runs: 6, pool: 400, grid: 2 }
     }
 
     /// Whether it can be run.

@@ -54,15 +54,23 @@ pub struct SetResult {
     pub ceiling: f64,
 }
 
+const fn second(n: u32, marginal: bool) -> Arm {
+    Arm::new(Moment::Second, n, marginal)
+}
+
+const ZEROTH: Arm = Arm::new(Moment::Zeroth, 0, false);
+const FIRST: Arm = Arm::new(Moment::First, 0, false);
+const UNLABELLED: Arm = Arm { labels: Labels::Mixed, ..second(1, false) };
 /// Pairs that goals speak of.
-const PAIRS: [((Moment, u32, bool), (Moment, u32, bool)); 7] = [
-    ((Moment::Second, 0, false), (Moment::Zeroth, 0, false)),
-    ((Moment::Second, 0, false), (Moment::First, 0, false)),
-    ((Moment::Second, 1, true), (Moment::Second, 0, false)),
-    ((Moment::Second, 50, true), (Moment::Second, 0, false)),
-    ((Moment::Second, 50, true), (Moment::Second, 50, false)),
-    ((Moment::Second, 50, true), (Moment::Zeroth, 0, false)),
-    ((Moment::First, 0, false), (Moment::Zeroth, 0, false)),
+const PAIRS: [(Arm, Arm); 8] = [
+    (second(0, false), ZEROTH),
+    (second(0, false), FIRST),
+    (second(1, true), second(0, false)),
+    (second(50, true), second(0, false)),
+    (second(50, true), second(50, false)),
+    (second(50, true), ZEROTH),
+    (FIRST, ZEROTH),
+    (second(1, false), UNLABELLED),
 ];
 
 /// Rows, differences and ceiling of one set.
@@ -74,7 +82,7 @@ pub fn result(options: &Options, tuner: &Tuner, measured: &[Vec<Measured>], set:
     let all = tuner.races.iter().zip(measured);
     let samples: Vec<_> = all.filter(|(race, _)| race.set == set).map(of).collect();
     let find = |arm: Arm| samples.iter().find(|(race, ..)| race.policy == arm).map(|it| &it.1);
-    let zeroth = find(Arm::new(Moment::Zeroth, 0, false));
+    let zeroth = find(ZEROTH);
     let name = options.sets[set].name;
 
     let row = |(race, sample, runs): &(Race, Sample, usize), sla: f64| {
@@ -104,15 +112,11 @@ pub fn result(options: &Options, tuner: &Tuner, measured: &[Vec<Measured>], set:
     let rows = samples.iter().flat_map(|sample| options.slas.iter().map(|sla| row(sample, *sla))).collect();
 
     let lowest = options.slas.first().copied().unwrap_or(1e-4);
-    let arm = |(moment, n, marginal)| Arm::new(moment, n, marginal);
-    let unlabelled = Arm { labels: Labels::Mixed, ..Arm::new(Moment::Second, 1, false) };
-    let pairs = PAIRS.map(|(a, b)| (arm(a), arm(b)));
-    let labels = [(Arm::new(Moment::Second, 1, false), unlabelled)];
     let difference = |(arm, less): (Arm, Arm)| {
         let estimate = interval(find(arm)?, Some(find(less)?), lowest);
         let [points, low, high] = [estimate.value, estimate.low, estimate.high].map(|it| 100.0 * it);
         Some(Difference { arm, less, points, low, high })
     };
-    let differences = pairs.into_iter().chain(labels).filter_map(difference).collect();
+    let differences = PAIRS.into_iter().filter_map(difference).collect();
     SetResult { set: name, rows, differences, ceiling: zeroth.map_or(f64::NAN, Sample::ceiling) }
 }

@@ -14,6 +14,8 @@ const SHARES: [f64; 3] = [0.5, 0.3, 0.2];
 const BAD_AT: f64 = 0.6;
 /// Thresholds whose failures are so many times the highest SLA after the first look are given up.
 const GIVEN_UP: f64 = 30.0;
+/// So far beside the SLAs the thresholds of all runs begin and end: few runs know little of what many will say.
+const BESIDE: f64 = 5.0;
 /// Thresholds of the first look: shares of the capacity; the second moment's are risks.
 const ZEROTH: [f64; 8] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.001];
 const FIRST: [f64; 8] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.4];
@@ -107,7 +109,7 @@ impl Tuner {
                 points.push((race.scale(race.thresholds[threshold]), mean(&race.strata, &seen)));
             }
             points.retain(|(_, failed)| *failed <= GIVEN_UP * highest);
-            let (low, high) = (at(&points, 0.4 * lowest), at(&points, 2.5 * highest));
+            let (low, high) = (at(&points, lowest / BESIDE), at(&points, highest * BESIDE));
 
             let steps = self.options.grid;
             let step = |i: usize| low + (high - low) * i as f64 / (steps - 1) as f64;

@@ -38,7 +38,7 @@ pub fn report(
         parts.push(Part::TextTable(differences(&result.differences)));
     }
     if figures && let Some(result) = results.first() {
-        parts.push(Part::Figure(figure(result, options.slas.clone())));
+        parts.push(Part::Figure(figure(result, &options.slas)));
     }
 
     let rows: Vec<&Row> = results.iter().flat_map(|result| &result.rows).collect();
@@ -180,7 +180,7 @@ fn is(row: &Row, arm: Arm) -> bool {
 }
 
 /// Utilisation by policy and prior, at every SLA.
-fn figure(result: &SetResult, slas: Vec<f64>) -> Figure {
+fn figure(result: &SetResult, slas: &[f64]) -> Figure {
     let arms: Vec<&Row> = result.rows.iter().filter(|row| Some(&row.sla) == slas.first()).collect();
     let names = arms.iter().map(|row| {
         let marginal = if row.marginal { "+" } else { "" };

@@ -11,10 +11,22 @@ use super::fit::History;
 pub enum EventError {
     /// Cores end that were never there.
     #[error("{deployment:?} loses {ended} cores, and has {cores}")]
-    TooMany { deployment: String, cores: f64, ended: f64 },
+    TooMany {
+        /// Its name, as in the events.
+        deployment: String,
+        /// Those that it has.
+        cores: f64,
+        /// Those that are said to end.
+        ended: f64,
+    },
     /// Events come in the order of time, over all deployments.
     #[error("{at_h} h comes after {last_h} h: events in the order of time")]
-    OutOfOrder { at_h: f64, last_h: f64 },
+    OutOfOrder {
+        /// This event's time, in hours.
+        at_h: f64,
+        /// The latest time before.
+        last_h: f64,
+    },
     /// Neither more cores nor fewer.
     #[error("{0} cores: a number other than 0, below 1e9")]
     Cores(f64),

@@ -18,12 +18,15 @@ const ROUNDS: usize = 700;
 pub struct History {
     /// Cores that ended one by one, or some of many.
     pub core_ends: f64,
+    /// The time that its cores have run, added up.
     pub core_hours: f64,
     /// Whether all of its last cores, two or more, ended together.
     pub shutdown: bool,
     /// Whether its last core ended alone.
     pub ended_alone: bool,
+    /// How long it was watched, in hours.
     pub age_h: f64,
+    /// How many scale-outs it had.
     pub scale_outs: f64,
     /// The first request, and the scale-outs.
     pub requests: f64,
@@ -34,9 +37,11 @@ pub struct History {
 /// The law, and how well it fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fitted {
+    /// What is believed of a new deployment.
     pub law: Belief,
     /// Of all histories.
     pub log_likelihood: f64,
+    /// How many histories it was fitted to.
     pub deployments: usize,
 }
 
