@@ -167,8 +167,8 @@ fn page(fitted: &Fitted, checks: &[Check]) -> String {
         ));
     }
     text.push_str(
-        "\nA figure far from what was seen says that the law does not fit. Of deployments that were watched for less than \
-         their lives the law is surer than the events.",
+        "\nA figure far from what was seen says that the law does not fit. Of deployments that were watched \
+         for less than their lives the law is surer than the events.",
     );
     text
 }

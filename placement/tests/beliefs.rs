@@ -281,9 +281,14 @@ fn histories_are_read_from_events_and_impossible_events_named() {
     use ballast_placement::admission::events::{EventError, Histories};
 
     let mut all = Histories::default();
-    for (name, at_h, cores) in
-        [("a", 0.0, 3.0), ("b", 1.0, 1.0), ("a", 2.0, 2.0), ("a", 4.0, -1.0), ("b", 5.0, -1.0), ("a", 6.0, -4.0)]
-    {
+    for (name, at_h, cores) in [
+        ("a", 0.0, 3.0),
+        ("b", 1.0, 1.0),
+        ("a", 2.0, 2.0),
+        ("a", 4.0, -1.0),
+        ("b", 5.0, -1.0),
+        ("a", 6.0, -4.0),
+    ] {
         all.add(name, at_h, cores).unwrap();
     }
     assert_eq!(all.add("a", 5.0, 1.0), Err(EventError::OutOfOrder { at_h: 5.0, last_h: 6.0 }));

@@ -17,7 +17,7 @@ use ballast_placement::admission::{Belief, Gamma};
 use ballast_sim::admission::{Arm, Labels, Moment, Site, Tally, run};
 use serde::{Deserialize, Serialize};
 
-pub use rows::{Difference, Row, SetResult, result};
+pub use rows::{ArmResult, Difference, SetResult, result};
 pub use tuning::{Part, Tuner};
 
 use crate::OptionError;

@@ -9,7 +9,7 @@ use super::{Measured, Options};
 
 /// An arm at a share of failures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ArmResult {
     pub set: &'static str,
     pub policy: Moment,
     /// Observations that a deployment's prior is made of.
@@ -47,7 +47,7 @@ pub struct Difference {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SetResult {
     pub set: &'static str,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ArmResult>,
     /// At the lowest share of failures.
     pub differences: Vec<Difference>,
     /// The utilisation where everything that fits comes.
@@ -92,7 +92,7 @@ pub fn result(options: &Options, tuner: &Tuner, measured: &[Vec<Measured>], set:
             let failures = zeroth.now(Measure::Share, sla).failures_per_run;
             sample.now(Measure::PerRun, failures).utilisation
         });
-        Row {
+        ArmResult {
             set: name,
             policy: race.policy.moment,
             prior_n: race.policy.observations,

@@ -5,7 +5,7 @@ use ballast_sim::admission::{Arm, Labels, Moment};
 use super::table::TextTable;
 use super::{Goal, Part, Report, number, percent};
 use crate::Spread;
-use crate::admission::{Difference, Options, Row, SetResult};
+use crate::admission::{ArmResult, Difference, Options, SetResult};
 use crate::plot::figure::Figure;
 use crate::plot::groups::{Groups, Series};
 use crate::plot::{BLUE, GREEN, ORANGE};
@@ -41,7 +41,7 @@ pub fn report(
         parts.push(Part::Figure(figure(result, &options.slas)));
     }
 
-    let rows: Vec<&Row> = results.iter().flat_map(|result| &result.rows).collect();
+    let rows: Vec<&ArmResult> = results.iter().flat_map(|result| &result.rows).collect();
     let mut described = serde_json::to_value(options)?;
     described["differences"] = serde_json::to_value(results)?;
     Ok(Report {
@@ -56,19 +56,20 @@ pub fn report(
 }
 
 fn words() -> String {
-    "Deployments grow after they were let in; a scale-out fails where the cluster has no room. Each policy's threshold is the \
-     highest that keeps the mean share of failed scale-outs at the SLA; the interval is a bias-corrected and accelerated \
-     bootstrap over runs. The published numbers do not fix the law of deployments. SUB-B fits them, and was *selected for \
-     growth*: its long-lived deployments keep their size or grow, as the paper's mechanism needs. It shows what policies do in \
-     that regime, and not what any cloud is like. SUB-A fits the same numbers with deployments that only shrink; at full scale \
-     it shows next to nothing, because every policy comes down to the cores that are active. The set between has parameters \
-     between the two. The SLA is a share of scale-outs, and short-lived deployments make many: the last column but one \
-     compares at equal failures in a run instead."
+    "Deployments grow after they were let in; a scale-out fails where the cluster has no room. Each \
+     policy's threshold is the highest that keeps the mean share of failed scale-outs at the SLA; the \
+     interval is a bias-corrected and accelerated bootstrap over runs. The published numbers do not fix \
+     the law of deployments. SUB-B fits them, and was *selected for growth*: its long-lived deployments \
+     keep their size or grow, as the paper's mechanism needs. It shows what policies do in that regime, \
+     and not what any cloud is like. SUB-A fits the same numbers with deployments that only shrink; at \
+     full scale it shows next to nothing, because every policy comes down to the cores that are active. \
+     The set between has parameters between the two. The SLA is a share of scale-outs, and short-lived \
+     deployments make many: the last column but one compares at equal failures in a run instead."
         .to_owned()
 }
 
-fn table(rows: &[Row]) -> TextTable {
-    let labels = |row: &Row| match row.labels {
+fn table(rows: &[ArmResult]) -> TextTable {
+    let labels = |row: &ArmResult| match row.labels {
         Labels::Own => row.prior_n.to_string(),
         Labels::Mixed => format!("{} of each of two types", row.prior_n),
     };
@@ -173,7 +174,7 @@ fn goals(results: &[SetResult]) -> Vec<Goal> {
     ]
 }
 
-fn is(row: &Row, arm: Arm) -> bool {
+fn is(row: &ArmResult, arm: Arm) -> bool {
     (row.policy, row.prior_n, row.marginal, row.labels)
         == (arm.moment, arm.observations, arm.marginal, arm.labels)
         && row.sla < 5e-4
@@ -181,13 +182,13 @@ fn is(row: &Row, arm: Arm) -> bool {
 
 /// Utilisation by policy and prior, at every SLA.
 fn figure(result: &SetResult, slas: &[f64]) -> Figure {
-    let arms: Vec<&Row> = result.rows.iter().filter(|row| Some(&row.sla) == slas.first()).collect();
+    let arms: Vec<&ArmResult> = result.rows.iter().filter(|row| Some(&row.sla) == slas.first()).collect();
     let names = arms.iter().map(|row| {
         let marginal = if row.marginal { "+" } else { "" };
         let mixed = if row.labels == Labels::Mixed { "?" } else { "" };
         format!("{} {}{marginal}{mixed}", row.policy.name(), row.prior_n)
     });
-    let spread = |row: &Row| Spread { median: row.utilisation, min: row.low, max: row.high };
+    let spread = |row: &ArmResult| Spread { median: row.utilisation, min: row.low, max: row.high };
     let series = slas.iter().zip([BLUE, ORANGE, GREEN]).map(|(sla, colour)| Series {
         name: format!("SLA {sla:e}"),
         colour,
@@ -203,8 +204,8 @@ fn figure(result: &SetResult, slas: &[f64]) -> Figure {
     Figure {
         name: "admission".to_owned(),
         caption: format!(
-            "{}: utilisation by policy and observations of a prior (+ marginal deployments may come, ? unlabelled), with \
-             95 % intervals",
+            "{}: utilisation by policy and observations of a prior (+ marginal deployments may come, ? \
+             unlabelled), with 95 % intervals",
             result.set
         ),
         height: HEIGHT,

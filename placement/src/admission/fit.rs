@@ -39,7 +39,7 @@ pub struct History {
 pub struct Fitted {
     /// What is believed of a new deployment.
     pub law: Belief,
-    /// Of all histories.
+    /// The natural logarithm, added up over all histories, but for a constant.
     pub log_likelihood: f64,
     /// How many histories it was fitted to.
     pub deployments: usize,

@@ -51,7 +51,7 @@ pub(super) struct Newcomer {
     pub(super) cores: u32,
     /// How long it lives at most, in hours.
     pub(super) life_h: f64,
-    /// What goes on.
+    /// For all that happens to it after its arrival.
     pub(super) chance: Chance,
 }
 

@@ -123,7 +123,7 @@ pub struct Change {
 }
 
 /// A deployment that is in the cluster.
-struct Live {
+struct Resident {
     index: u64,
     hidden: Hidden,
     cores: u32,
@@ -132,7 +132,7 @@ struct Live {
     id: Option<DemandId>,
 }
 
-impl Live {
+impl Resident {
     /// When something happens to it next.
     #[inline]
     fn next_h(&mut self, now_h: f64) -> f64 {
@@ -188,7 +188,7 @@ struct Cluster {
     active: f64,
     core_hours: f64,
     until_h: f64,
-    live: Vec<Live>,
+    live: Vec<Resident>,
     free: Vec<u32>,
     /// The time of a deployment's next event (its bits are in order), then its slot.
     queue: BinaryHeap<Reverse<u128>>,
@@ -228,7 +228,7 @@ impl Cluster {
     fn take(&mut self, index: u64, newcomer: Newcomer, prior: &Prior, now_h: f64) {
         let Newcomer { hidden, cores, life_h, chance } = newcomer;
         let id = self.demand.as_mut().and_then(|it| it.insert(now_h, prior, f64::from(cores)).ok());
-        let mut live = Live { index, hidden, cores, end_h: now_h + life_h, chance, id };
+        let mut live = Resident { index, hidden, cores, end_h: now_h + life_h, chance, id };
         let next_h = live.next_h(now_h);
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -283,7 +283,13 @@ impl Cluster {
 
 /// A deployment's event: how many cores it has more.
 #[inline]
-fn happens(live: &mut Live, now_h: f64, free: f64, tally: &mut Tally, demand: &mut Option<Demand>) -> i64 {
+fn happens(
+    live: &mut Resident,
+    now_h: f64,
+    free: f64,
+    tally: &mut Tally,
+    demand: &mut Option<Demand>,
+) -> i64 {
     // The demand is told of nothing that cannot be: its answers need no look.
     let tell = |tell: &mut dyn FnMut(&mut Demand, DemandId)| {
         if let (Some(demand), Some(id)) = (demand, live.id) {
