@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use ballast_hw::durable;
 use ballast_placement::admission::events::Histories;
 use ballast_placement::admission::fit::{Fitted, History, fit};
-use ballast_placement::admission::{Form, Gamma, Observed};
+use ballast_placement::admission::{Belief, Gamma, Observed};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -32,7 +32,7 @@ pub(crate) struct FitArgs {
     json: bool,
 }
 
-/// A figure of the events, beside what the law says of it.
+/// A figure of all beliefs after the events, beside what the law says of it.
 struct Check {
     what: &'static str,
     seen: f64,
@@ -89,10 +89,9 @@ fn read(args: &FitArgs) -> anyhow::Result<Vec<History>> {
     }
 }
 
-/// What the law says of figures that it was not fitted to one by one.
+/// If the law is right, the beliefs of all deployments after what they did are on average what it said before: their means,
+/// and the means of their squares.
 fn checks(histories: &[History], fitted: &Fitted) -> Vec<Check> {
-    let sum = |of: &dyn Fn(&History) -> f64| histories.iter().map(of).sum::<f64>();
-    let n = histories.len() as f64;
     let law = &fitted.law;
     let posterior = |it: &History| {
         law.posterior(&Observed {
@@ -104,46 +103,25 @@ fn checks(histories: &[History], fitted: &Fitted) -> Vec<Check> {
             further_cores: it.further_cores,
         })
     };
-    let young = |it: &&History| it.age_h >= 24.0;
-    let old: Vec<_> = histories.iter().filter(young).map(posterior).collect();
-    let mean = |of: &dyn Fn(Gamma) -> f64, mu: bool| {
-        let pick = |it: &ballast_placement::admission::Belief| if mu { it.mu } else { it.lambda };
-        old.iter().map(|it| of(pick(it))).sum::<f64>() / old.len().max(1) as f64
+    let beliefs: Vec<Belief> = histories.iter().map(posterior).collect();
+    let mean = |of: &dyn Fn(&Belief) -> f64| beliefs.iter().map(of).sum::<f64>() / beliefs.len() as f64;
+
+    let laws: [(&str, &str, fn(&Belief) -> Gamma); 3] = [
+        ("mean of mu, 1/h", "mean square of mu", |it| it.mu),
+        ("mean of lambda", "mean square of lambda", |it| it.lambda),
+        ("mean of sigma, cores", "mean square of sigma", |it| it.sigma),
+    ];
+    let both = |(what, square, of): (&'static str, &'static str, fn(&Belief) -> Gamma)| {
+        [
+            Check { what, seen: mean(&|it| of(it).mean()), law: of(law).mean() },
+            Check { what: square, seen: mean(&|it| of(it).mean_square()), law: of(law).mean_square() },
+        ]
     };
-    vec![
-        Check {
-            what: "cores of a request",
-            seen: 1.0 + sum(&|it| it.further_cores) / sum(&|it| it.requests),
-            law: 1.0 + law.sigma.mean(),
-        },
-        Check {
-            what: "shutdowns in all ends of deployments",
-            seen: sum(&|it| f64::from(u8::from(it.shutdown)))
-                / sum(&|it| f64::from(u8::from(it.shutdown || it.ended_alone))).max(1.0),
-            law: f64::NAN,
-        },
-        Check { what: "scale-outs of a deployment", seen: sum(&|it| it.scale_outs) / n, law: f64::NAN },
-        Check {
-            what: "mu of deployments older than a day, 1/h",
-            seen: mean(&Gamma::mean, true),
-            law: law.mu.mean(),
-        },
-        Check {
-            what: "lambda of deployments older than a day",
-            seen: mean(&Gamma::mean, false),
-            law: law.lambda.mean(),
-        },
-        Check {
-            what: "cores of a new deployment after a week",
-            seen: f64::NAN,
-            law: law.moments(Form::Exact, 1.0 + law.sigma.mean(), 168.0).mean,
-        },
-    ]
+    laws.into_iter().flat_map(both).collect()
 }
 
 fn page(fitted: &Fitted, checks: &[Check]) -> String {
     let Fitted { law, log_likelihood, deployments } = fitted;
-    let number = |value: f64| if value.is_finite() { format!("{value:.4}") } else { "–".to_owned() };
     let mut text = format!(
         "The law of {deployments} deployments (log likelihood {log_likelihood:.1})\n\n\
          kappa   {:.4}\ndelta   {:.5}\n",
@@ -157,18 +135,12 @@ fn page(fitted: &Fitted, checks: &[Check]) -> String {
             gamma.mean()
         ));
     }
-    text.push_str("\nHow well it fits\n");
-    for it in checks {
-        text.push_str(&format!(
-            "{:44} {:>10} seen {:>10} by the law\n",
-            it.what,
-            number(it.seen),
-            number(it.law)
-        ));
-    }
     text.push_str(
-        "\nA figure far from what was seen says that the law does not fit. Of deployments that were watched \
-         for less than their lives the law is surer than the events.",
+        "\nHow well it fits: what is believed of these deployments now, and what the law said before\n",
     );
+    for it in checks {
+        text.push_str(&format!("{:24} {:>10.4} now {:>10.4} before\n", it.what, it.seen, it.law));
+    }
+    text.push_str("\nNumbers that differ by more than a tenth say that the laws are no Gamma laws.");
     text
 }
