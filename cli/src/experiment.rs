@@ -1,5 +1,6 @@
 //! `ballast experiment`: the paper's measurements and ours, as tables, JSON and plots.
 
+mod admission;
 mod args;
 mod chain;
 mod chassis;
@@ -52,6 +53,13 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
     Scheduler(One<scheduler::Choice>),
+    /// How full a cluster can be while scale-outs seldom fail: policies that look at moments of the demand
+    #[command(after_help = "The default run takes hours on 2 cores, --quick about a minute. Parts add up:\n\
+        run --part 1/8 to 8/8 anywhere, and --merge their files.\n\n\
+        Example: ballast experiment admission --quick --json\n\
+        Example: ballast experiment admission --part 1/8 --part-file part-1.json\n\
+        Example: ballast experiment admission --merge part-*.json --output docs")]
+    Admission(Data<admission::Choice>),
     /// Who is user-facing: pattern, autocorrelation, Fourier and ensemble at a chosen recall (Table II)
     #[command(after_help = "Example: ballast experiment labels --input labelled.csv.zst --json\n\
         Example: ballast experiment labels --input new.csv --fit-on labelled.csv.zst")]
@@ -95,7 +103,7 @@ pub(crate) enum Experiment {
         Example: ballast experiment traces --telemetry cpu.csv.zst --json\n\
         Example: ballast experiment traces --telemetry a.csv b.csv --unequal --seeds 3 --plot traces.svg")]
     Traces(Data<traces::Choice>),
-    /// All of them, but for traces and faults
+    /// All of them, but for admission, traces and faults
     #[command(after_help = "The default run takes about an hour on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
     All(All),
@@ -144,6 +152,13 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
+        Experiment::Admission(data) if data.choice.export_events.is_some() => {
+            let file = data.choice.export_events.as_deref();
+            file.map_or(Ok(()), |file| admission::export(file, data.choice.seed)).map(|()| true)?
+        }
+        Experiment::Admission(data) => {
+            data.results.write(|detail| admission::report(&data.choice, detail))?
+        }
         Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
         Experiment::Models(models) => {
             models.results.write(|detail| models::report(&models.choice, detail))?

@@ -7,6 +7,7 @@ mod check;
 mod common;
 mod demo;
 mod experiment;
+mod fit;
 mod label;
 mod man;
 mod pack;
@@ -71,6 +72,10 @@ enum Command {
         Exit codes: 0 the model is written; 1 failure; 2 wrong usage; 3 the new model is worse than the \
         one that is there, which stays.")]
     Train(train::TrainArgs),
+    /// Learn from past deployments how they grow, shrink and end: the law that cluster admission believes in
+    #[command(after_help = "Example: ballast fit --input events.csv --output law.toml\n\
+        Example: ballast experiment admission --export-events events.csv && ballast fit --input events.csv")]
+    Fit(fit::FitArgs),
     /// Say of arriving VMs whether they are user-facing and how busy they will be, or how long they will live
     #[command(after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
         Example: ballast predict --model /var/lib/ballast/model --about")]
@@ -221,6 +226,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Pack(args) => pack::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Fit(args) => fit::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),

@@ -363,3 +363,42 @@ fn faults_answer_as_the_other_experiments_do() {
     let list = json("experiment faults --list --json");
     assert!(list["rows"][0].is_string() && list["goals"].is_array(), "{list}");
 }
+
+#[test]
+fn a_law_is_fitted_to_events_and_wrong_events_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, law) = (folder.path().join("events.csv"), folder.path().join("law.toml"));
+
+    // Forty deployments, each of which gets a core after an hour and ends after two.
+    let mut rows: Vec<(f64, String)> = vec![];
+    for n in 0..40 {
+        let (begun, first) = (f64::from(n) * 0.1, 1 + n % 3);
+        rows.push((begun, format!("d{n},{begun},{first}")));
+        rows.push((begun + 1.0 + f64::from(n % 5), format!("d{n},{},1", begun + 1.0 + f64::from(n % 5))));
+        for core in 0..=first {
+            let at = begun + 6.0 + f64::from(core * (1 + n % 4));
+            rows.push((at, format!("d{n},{at},-1")));
+        }
+    }
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let text: Vec<_> = rows.into_iter().map(|it| it.1).collect();
+    std::fs::write(&events, format!("deployment,time_h,cores\n{}\n", text.join("\n"))).unwrap();
+
+    let args = format!("fit --input {} --output {} --json", events.display(), law.display());
+    let report = json(&args);
+    assert_eq!(report["deployments"], 40);
+    let written = std::fs::read_to_string(&law).unwrap();
+    assert!(written.contains("[mu]") && written.contains("kappa = "), "{written}");
+
+    for (rows, says) in [
+        ("a,0,2\na,1,-3", "row 3"),
+        ("a,5,2\nb,1,1", "in the order of time"),
+        ("a,0,0", "a number other than 0"),
+        ("a,0,1", "at least 30 deployments"),
+    ] {
+        std::fs::write(&events, format!("deployment,time_h,cores\n{rows}\n")).unwrap();
+        let output = ballast(&format!("fit --input {}", events.display()));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(says), "{says}: {error}");
+    }
+}

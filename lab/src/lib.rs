@@ -9,6 +9,7 @@
 //!
 //! Source: Kumbhare et al., arXiv 2010.15388, Sections IV-C and IV-D.
 
+pub mod admission;
 pub mod chain;
 pub mod chassis;
 pub mod colocation;

@@ -1,5 +1,6 @@
 //! What an experiment says, once for the terminal, once as a section of the document, once as JSON.
 
+pub mod admission;
 pub mod chain;
 pub mod chassis;
 pub mod colocation;

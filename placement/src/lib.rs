@@ -19,7 +19,7 @@
 
 #![warn(missing_docs)]
 
-mod admission;
+pub mod admission;
 mod balance;
 mod cluster;
 mod error;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod admission;
+mod beliefs;
 mod decisions;
 mod inventory;
 mod lifetimes;

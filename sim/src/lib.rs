@@ -3,6 +3,7 @@
 //! Everything here is pure: time is an argument, chance comes from seeds, files are opened by callers.
 //! The same inputs give the same outputs, bit for bit, on every machine.
 
+pub mod admission;
 pub mod baseline;
 pub mod campaign;
 pub mod cluster;

@@ -7,12 +7,13 @@ pub const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "server",
     "chassis",
     "tradeoff",
     "stability",
     "scheduler",
+    "admission",
     "labels",
     "models",
     "oversubscription",
@@ -78,6 +79,7 @@ mod tests {
             ("tradeoff", "T"),
             ("chassis", "C"),
             ("scheduler", "P"),
+            ("admission", "G"),
         ];
 
         let mut document = HEAD.to_owned();

@@ -1,57 +1,9 @@
-//! Whether VMs are taken on at all, before anybody looks for a host.
-
-use core::fmt;
+//! Cores and memory that are kept for deployments that run already.
 
 use ballast_types::Instant;
-use thiserror::Error;
 
-use crate::rule::Event;
-use crate::{Cluster, DeploymentId, Totals, VmRequest};
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub enum AdmissionRequest<'a> {
-    /// A new deployment: all of its VMs.
-    Deployment(&'a [VmRequest]),
-    /// More VMs of a deployment that runs already.
-    ScaleOut(DeploymentId, &'a [VmRequest]),
-}
-
-impl<'a> AdmissionRequest<'a> {
-    /// The VMs.
-    pub const fn vms(&self) -> &'a [VmRequest] {
-        match *self {
-            Self::Deployment(vms) | Self::ScaleOut(_, vms) => vms,
-        }
-    }
-}
-
-/// VMs are not taken on.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{by}: {why}")]
-pub struct Refused {
-    /// Whose decision it is.
-    pub by: &'static str,
-    /// Why, in words for people.
-    pub why: String,
-}
-
-/// Stands before placement: it says whether what is asked for may come, whatever host it would get.
-pub trait Admission: fmt::Debug + Send + Sync {
-    /// Its name in reports.
-    fn name(&self) -> &'static str;
-    /// Whether it may come.
-    ///
-    /// # Errors
-    /// Why it may not.
-    fn decide(&self, cluster: &Cluster, request: &AdmissionRequest<'_>, now: Instant) -> Result<(), String>;
-    /// Learns what happened.
-    fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, _event: &Event<'_>) {}
-    /// When it wants [`Event::Deadline`].
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-}
+use super::{Admission, AdmissionRequest};
+use crate::{Cluster, Totals};
 
 /// Keeps a share of the cluster's cores and memory free on hosts that are open. Only deployments that run already may
 /// use it when they scale out: a new one has other clusters to go to, these have not.

@@ -1,0 +1,177 @@
+//! `ballast experiment admission`: how full a cluster can be while scale-outs seldom fail.
+
+use std::fs;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use ballast_lab::admission::{Measured, Options, Part, Tuner, result};
+use ballast_lab::report::{self, Detail, Report};
+use ballast_placement::admission::Belief;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::common::terminal::tell;
+use crate::common::threads;
+use crate::common::threads::all_cores;
+
+/// What is exported.
+const DEPLOYMENTS: u64 = 20_000;
+const MONTH_H: f64 = 730.0;
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// Five policies, 60 runs of a tenth of the cluster
+    #[arg(long, conflicts_with_all = ["runs", "full_runs"])]
+    quick: bool,
+    /// The seed of all runs
+    #[arg(long, value_name = "S", default_value_t = 1, allow_negative_numbers = true)]
+    pub(super) seed: u64,
+    /// Runs of each policy on a tenth of the cluster [default: 500]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(20..=100_000))]
+    runs: Option<u64>,
+    /// And on the whole cluster of 20,000 cores; 0 leaves these out [default: 60]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    full_runs: Option<u64>,
+    /// Run only part I of N, counted from 1, and write it into --part-file
+    #[arg(long, value_name = "I/N", value_parser = part, requires = "part_file")]
+    part: Option<Part>,
+    /// Where the part goes
+    #[arg(long, value_name = "FILE", requires = "part")]
+    part_file: Option<PathBuf>,
+    /// Run nothing: add up these parts of the same experiment
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "part")]
+    merge: Vec<PathBuf>,
+    /// Run nothing: write what 20,000 deployments of SUB-B do in a month, as `ballast fit` reads it
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["part", "merge", "quick"])]
+    pub(super) export_events: Option<PathBuf>,
+    /// Runs at a time; it changes no result [default: one for every core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    let numbers =
+        text.split_once('/').and_then(|(i, n)| Some((i.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
+    match numbers {
+        Some((i, n)) if i >= 1 && i <= n && n <= 10_000 => Ok(Part { index: i - 1, of: n }),
+        _ => Err("as 2/8: part 2 of 8, of at most 10000".to_owned()),
+    }
+}
+
+/// Some runs of every arm, as a file.
+#[derive(Serialize, Deserialize)]
+struct PartFile {
+    /// What the parts must have in common.
+    command: String,
+    part: Part,
+    /// For every arm, for every run: what each threshold came to.
+    measured: Vec<Vec<Measured>>,
+}
+
+pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
+    let options = options(choice);
+    options.check()?;
+    let command = command(choice);
+    let threads = choice.threads.map_or_else(|| all_cores().get(), usize::from);
+
+    let mut tuner = Tuner::new(&options, |bad, n| {
+        let runs: Vec<u64> = (0..n).collect();
+        threads::run("bad runs", &runs, threads, |run| bad(*run))
+    });
+    let pilot = tuner.pilot();
+    let done = threads::run("first look", &pilot, threads, ballast_lab::admission::Job::run);
+    tuner.refine(&pilot, &done);
+
+    let measured = if choice.merge.is_empty() {
+        let part = choice.part.unwrap_or(Part { index: 0, of: 1 });
+        let jobs = tuner.jobs(part);
+        let done = threads::run("admission", &jobs, threads, ballast_lab::admission::Job::run);
+        let measured = tuner.measured(&jobs, done);
+        if let Some(file) = &choice.part_file {
+            write(file, &PartFile { command: command.clone(), part, measured: measured.clone() })?;
+            tell(&format!(
+                "part {} of {}: {}; add up all parts with --merge",
+                part.index + 1,
+                part.of,
+                file.display()
+            ));
+        }
+        measured
+    } else {
+        merged(&choice.merge, &command, tuner.arms())?
+    };
+
+    let results: Vec<_> =
+        (0..options.sets.len()).map(|set| result(&options, &tuner, &measured, set)).collect();
+    report::admission::report(&options, &results, with_output(command, detail), detail.figures)
+}
+
+/// Writes events that the law of SUB-B made.
+pub(super) fn export(file: &Path, seed: u64) -> anyhow::Result<()> {
+    let name = || format!("--export-events {}", file.display());
+    let mut out = BufWriter::new(fs::File::create(file).with_context(name)?);
+    writeln!(out, "deployment,time_h,cores")?;
+    let write = |deployment: &str, at_h, cores| writeln!(out, "{deployment},{at_h},{cores}");
+    ballast_sim::admission::export(&Belief::SUB_B, DEPLOYMENTS, MONTH_H, seed, write).with_context(name)?;
+    out.flush().with_context(name)?;
+    tell(&format!("events of {DEPLOYMENTS} deployments in {MONTH_H} h: {}", file.display()));
+    Ok(())
+}
+
+fn options(choice: &Choice) -> Options {
+    if choice.quick {
+        return Options::quick(choice.seed);
+    }
+    let full = choice.full_runs.unwrap_or(60);
+    let mut options = Options::whole(choice.seed, choice.runs.unwrap_or(500), full.max(20));
+    options.sets.retain(|set| full > 0 || set.site.capacity < 20_000.0);
+    options
+}
+
+fn command(choice: &Choice) -> String {
+    let quick = if choice.quick { " --quick" } else { "" };
+    let runs = choice.runs.map_or_else(String::new, |it| format!(" --runs {it}"));
+    let full = choice.full_runs.map_or_else(String::new, |it| format!(" --full-runs {it}"));
+    format!("ballast experiment admission{quick} --seed {}{runs}{full}", choice.seed)
+}
+
+fn with_output(command: String, detail: Detail) -> String {
+    if detail.document { format!("{command} --output docs") } else { command }
+}
+
+fn write(file: &Path, part: &PartFile) -> anyhow::Result<()> {
+    let text = serde_json::to_vec(part)?;
+    fs::write(file, text).with_context(|| format!("--part-file {}", file.display()))
+}
+
+/// The runs of all parts, which must be parts of one experiment, each once.
+fn merged(files: &[PathBuf], command: &str, arms: usize) -> anyhow::Result<Vec<Vec<Measured>>> {
+    let mut all = vec![vec![]; arms];
+    let mut parts = vec![];
+    for file in files {
+        let name = || format!("--merge {}", file.display());
+        let bytes = fs::read(file).with_context(name)?;
+        let read: PartFile = serde_json::from_slice(&bytes).with_context(name)?;
+        if read.command != command || read.measured.len() != arms {
+            bail!("{}: a part of `{}`, not of `{command}`", name(), read.command);
+        }
+        parts.push((read.part.index, read.part.of));
+        for (all, more) in all.iter_mut().zip(read.measured) {
+            all.extend(more);
+        }
+    }
+
+    parts.sort_unstable();
+    let of = parts.first().map_or(0, |it| it.1);
+    let whole = (0..of).map(|index| (index, of)).collect::<Vec<_>>();
+    if parts != whole {
+        let given: Vec<_> = parts.iter().map(|(i, n)| format!("{}/{n}", i + 1)).collect();
+        bail!("--merge: every part of 1/{of} to {of}/{of} once, not {}", given.join(", "));
+    }
+    all.iter_mut().for_each(|it: &mut Vec<Measured>| it.sort_by_key(|it| it.run));
+    Ok(all)
+}

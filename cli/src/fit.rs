@@ -1,0 +1,150 @@
+//! `ballast fit`: from events of deployments to the law that admission believes in.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use ballast_hw::durable;
+use ballast_placement::admission::events::Histories;
+use ballast_placement::admission::fit::{Fitted, History, fit};
+use ballast_placement::admission::{Belief, Gamma, Observed};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use crate::common::table;
+use crate::common::terminal::say;
+
+#[derive(Args, Debug)]
+pub(crate) struct FitArgs {
+    /// Events in the order of time: CSV, plain or zstd, or Parquet with deployment, time_h and cores (more, or fewer below 0).
+    /// A deployment's first event is its arrival: leave out those that were there before
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Until when deployments were watched [default: the last event]
+    #[arg(long, value_name = "H")]
+    until_h: Option<f64>,
+    /// Where the law goes, as TOML
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print one JSON object {law, deployments, checks}, alone on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// One of the three laws of a belief.
+type Law = fn(&Belief) -> Gamma;
+
+/// A figure of all beliefs after the events, beside what the law says of it.
+struct Check {
+    what: &'static str,
+    seen: f64,
+    law: f64,
+}
+
+pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
+    let histories = table::named(&args.input, read(args))?;
+    let Some(fitted) = fit(&histories) else {
+        bail!(
+            "{}: at least 30 deployments that end and scale out, not {}",
+            args.input.display(),
+            histories.len()
+        );
+    };
+    let checks = checks(&histories, &fitted);
+
+    if let Some(file) = &args.output {
+        let text = toml::to_string(&fitted.law)?;
+        let head = format!("# The law of {} deployments, by `ballast fit`.\n", fitted.deployments);
+        durable::replace(file, format!("{head}{text}").as_bytes())
+            .with_context(|| file.display().to_string())?;
+    }
+    let text = if args.json {
+        let checks: Vec<_> =
+            checks.iter().map(|it| json!({ "what": it.what, "seen": it.seen, "law": it.law })).collect();
+        let all = json!({ "law": fitted.law, "deployments": fitted.deployments, "checks": checks });
+        serde_json::to_string_pretty(&all)?
+    } else {
+        page(&fitted, &checks)
+    };
+    say(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(args: &FitArgs) -> anyhow::Result<Vec<History>> {
+    let mut table = table::open(&args.input, &ProgressBar::hidden())?;
+    let [deployment, time, cores] = ["deployment", "time_h", "cores"].map(|name| table.column(name));
+    let (deployment, time, cores) = (deployment?, time?, cores?);
+    let mut histories = Histories::default();
+    let mut row = 1_u64;
+    while table.advance()? {
+        row += 1;
+        let (at_h, more) = (table.number(time, "hours")?, table.number(cores, "cores")?);
+        let name = table.text(deployment).into_owned();
+        histories.add(&name, at_h, more).with_context(|| format!("row {row}"))?;
+    }
+    let last = histories.last_h();
+    match args.until_h {
+        Some(until) if !(until.is_finite() && until >= last) => {
+            bail!("--until-h {until}: at least {last}, the last event's time")
+        }
+        until => Ok(histories.until(until.unwrap_or(last))),
+    }
+}
+
+/// If the law is right, the beliefs of all deployments after what they did are on average what it said before: their means,
+/// and the means of their squares.
+fn checks(histories: &[History], fitted: &Fitted) -> Vec<Check> {
+    let law = &fitted.law;
+    let posterior = |it: &History| {
+        law.posterior(&Observed {
+            age_h: it.age_h,
+            core_hours: it.core_hours,
+            core_ends: it.core_ends,
+            scale_outs: it.scale_outs,
+            requests: it.requests,
+            further_cores: it.further_cores,
+        })
+    };
+    let beliefs: Vec<Belief> = histories.iter().map(posterior).collect();
+    let mean = |of: &dyn Fn(&Belief) -> f64| beliefs.iter().map(of).sum::<f64>() / beliefs.len() as f64;
+
+    let laws: [(&str, &str, Law); 3] = [
+        ("mean of mu, 1/h", "mean square of mu", |it| it.mu),
+        ("mean of lambda", "mean square of lambda", |it| it.lambda),
+        ("mean of sigma, cores", "mean square of sigma", |it| it.sigma),
+    ];
+    let both = |(what, square, of): (&'static str, &'static str, Law)| {
+        [
+            Check { what, seen: mean(&|it| of(it).mean()), law: of(law).mean() },
+            Check { what: square, seen: mean(&|it| of(it).mean_square()), law: of(law).mean_square() },
+        ]
+    };
+    laws.into_iter().flat_map(both).collect()
+}
+
+fn page(fitted: &Fitted, checks: &[Check]) -> String {
+    let Fitted { law, log_likelihood, deployments } = fitted;
+    let mut text = format!(
+        "The law of {deployments} deployments (log likelihood {log_likelihood:.1})\n\n\
+         kappa   {:.4}\ndelta   {:.5}\n",
+        law.kappa, law.delta
+    );
+    for (name, gamma) in [("mu", law.mu), ("lambda", law.lambda), ("sigma", law.sigma)] {
+        text.push_str(&format!(
+            "{name:7} shape {:.4}, rate {:.4}, mean {:.4}\n",
+            gamma.shape,
+            gamma.rate,
+            gamma.mean()
+        ));
+    }
+    text.push_str(
+        "\nHow well it fits: what is believed of these deployments now, and what the law said before\n",
+    );
+    for it in checks {
+        text.push_str(&format!("{:24} {:>10.4} now {:>10.4} before\n", it.what, it.seen, it.law));
+    }
+    text.push_str("\nBeliefs are approximate: after events that Gamma laws made, these differ by up to an eighth. Numbers that \
+         differ far more say that the laws are no Gamma laws.");
+    text
+}

@@ -1,0 +1,55 @@
+use super::*;
+
+/// A cluster of 200 cores for half a year: seconds for all of it.
+fn small() -> Options {
+    let mut options = Options::quick(1);
+    options.pool = 60;
+    for set in &mut options.sets {
+        set.runs = 24;
+        set.site = Site { capacity: 200.0, arrivals_per_h: 0.05, hours: 4380.0, ..set.site };
+    }
+    options.slas = vec![1e-2];
+    options
+}
+
+fn play(options: &Options, parts: u64) -> Vec<SetResult> {
+    let mut tuner = Tuner::new(options, |bad, n| (0..n).map(bad).collect());
+    let pilot = tuner.pilot();
+    let done: Vec<_> = pilot.iter().map(Job::run).collect();
+    tuner.refine(&pilot, &done);
+
+    let mut all = vec![vec![]; tuner.arms()];
+    for index in 0..parts {
+        let jobs = tuner.jobs(Part { index, of: parts });
+        let done = jobs.iter().map(Job::run).collect();
+        for (all, more) in all.iter_mut().zip(tuner.measured(&jobs, done)) {
+            all.extend(more);
+        }
+    }
+    all.iter_mut().for_each(|it: &mut Vec<Measured>| it.sort_by_key(|it| it.run));
+    (0..options.sets.len()).map(|set| result(options, &tuner, &all, set)).collect()
+}
+
+#[test]
+fn every_arm_is_tuned_and_parts_add_up_to_the_whole() {
+    let options = small();
+    let whole = play(&options, 1);
+    let rows = &whole[0].rows;
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        assert!(row.low <= row.utilisation && row.utilisation <= row.high, "{row:?}");
+        assert!(row.utilisation <= whole[0].ceiling + 0.02 && row.utilisation > 0.02, "{row:?}");
+        assert_eq!(row.runs, if row.policy == Moment::Zeroth { rows[0].runs } else { 24 });
+    }
+
+    // Knowing deployments is worth something.
+    let of = |n| rows.iter().find(|row| row.policy == Moment::Second && row.prior_n == n).unwrap();
+    assert!(of(50).utilisation > of(0).utilisation, "{rows:?}");
+    assert_eq!(play(&options, 3), whole);
+}
+
+#[test]
+fn too_few_runs_are_refused() {
+    assert_eq!(Options::whole(1, 3, 40).check().unwrap_err().key, "runs");
+    assert_eq!(Options::whole(1, 500, 40).check(), Ok(()));
+}

@@ -1,0 +1,216 @@
+//! From arms to thresholds to runs.
+
+use ballast_sim::admission::{Arm, Moment, Site, Tally, badness};
+use serde::{Deserialize, Serialize};
+
+use super::estimate::{Stratum, log_failures};
+use super::{Job, Measured, Options};
+
+/// Where the zeroth moment's runs are parted by badness: the worst hundredth, and the worst tenth but these.
+const CUTS: [f64; 2] = [0.9, 0.99];
+/// Which share of the runs each stratum gets, from the best.
+const SHARES: [f64; 3] = [0.5, 0.3, 0.2];
+/// The threshold at which badness is looked at, as a share of the capacity.
+const BAD_AT: f64 = 0.6;
+/// Thresholds whose failures are so many times the highest SLA after the first look are given up.
+const GIVEN_UP: f64 = 30.0;
+/// So far beside the SLAs the thresholds of all runs begin and end: few runs know little of what many will say.
+const BESIDE: f64 = 5.0;
+/// Thresholds of the first look: shares of the capacity; the second moment's are risks.
+const ZEROTH: [f64; 8] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.001];
+const FIRST: [f64; 8] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.4];
+const SECOND: [f64; 8] = [0.001, 0.004, 0.012, 0.03, 0.07, 0.15, 0.3, 0.6];
+
+/// One arm of one set: its runs and thresholds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Race {
+    pub(super) set: usize,
+    pub(super) arm: usize,
+    pub(super) policy: Arm,
+    pub(super) strata: Vec<Stratum>,
+    pub(super) thresholds: Vec<f64>,
+}
+
+/// The races of all arms, step by step: the caller runs the jobs, on as many threads and machines as it likes.
+#[derive(Clone, Debug)]
+pub struct Tuner {
+    options: Options,
+    pub(super) races: Vec<Race>,
+}
+
+/// Runs `index`, `index + of`, … of every arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub index: u64,
+    pub of: u64,
+}
+
+impl Tuner {
+    /// What is run first. The badness of runs is computed here: `map` calls a function with 0 to n.
+    pub fn new(options: &Options, map: impl Fn(&(dyn Fn(u64) -> f64 + Sync), u64) -> Vec<f64>) -> Self {
+        let mut races = vec![];
+        for (index, set) in options.sets.iter().enumerate() {
+            let site: Site = set.site;
+            let bad = |run: u64| badness(&site, BAD_AT * site.capacity, options.seed, run);
+            for (arm, policy) in set.arms.iter().enumerate() {
+                let strata = match policy.moment {
+                    Moment::Zeroth => strata(&map(&bad, options.pool.max(set.runs)), set.runs),
+                    _ => vec![Stratum { share: 1.0, runs: (0..set.runs).collect() }],
+                };
+                let thresholds = match policy.moment {
+                    Moment::Zeroth => ZEROTH.map(|share| share * site.capacity),
+                    Moment::First => FIRST.map(|share| share * site.capacity),
+                    Moment::Second => SECOND,
+                };
+                races.push(Race {
+                    set: index,
+                    arm,
+                    policy: *policy,
+                    strata,
+                    thresholds: thresholds.to_vec(),
+                });
+            }
+        }
+        Self { options: options.clone(), races }
+    }
+
+    fn job(&self, race: &Race, threshold: usize, run: u64) -> Job {
+        let site = self.options.sets[race.set].site;
+        let (policy, at) = (race.policy, race.thresholds[threshold]);
+        Job { set: race.set, arm: race.arm, threshold, site, policy, at, seed: self.options.seed, run }
+    }
+
+    /// The first look: few runs of each stratum, for all thresholds.
+    pub fn pilot(&self) -> Vec<Job> {
+        let jobs = self.races.iter().flat_map(|race| {
+            let runs = first_runs(race, self.options.pilot_runs);
+            let job =
+                move |threshold| runs.clone().into_iter().map(move |run| self.job(race, threshold, run));
+            (0..race.thresholds.len()).flat_map(job)
+        });
+        jobs.collect()
+    }
+
+    /// Takes what the first look came to: the thresholds become those around the wanted shares of failures.
+    pub fn refine(&mut self, jobs: &[Job], done: &[Tally]) {
+        let (lowest, highest) = (
+            self.options.slas.first().copied().unwrap_or(1e-4),
+            self.options.slas.last().copied().unwrap_or(1e-4),
+        );
+        for race in &mut self.races {
+            let mut points = vec![];
+            for threshold in 0..race.thresholds.len() {
+                let mut seen: Vec<(u64, f64)> = vec![];
+                for (job, tally) in jobs.iter().zip(done) {
+                    if (job.set, job.arm, job.threshold) == (race.set, race.arm, threshold) {
+                        seen.push((job.run, tally.failed_share()));
+                    }
+                }
+                points.push((race.scale(race.thresholds[threshold]), mean(&race.strata, &seen)));
+            }
+            points.retain(|(_, failed)| *failed <= GIVEN_UP * highest);
+            let (low, high) = (at(&points, lowest / BESIDE), at(&points, highest * BESIDE));
+
+            let steps = self.options.grid;
+            let step = |i: usize| low + (high - low) * i as f64 / (steps - 1) as f64;
+            let mut thresholds: Vec<f64> = (0..steps).map(|i| race.unscale(step(i))).collect();
+            if race.policy.moment == Moment::Zeroth {
+                // Everything that fits: the ceiling.
+                let capacity = self.options.sets[race.set].site.capacity;
+                thresholds.retain(|it| *it < capacity);
+                thresholds.push(1.001 * capacity);
+            }
+            race.thresholds = thresholds;
+        }
+    }
+
+    /// All runs of all arms, or a part of them.
+    pub fn jobs(&self, part: Part) -> Vec<Job> {
+        let jobs = self.races.iter().flat_map(|race| {
+            let runs = race.strata.iter().flat_map(|stratum| stratum.runs.iter().copied());
+            let mine = runs.filter(move |run| run % part.of == part.index);
+            mine.flat_map(move |run| (0..race.thresholds.len()).map(move |it| self.job(race, it, run)))
+        });
+        jobs.collect()
+    }
+
+    /// What these jobs came to, arm by arm and run by run.
+    pub fn measured(&self, jobs: &[Job], done: Vec<Tally>) -> Vec<Vec<Measured>> {
+        let mut all: Vec<Vec<Measured>> = vec![vec![]; self.races.len()];
+        for (job, tally) in jobs.iter().zip(done) {
+            let Some(race) = self.races.iter().position(|it| (it.set, it.arm) == (job.set, job.arm)) else {
+                continue;
+            };
+            match all[race].last_mut().filter(|it| it.run == job.run) {
+                Some(measured) => measured.tallies.push(tally),
+                None => all[race].push(Measured { run: job.run, tallies: vec![tally] }),
+            }
+        }
+        all
+    }
+
+    /// How many arms there are, over all sets.
+    pub fn arms(&self) -> usize {
+        self.races.len()
+    }
+}
+
+impl Race {
+    /// Thresholds as they are interpolated: risks by their logarithm.
+    pub(super) fn scale(&self, threshold: f64) -> f64 {
+        if self.policy.moment == Moment::Second { libm::log(threshold) } else { threshold }
+    }
+
+    pub(super) fn unscale(&self, scaled: f64) -> f64 {
+        if self.policy.moment == Moment::Second { libm::exp(scaled).min(1.0) } else { scaled }
+    }
+}
+
+/// Runs by their badness, the worst more often.
+fn strata(badness: &[f64], runs: u64) -> Vec<Stratum> {
+    let mut order: Vec<u64> = (0..badness.len() as u64).collect();
+    order.sort_by(|a, b| badness[*a as usize].total_cmp(&badness[*b as usize]));
+    let n = order.len();
+    let cuts = [0, (CUTS[0] * n as f64) as usize, (CUTS[1] * n as f64) as usize, n];
+    let stratum = |k: usize| {
+        let mut all = order[cuts[k]..cuts[k + 1]].to_vec();
+        let share = all.len() as f64 / n as f64;
+
+        // The lowest numbers: no more badness decides within a stratum.
+        all.sort_unstable();
+        all.truncate(((SHARES[k] * runs as f64) as usize).max(2));
+        Stratum { share, runs: all }
+    };
+    (0..3).map(stratum).filter(|it| !it.runs.is_empty()).collect()
+}
+
+fn first_runs(race: &Race, pilot: u64) -> Vec<u64> {
+    let each = (pilot as usize / race.strata.len()).max(2);
+    race.strata.iter().flat_map(|stratum| stratum.runs.iter().take(each).copied()).collect()
+}
+
+/// The mean over strata of what was seen of their runs.
+fn mean(strata: &[Stratum], seen: &[(u64, f64)]) -> f64 {
+    let of = |stratum: &Stratum| {
+        let own: Vec<f64> = seen.iter().filter(|it| stratum.runs.contains(&it.0)).map(|it| it.1).collect();
+        stratum.share * own.iter().sum::<f64>() / own.len().max(1) as f64
+    };
+    strata.iter().map(of).sum()
+}
+
+/// Where the share of failures is the wanted one, by lines through the points; beyond them, by the last line.
+fn at(points: &[(f64, f64)], wanted: f64) -> f64 {
+    let goal = log_failures(wanted);
+    let mut best = points.first().map_or(0.0, |it| it.0);
+    for pair in points.windows(2) {
+        let [(x0, y0), (x1, y1)] = [pair[0], pair[1]].map(|(x, y)| (x, log_failures(y)));
+        if y1 > y0 {
+            let share = (goal - y0) / (y1 - y0);
+            best = x0 + (x1 - x0) * share.clamp(0.0, 1.5);
+            if share <= 1.0 {
+                break;
+            }
+        }
+    }
+    best
+}

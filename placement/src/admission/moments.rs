@@ -1,0 +1,101 @@
+//! How large a deployment will be: mean and variance, so many hours ahead.
+
+use super::{Belief, absorbed, gamma, paper};
+use crate::admission::vector::{exp, ln};
+
+/// Mean and variance of a number of cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moments {
+    /// The cores that are expected.
+    pub mean: f64,
+    /// Of the cores, so in cores squared.
+    pub variance: f64,
+}
+
+/// Which formula is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The exact moments, but that a deployment without cores may still scale out.
+    Exact,
+    /// As the paper's Propositions 4.3 and 4.5: parts that depend on each other are taken as independent.
+    PaperLike,
+    /// The exact ones, corrected for deployments that end with their last core; some ten thousand times slower. The mean
+    /// is corrected, and the variance in the same ratio.
+    Absorbed,
+}
+
+/// The moments of a deployment at several horizons, as functions of the cores C that it has now. With
+/// `[mean_c, mean_0, square_0, square_1, square_2]` the mean is C · `mean_c` + `mean_0`, and the mean of the square
+/// `square_0` + C · `square_1` + C² · `square_2`.
+pub(super) type Coefficients<'a> = [&'a mut [f64]; 5];
+
+/// This near to a pole of Γ, kappa is moved by as much: the brackets are finite there, but no longer precise.
+const POLE: f64 = 1e-3;
+
+impl Belief {
+    /// Mean and variance `hours` ahead, of a deployment that has so many cores now. Not finite where they cannot be computed.
+    pub fn moments(&self, form: Form, cores: f64, hours: f64) -> Moments {
+        match form {
+            Form::Exact => {
+                let mut at = [0.0; 5];
+                let [a, b, c, d, e] = &mut at;
+                self.coefficients(&[hours], [a, b, c, d, e].map(core::slice::from_mut));
+                combined(at, cores)
+            }
+            Form::PaperLike => paper::moments(self, cores, hours),
+            Form::Absorbed => absorbed::moments(self, cores, hours),
+        }
+    }
+
+    /// The exact moments at all of these horizons. All slices are of one length.
+    ///
+    /// With H(s, k) = E[mu^s e^(-k t mu)] = Γ(a + s) / Γ(a) · b^a / (b + k t)^(a + s), which holds by continuation where
+    /// a + s is negative, every term is a sum of H at s = 0, κ - 1, 2κ - 2 and k = δ, δ + 1, δ + 2.
+    pub(super) fn coefficients(&self, hours: &[f64], into: Coefficients<'_>) {
+        let (a, b, d) = (self.mu.shape, self.mu.rate, self.delta);
+        let s = self.exponent();
+        let (once, twice) = (gamma::ratio(a, s), gamma::ratio(a, 2.0 * s));
+
+        let lambda = self.lambda.mean();
+        let size = 1.0 + self.sigma.mean();
+        let pairs = 2.0 * self.sigma.mean() + self.sigma.mean_square();
+        let arrived = lambda * once * size;
+        let together = lambda * once * 0.5 * pairs;
+        let squared = self.lambda.mean_square() * twice * (1.0 + pairs);
+
+        let n = hours.len();
+        let ln_b = ln(b);
+        let [mean_c, mean_0, square_0, square_1, square_2] = into;
+        let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
+        let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
+        for i in 0..n {
+            // Written out: the compiler makes vectors of this, and calls of a `map`.
+            let t = hours[i];
+            let (y0, y1, y2) = (ln(b + d * t), ln(b + (d + 1.0) * t), ln(b + (d + 2.0) * t));
+            let (u0, u1, u2) = (exp(a * (ln_b - y0)), exp(a * (ln_b - y1)), exp(a * (ln_b - y2)));
+            let (z0, z1, z2) = (exp(-s * y0), exp(-s * y1), exp(-s * y2));
+            let (v0, v1, v2) = (u0 * z0, u1 * z1, u2 * z2);
+            let (w0, w1, w2) = (v0 * z0, v1 * z1, v2 * z2);
+
+            mean_c[i] = u1;
+            mean_0[i] = arrived * (v0 - v1);
+            square_0[i] = arrived * (v0 - v1) + together * (v0 - v2) + squared * (w0 - 2.0 * w1 + w2);
+            square_1[i] = (u1 - u2) + 2.0 * arrived * (v1 - v2);
+            square_2[i] = u2;
+        }
+    }
+
+    /// κ - 1, kept from where Γ(a + κ - 1) or Γ(a + 2κ - 2) has a pole.
+    pub(super) fn exponent(&self) -> f64 {
+        let near = |x: f64| x < 0.5 && (x - libm::round(x)).abs() < POLE;
+        let (a, s) = (self.mu.shape, self.kappa - 1.0);
+        if near(a + s) || near(a + 2.0 * s) { s + POLE } else { s }
+    }
+}
+
+/// Mean and variance of a deployment of so many cores.
+#[inline(always)]
+pub(super) fn combined([mean_c, mean_0, square_0, square_1, square_2]: [f64; 5], cores: f64) -> Moments {
+    let mean = cores * mean_c + mean_0;
+    Moments { mean, variance: (square_0 + cores * (square_1 + cores * square_2) - mean * mean).max(0.0) }
+}
