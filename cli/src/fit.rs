@@ -32,8 +32,8 @@ pub(crate) struct FitArgs {
     json: bool,
 }
 
-/// One of the three laws of a belief.
-type Law = fn(&Belief) -> Gamma;
+/// Which of a belief's three laws.
+type Which = fn(&Belief) -> Gamma;
 
 /// A figure of all beliefs after the events, beside what the law says of it.
 struct Check {
@@ -109,12 +109,12 @@ fn checks(histories: &[History], fitted: &Fitted) -> Vec<Check> {
     let beliefs: Vec<Belief> = histories.iter().map(posterior).collect();
     let mean = |of: &dyn Fn(&Belief) -> f64| beliefs.iter().map(of).sum::<f64>() / beliefs.len() as f64;
 
-    let laws: [(&str, &str, Law); 3] = [
+    let laws: [(&str, &str, Which); 3] = [
         ("mean of mu, 1/h", "mean square of mu", |it| it.mu),
         ("mean of lambda", "mean square of lambda", |it| it.lambda),
         ("mean of sigma, cores", "mean square of sigma", |it| it.sigma),
     ];
-    let both = |(what, square, of): (&'static str, &'static str, Law)| {
+    let both = |(what, square, of): (&'static str, &'static str, Which)| {
         [
             Check { what, seen: mean(&|it| of(it).mean()), law: of(law).mean() },
             Check { what: square, seen: mean(&|it| of(it).mean_square()), law: of(law).mean_square() },
@@ -144,7 +144,9 @@ fn page(fitted: &Fitted, checks: &[Check]) -> String {
     for it in checks {
         text.push_str(&format!("{:24} {:>10.4} now {:>10.4} before\n", it.what, it.seen, it.law));
     }
-    text.push_str("\nBeliefs are approximate: after events that Gamma laws made, these differ by up to an eighth. Numbers that \
-         differ far more say that the laws are no Gamma laws.");
+    text.push_str(
+        "\nBeliefs are approximate: after events that Gamma laws made, these differ by up to an eighth. \
+         Numbers that differ far more say that the laws are no Gamma laws.",
+    );
     text
 }
