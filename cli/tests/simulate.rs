@@ -170,6 +170,9 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
         (&["--drain", "10=0-7"], 1, "10 s after the first arrival: host 2: there are 2 hosts"),
         (&["--drain", "10=3-1"], 2, "S=HOSTS is needed"),
         (&["--policy-after", "10=worst-fit"], 2, "S=NAME is needed"),
+        (&["--defragment", "10=0"], 2, "S=N is needed"),
+        (&["--resize", "10=0-7:4:16"], 1, "10 s after the first arrival: host 2: there are 2 hosts"),
+        (&["--resize", "10=0:0:16"], 2, "S=HOSTS:CORES:GB is needed"),
         (&["--admission", "reserve=1.5"], 2, "reserve=F is needed, F from 0 to 1"),
         (&["--migration-s", "nan"], 2, "a number of seconds from 0"),
     ] {

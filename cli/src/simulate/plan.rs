@@ -1,7 +1,7 @@
-//! What is done to the cluster on the way: drains, another policy; and who is let in.
+//! What is done to the cluster on the way: drains, sizes, another policy; and who is let in.
 
 use ballast_placement::rules::Alpha;
-use ballast_placement::{HostId, Reserve, Ties};
+use ballast_placement::{HostId, MemoryKb, MilliCores, Reserve, Resources, Ties};
 use ballast_sim::cluster::{Action, Drained, Moving, Phase, Plan};
 use clap::Args;
 use serde::Serialize;
@@ -22,6 +22,13 @@ pub(super) struct PlanArgs {
     /// S seconds after the first arrival open them again
     #[arg(long, value_name = "S=A-B,C,…", value_parser = at_hosts)]
     open: Vec<(u64, Hosts)>,
+    /// S seconds after the first arrival move the VMs off the N hosts with the fewest cores in use; each of them is open
+    /// again once it is empty
+    #[arg(long, value_name = "S=N", value_parser = at_count)]
+    defragment: Vec<(u64, u32)>,
+    /// S seconds after the first arrival these hosts have so many cores and GB of memory; VMs that take more stay
+    #[arg(long, value_name = "S=A-B,C,…:CORES:GB", value_parser = at_size)]
+    resize: Vec<(u64, (Hosts, Resources))>,
     /// S seconds after the first arrival go on with another policy; the phases are reported each on its own
     #[arg(long, value_name = "S=NAME", value_parser = at_policy)]
     policy_after: Vec<(u64, PolicyArg)>,
@@ -53,14 +60,18 @@ impl PlanArgs {
         self.admission
     }
 
-    /// As the simulator takes it. At equal times a policy changes first, then hosts open, then others drain.
+    /// As the simulator takes it. At equal times a policy changes first, then hosts are resized, others open, others drain.
     pub(super) fn plan(&self, alpha: Alpha, ties: Ties) -> Plan {
         let policies = self.policy_after.iter();
         let policies = policies.map(|(at, policy)| (*at, Action::Policy(policy.policy(alpha, ties))));
         let open = self.open.iter().map(|(at, hosts)| (*at, Action::Open(hosts.ids())));
         let drain = self.drain.iter().map(|(at, hosts)| (*at, Action::Drain(hosts.ids())));
+        let resize = self.resize.iter();
+        let resize = resize.map(|(at, (hosts, size))| (*at, Action::Resize(hosts.ids(), *size)));
+        let defragment = self.defragment.iter().map(|(at, hosts)| (*at, Action::Defragment(*hosts)));
         let moving = Moving { base_ms: self.migration_s, per_gb_ms: self.migration_s_per_gb };
-        Plan { actions: policies.chain(open).chain(drain).collect(), moving }
+        let actions = policies.chain(resize).chain(open).chain(drain).chain(defragment).collect();
+        Plan { actions, moving }
     }
 
     /// The phases by name, where there is more than one.
@@ -78,7 +89,8 @@ impl PlanArgs {
 
     /// What came of drains, where there were any.
     pub(super) fn drained(&self, drained: Drained) -> Option<Drained> {
-        (!self.drain.is_empty()).then_some(drained)
+        let drains = !self.drain.is_empty() || !self.defragment.is_empty();
+        drains.then_some(drained)
     }
 }
 
@@ -121,15 +133,41 @@ fn at(text: &str) -> Option<(u64, &str)> {
     Some((seconds.parse::<u64>().ok()?.checked_mul(1000)?, what))
 }
 
-fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
+fn at_count(text: &str) -> Result<(u64, u32), String> {
+    let parse = |(at_ms, count): (u64, &str)| Some((at_ms, count.parse().ok().filter(|n| *n > 0)?));
+    at(text).and_then(parse).ok_or_else(|| "S=N is needed: whole seconds, then 1 host or more".to_owned())
+}
+
+fn at_size(text: &str) -> Result<(u64, (Hosts, Resources)), String> {
+    let size = |text: &str| {
+        let (cores, gb) = text.split_once(':')?;
+        let cores = cores.parse().ok().filter(|cores| *cores > 0).map(MilliCores::from_cores);
+        Some(Resources::new(cores?, MemoryKb::from_gb(gb.parse().ok()?)?))
+    };
+    let parse = |(at_ms, text): (u64, &str)| {
+        let (hosts, text) = text.split_once(':')?;
+        Some((at_ms, (hosts_of(hosts)?, size(text)?)))
+    };
+    at(text).and_then(parse).ok_or_else(|| {
+        "S=HOSTS:CORES:GB is needed: whole seconds, ids as 4 or 0-9 with commas between, 1 to 65535 cores, and 0 to \
+         100000 GB"
+            .to_owned()
+    })
+}
+
+/// Ids as 4 or 0-9 with commas between.
+fn hosts_of(list: &str) -> Option<Hosts> {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse().ok()?, last.parse().ok()?);
         // No cluster has more hosts than `--servers` allows.
         (first <= last && last < 1_000_000).then_some((first, last))
     };
-    let hosts = |list: &str| list.split(',').map(range).collect::<Option<Vec<_>>>();
-    at(text).and_then(|(at_ms, list)| Some((at_ms, Hosts(hosts(list)?)))).ok_or_else(|| {
+    list.split(',').map(range).collect::<Option<Vec<_>>>().map(Hosts)
+}
+
+fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
+    at(text).and_then(|(at_ms, list)| Some((at_ms, hosts_of(list)?))).ok_or_else(|| {
         "S=HOSTS is needed: whole seconds, then ids as 4 or 0-9 with commas between".to_owned()
     })
 }

@@ -28,6 +28,8 @@ struct Source {
     since_ms: u64,
     /// It was empty, and that was counted.
     emptied: bool,
+    /// It opens once it is empty.
+    opens: bool,
     /// Who is still to be moved; the last one goes first.
     waiting: Vec<VmKey>,
     under_way: Option<Move>,
@@ -63,11 +65,12 @@ impl Moves {
         self.ends.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// Drains hosts from now on; those that are drained already are.
+    /// Drains hosts from now on, until they are empty where `opens` says so; those that are drained already are.
     pub(super) fn drain(
         &mut self,
         at_ms: u64,
         hosts: &[HostId],
+        opens: bool,
         scheduler: &mut Scheduler,
     ) -> Result<(), PlacementError> {
         let mut new = BTreeSet::new();
@@ -76,7 +79,7 @@ impl Moves {
             if scheduler.cluster().state(*host) != HostState::Draining {
                 scheduler.set_state(*host, HostState::Draining)?;
                 let source = self.sources.entry(*host).or_default();
-                (source.since_ms, source.emptied) = (at_ms, false);
+                (source.since_ms, source.emptied, source.opens) = (at_ms, false, opens);
                 new.insert(*host);
             }
         }
@@ -160,6 +163,10 @@ impl Moves {
                 self.drained.emptied += 1;
                 let took_s = (at_ms - source.since_ms) as f64 / 1e3;
                 self.drained.longest_s = self.drained.longest_s.max(took_s);
+                if source.opens {
+                    let opened = scheduler.set_state(from, HostState::Open);
+                    debug_assert!(opened.is_ok(), "{opened:?}");
+                }
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Does what a plan says.
 
-use ballast_placement::{Cluster, PlacementError, Scheduler, VmKey};
+use core::cmp::Reverse;
+
+use ballast_placement::{Cluster, Host, HostId, HostState, PlacementError, Resources, Scheduler, VmKey};
+use ballast_types::Instant;
 
 use super::moves::Moves;
 use super::outcome::Drained;
@@ -24,7 +27,7 @@ impl<'a> Operations<'a> {
         let this = Self { first_ms, actions: Vec::new(), moves: Moves::new(plan.moving) };
         for (after_ms, action) in &plan.actions {
             let at_ms = first_ms.saturating_add(*after_ms);
-            if let Action::Drain(hosts) | Action::Open(hosts) = action {
+            if let Action::Drain(hosts) | Action::Open(hosts) | Action::Resize(hosts, _) = action {
                 let known = hosts.iter().try_for_each(|host| cluster.check(*host));
                 known.map_err(|error| this.wrong(at_ms, error))?;
             }
@@ -56,6 +59,27 @@ impl<'a> Operations<'a> {
     }
 }
 
+/// The open hosts with VMs that have the fewest cores in use.
+fn emptiest(cluster: &Cluster, count: usize) -> Vec<HostId> {
+    let is_used = |host: &HostId| cluster.state(*host) == HostState::Open && cluster.vms(*host) > 0;
+    let mut hosts: Vec<HostId> = cluster.ids().filter(is_used).collect();
+    hosts.sort_by_key(|host| (cluster.taken(*host).milli_cores, Reverse(*host)));
+    hosts.truncate(count);
+    hosts
+}
+
+fn resize(
+    at_ms: u64,
+    hosts: &[HostId],
+    capacity: Resources,
+    scheduler: &mut Scheduler,
+) -> Result<(), PlacementError> {
+    hosts.iter().try_for_each(|id| {
+        let after = Host { capacity, room: capacity, ..*scheduler.cluster().host(*id) };
+        scheduler.change_host(Instant::from_millis(at_ms), *id, &after)
+    })
+}
+
 impl Operator for Operations<'_> {
     fn next_ms(&self) -> Option<u64> {
         let action = self.actions.last().map(|(at_ms, _)| *at_ms);
@@ -77,7 +101,12 @@ impl Operator for Operations<'_> {
         let mut changed = self.moves.finish(at_ms, scheduler) || freed;
         while let Some((_, action)) = self.actions.pop_if(|(due_ms, _)| *due_ms <= at_ms) {
             let done = match action {
-                Action::Drain(hosts) => self.moves.drain(at_ms, hosts, scheduler),
+                Action::Drain(hosts) => self.moves.drain(at_ms, hosts, false, scheduler),
+                Action::Defragment(count) => {
+                    let hosts = emptiest(scheduler.cluster(), *count as usize);
+                    self.moves.drain(at_ms, &hosts, true, scheduler)
+                }
+                Action::Resize(hosts, capacity) => resize(at_ms, hosts, *capacity, scheduler),
                 Action::Open(hosts) => self.moves.open(hosts, scheduler),
                 Action::Policy(policy) => {
                     let (fits, ranking) = policy.rules(scheduler.cluster());

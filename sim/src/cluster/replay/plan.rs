@@ -37,6 +37,11 @@ pub enum Action {
     Drain(Vec<HostId>),
     /// VMs may come to these hosts again. A move that is on its way is ended.
     Open(Vec<HostId>),
+    /// So many open hosts that have VMs are drained, those with the fewest cores in use, of equal ones the highest id first;
+    /// each opens again once it is empty.
+    Defragment(u32),
+    /// These hosts now have so much and offer it. VMs that take more stay.
+    Resize(Vec<HostId>, Resources),
     /// From now on hosts are chosen by this policy.
     Policy(Policy),
 }

@@ -106,6 +106,35 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
 }
 
 #[test]
+fn the_emptiest_host_is_emptied_and_opens_again() {
+    // 1 goes to host 2, as host 0 has no room; at 500 s host 1 takes others again.
+    let rows = "0,0,0,3,0,9000,0\n1,1,0,2,0,9000,0\n2,2,500,4,0,300,0\n";
+    let plan = Plan { actions: vec![(100_000, Action::Defragment(1))], ..Plan::default() };
+    let mut scheduler = FIRST_FIT.scheduler(cluster(3));
+    let (lines, outcome) = play(rows, &mut scheduler, &plan);
+    assert_eq!(lines, "0,0 1,1 2,1");
+    let Drained { hosts, emptied, longest_s, moved, .. } = outcome.drained;
+    // Host 2 has nobody: it is not among the emptiest.
+    assert_eq!((hosts, emptied, longest_s, moved), (1, 1, 10.0, 1));
+    assert_eq!(scheduler.cluster().resident(VmKey(1)).unwrap().host, HostId(2));
+}
+
+#[test]
+fn a_host_that_is_resized_keeps_its_vms() {
+    let rows = "0,0,0,3,0,9000,0\n1,1,200,1,0,300,0\n2,2,400,5,0,300,0\n";
+    let size = |cores| Resources::new(MilliCores::from_cores(cores), MemoryKb::ZERO);
+    let resize = |at_ms, cores| (at_ms, Action::Resize(hosts(&[0]), size(cores)));
+    let plan = Plan { actions: vec![resize(100_000, 2), resize(300_000, 8)], ..Plan::default() };
+    let mut scheduler = FIRST_FIT.scheduler(cluster(1));
+    let (lines, outcome) = play(rows, &mut scheduler, &plan);
+    assert_eq!((lines.as_str(), outcome.placed), ("0,0 1, 2,0", 2));
+    let unknown = Plan { actions: vec![(0, Action::Resize(hosts(&[1]), size(2)))], ..Plan::default() };
+    let mut lines = Lines::default();
+    let refused = replay(&mut read(rows, 1), &mut scheduler, Batches::Split, &unknown, &mut lines);
+    assert!(refused.unwrap_err().to_string().ends_with("host 1: there are 1 hosts, counted from 0"));
+}
+
+#[test]
 fn a_policy_changes_when_it_should_and_every_phase_counts_its_own() {
     let rows = "0,0,0,1,0,9000,0\n1,1,0,4,0,500,0\n2,2,0,3,0,9000,0\n3,3,600,1,0,300,0\n4,4,1000,1,0,900,0\n\
                 5,5,1000,9,0,9,0\n";
