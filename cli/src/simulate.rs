@@ -97,7 +97,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let mut tape = Tape::new(args.output.as_deref())?;
     let until_ms = args.until_s.map(|s| s.saturating_mul(1000));
     let source = Recorded::new(args.arrivals()?, until_ms, args.copies(until_ms)?)?;
-    let mut source = source.telling(args.lifetimes.told());
+    let mut source = source.with_lifetimes(args.lifetimes.told());
     let mut scheduler = args.policy.policy(args.alpha, args.ties).scheduler(cluster);
 
     if let Some(reserve) = args.plan.admission() {

@@ -32,7 +32,7 @@ struct Server {
 struct Chassis {
     cores: i64,
     load: i64,
-    /// κ, in 10⁻⁹.
+    /// In 10⁻⁹: 1 less the load of its cores.
     score: i64,
 }
 

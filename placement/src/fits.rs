@@ -171,7 +171,8 @@ impl Fit for FaultDomains {
         (!self.admits(ask, host)).then(|| {
             let (excess, skew) = (self.excess(ask, host), ask.vm.domain_skew);
             format!(
-                "its fault domain would have {excess} VMs of its deployment more than the emptiest: at most {skew}"
+                "its fault domain would have {excess} VMs of its deployment more than the emptiest: at most \
+                 {skew}"
             )
         })
     }

@@ -271,7 +271,8 @@ proptest! {
                     let hosts = scores.iter().flat_map(|scores| &scores.hosts);
                     let hosts: Vec<_> =
                         hosts.map(|it| (of.host_name(it.host).to_owned(), it.verdicts.clone())).collect();
-                    (hosts, scores.as_ref().map(|it| (it.fitting, it.refused.clone())).map_err(ToString::to_string))
+                    let counts = scores.as_ref().map(|it| (it.fitting, it.refused.clone()));
+                    (hosts, counts.map_err(ToString::to_string))
                 };
                 prop_assert_eq!(
                     named(&again, &again.score(NOW, "probe", &probe.spec, 4)), named(&inventory, &scores)

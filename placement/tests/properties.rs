@@ -286,9 +286,10 @@ proptest! {
             }
             if let Some(vm) = asked(id as u64, step) {
                 let chosen = scheduler.choose(NOW, &vm).ok();
-                let best = scheduler.score(NOW, &vm, 1).ok().and_then(|it| it.hosts.first().map(|it| it.host));
-                prop_assert_eq!(best, chosen);
-                if alike && ties == Ties::Id && best_fit > 0 && power == 0 && lifetimes == LifetimeRule::None {
+                let scores = scheduler.score(NOW, &vm, 1).ok();
+                prop_assert_eq!(scores.and_then(|it| it.hosts.first().map(|it| it.host)), chosen);
+                let is_best_fit = best_fit > 0 && power == 0 && lifetimes == LifetimeRule::None;
+                if alike && ties == Ties::Id && is_best_fit {
                     prop_assert_eq!(chosen, scan(&scheduler, &vm));
                 }
             }
@@ -353,7 +354,8 @@ proptest! {
             // What was kept by events is what somebody finds who comes now. Of who has gone nothing is left.
             let (fits, ranking) = NILAS.rules(cluster);
             let again = Scheduler::new(cluster.clone(), fits, ranking);
-            for probe in [VmRequest::new(VmKey(u64::MAX), size(500, 0)), VmRequest { known: true, ..VmRequest::new(VmKey(u64::MAX), size(2000, 500_000)) }] {
+            let probe = |size| VmRequest::new(VmKey(u64::MAX), size);
+            for probe in [probe(size(500, 0)), VmRequest { known: true, ..probe(size(2000, 500_000)) }] {
                 let (kept, fresh) = (scheduler.score(NOW, &probe, 99), again.score(NOW, &probe, 99));
                 prop_assert_eq!(kept, fresh);
                 prop_assert_eq!(scheduler.choose(NOW, &probe), again.choose(NOW, &probe));

@@ -2,7 +2,7 @@
 
 use ballast_placement::rules::Alpha;
 use ballast_placement::{LifetimeRule, Policy, Shortage, Ties};
-use ballast_sim::cluster::{Reason, ToldLifetimes};
+use ballast_sim::cluster::{LifetimeSource, Reason};
 use clap::ValueEnum;
 
 /// How a host is chosen.
@@ -33,10 +33,10 @@ pub(super) enum LifetimesArg {
 }
 
 impl LifetimesArg {
-    pub(super) const fn told(self) -> ToldLifetimes {
+    pub(super) const fn told(self) -> LifetimeSource {
         match self {
-            Self::None => ToldLifetimes::Unknown,
-            Self::Oracle => ToldLifetimes::Oracle,
+            Self::None => LifetimeSource::Unknown,
+            Self::Oracle => LifetimeSource::Oracle,
         }
     }
 }

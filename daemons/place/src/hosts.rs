@@ -30,8 +30,8 @@ pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::put("/v1/hosts/{name}", put)
             .only(Right::Operate)
             .takes(
-                "`chassis`, `cores`, `memory_gb`, `state`, `fault_domain`, `extras`, `overcommit`, `max_vms` (0: no \
-                 limit); what is absent of a known host stays",
+                "`chassis`, `cores`, `memory_gb`, `state`, `fault_domain`, `extras`, `overcommit`, \
+                 `max_vms` (0: no limit); what is absent of a known host stays",
             )
             .answers("204 once the host is there, and is so")
             .fails("409 for more than its `state` where a file says the hosts; 503 as above"),

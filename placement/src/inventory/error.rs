@@ -100,7 +100,7 @@ pub enum InventoryError {
     NotOffered {
         /// The VM that this is about.
         vm: String,
-        /// The resource.
+        /// The name of the resource, as the request gives it.
         name: String,
     },
     /// Hosts and VMs have more kinds of resources than can be counted.

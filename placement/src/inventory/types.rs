@@ -52,9 +52,9 @@ impl From<Ratio> for f64 {
 /// What the VMs of a host may take together, by what it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overcommit {
-    /// Of its cores.
+    /// How many times its cores.
     pub cores: Ratio,
-    /// Of its memory.
+    /// How many times its memory.
     pub memory: Ratio,
 }
 

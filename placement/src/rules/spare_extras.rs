@@ -22,7 +22,7 @@ pub struct SpareExtras {
     positions: Vec<Option<(u8, TieKey)>>,
 }
 
-fn spared(offered: u8, asked: u8) -> i64 {
+fn score(offered: u8, asked: u8) -> i64 {
     -i64::from((offered & !asked).count_ones())
 }
 
@@ -62,7 +62,7 @@ impl Rule for SpareExtras {
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        spared(ask.cluster.host(host).room.extras.kinds(), ask.vm.resources.extras.kinds())
+        score(ask.cluster.host(host).room.extras.kinds(), ask.vm.resources.extras.kinds())
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
@@ -76,7 +76,7 @@ impl Rule for SpareExtras {
     fn walk<'a>(&'a self, ask: &Ask<'a>) -> Option<Walk<'a>> {
         let asked = ask.vm.resources.extras.kinds();
         let mut lists: Vec<_> =
-            (0u8..).zip(&self.hosts).map(|(offered, of)| (spared(offered, asked), of.iter())).collect();
+            (0u8..).zip(&self.hosts).map(|(offered, of)| (score(offered, asked), of.iter())).collect();
         let head =
             |list: usize, (score, hosts): &mut (i64, std::collections::btree_set::Iter<'a, TieKey>)| {
                 Some((*score, Reverse(*hosts.next()?), list))

@@ -15,7 +15,7 @@ use operations::Operations;
 use outcome::Score;
 pub use outcome::{Drained, Outcome, Phase};
 pub use plan::{Action, Moving, Plan};
-pub use recorded::{Copies, Recorded, ToldLifetimes};
+pub use recorded::{Copies, LifetimeSource, Recorded};
 
 /// Plays the trace; the probe is told of all that happens.
 ///

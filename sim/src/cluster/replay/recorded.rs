@@ -59,7 +59,7 @@ impl Copies {
 
 /// What a scheduler is told of the ends of a trace's VMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ToldLifetimes {
+pub enum LifetimeSource {
     /// Nothing.
     #[default]
     Unknown,
@@ -70,7 +70,7 @@ pub enum ToldLifetimes {
 /// A VM that lives longer than its trace is told to live so long.
 const CENSORED_MS: u64 = 28 * 24 * 3_600_000;
 
-impl ToldLifetimes {
+impl LifetimeSource {
     fn exit(self, vm: &Arrival) -> Option<Instant> {
         let lifetime_ms = vm.lifetime_ms.unwrap_or(CENSORED_MS);
         let exit = || Instant::from_millis(vm.at_ms.saturating_add(lifetime_ms));
@@ -87,7 +87,7 @@ fn end_ms(first: &Arrival, until_ms: Option<u64>) -> u64 {
 pub struct Recorded<'r> {
     arrivals: Arrivals<'r>,
     copies: Copies,
-    lifetimes: ToldLifetimes,
+    lifetimes: LifetimeSource,
     first_ms: u64,
     end_ms: u64,
     /// The first VM of the next instant.
@@ -109,7 +109,7 @@ impl<'r> Recorded<'r> {
         Ok(Self {
             arrivals,
             copies,
-            lifetimes: ToldLifetimes::Unknown,
+            lifetimes: LifetimeSource::Unknown,
             first_ms: first.at_ms,
             end_ms: end_ms(&first, until_ms),
             next: Some(first),
@@ -120,7 +120,7 @@ impl<'r> Recorded<'r> {
 
     /// The same, of which the scheduler is told when VMs end.
     #[must_use]
-    pub fn telling(self, lifetimes: ToldLifetimes) -> Self {
+    pub fn with_lifetimes(self, lifetimes: LifetimeSource) -> Self {
         Self { lifetimes, ..self }
     }
 
