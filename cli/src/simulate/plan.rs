@@ -149,8 +149,8 @@ fn at_size(text: &str) -> Result<(u64, (Hosts, Resources)), String> {
         Some((at_ms, (hosts_of(hosts)?, size(text)?)))
     };
     at(text).and_then(parse).ok_or_else(|| {
-        "S=HOSTS:CORES:GB is needed: whole seconds, ids as 4 or 0-9 with commas between, 1 to 65535 cores, and \
-         0 to 100000 GB"
+        "S=HOSTS:CORES:GB is needed: whole seconds, ids as 4 or 0-9 with commas between, 1 to 65535 cores, \
+         and 0 to 100000 GB"
             .to_owned()
     })
 }
