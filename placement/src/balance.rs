@@ -7,6 +7,9 @@ use crate::{ChassisId, Cluster, Host, HostId, VmRequest};
 /// Shares are kept in 10⁻⁹.
 pub(crate) const ONE: i64 = 1_000_000_000;
 
+/// No share is larger.
+const LARGEST: i64 = 1_000_000 * ONE;
+
 /// Sums of `P95·cores` by server, class and chassis, kept once for every rule and report that needs them.
 ///
 /// Sums are integers of 10⁻⁷ cores, so that a VM that ends leaves nothing behind.
@@ -45,7 +48,9 @@ impl Default for Chassis {
 /// `part / whole` in 10⁻⁹, towards zero, so that it is the same on both sides of it.
 fn share(part: i64, whole: i64) -> i64 {
     // A server has at most 65,536 cores, 6.6e11 of 1e-7; a chassis of thousands of these needs more than 64 bits.
-    (i128::from(part) * i128::from(ONE) / i128::from(whole.max(1))) as i64
+    let share = i128::from(part) * i128::from(ONE) / i128::from(whole.max(1));
+    // A million times a host's cores is more than any VMs of sense take, and weighted sums still fit.
+    share.clamp(i128::from(-LARGEST), i128::from(LARGEST)) as i64
 }
 
 impl Chassis {

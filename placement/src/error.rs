@@ -62,7 +62,7 @@ pub enum PlacementError {
         vm: VmKey,
     },
     /// The host may have no more VMs.
-    #[error("VM {vm}: host {host} has {max} VMs, and may have no more")]
+    #[error("VM {vm}: host {host} may have {max} VMs, and has no place for more")]
     Crowded {
         /// The VM that this is about.
         vm: VmKey,

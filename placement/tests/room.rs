@@ -1,5 +1,7 @@
 //! Room of more kinds than cores and memory, fault domains, and hosts that come and go.
 
+use std::collections::BTreeMap;
+
 use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Overcommit, Ratio, VmSpec};
 use ballast_placement::{Inventory, Policy, Ties};
 use ballast_types::Instant;
@@ -79,9 +81,22 @@ fn gpus_are_counted_and_kept_for_those_that_ask() {
 
     // What nobody has any more makes room for another kind.
     for kind in ["x", "y", "z"] {
-        let extras = [("gpu".to_owned(), 2), (kind.to_owned(), 1)].into();
-        i.set_host(NOW, "a", &HostSpec { extras, ..host(8) }).unwrap();
+        let extras = [("gpu", 2), (kind, 1), ("v", 1), ("w", 1)].map(|(name, n)| (name.to_owned(), n));
+        i.set_host(NOW, "a", &HostSpec { extras: extras.into(), ..host(8) }).unwrap();
     }
+    let extras: BTreeMap<_, _> = ["m", "n", "o"].map(|name| (name.to_owned(), 3)).into();
+    let other =
+        |name: &str| NamedHost { name: name.into(), spec: HostSpec { extras: extras.clone(), ..host(8) } };
+    i.set_hosts(NOW, &[other("a"), other("b")], &[]).unwrap();
+    // VMs still have GPUs: with them it would be five.
+    let why = i.set_host(NOW, "c", &gpus(1)).err();
+    assert_eq!(why, None, "gpu is a kind already");
+    let five = HostSpec { extras: [("p".to_owned(), 1)].into(), ..host(8) };
+    assert!(i.set_host(NOW, "d", &five).unwrap_err().to_string().contains("there are gpu, m, n, o"));
+    let named = i.named_extras(i.host("b").unwrap().free.extras);
+    assert_eq!(named, extras);
+    let bad = i.put(NOW, &with_gpus(vm("much", 1), 9), "c").unwrap_err().to_string();
+    assert!(bad.contains("asks for 1 cores, 1 GB, 9 gpu"), "{bad}");
 }
 
 #[test]
@@ -92,7 +107,7 @@ fn a_host_has_no_more_vms_than_it_may() {
     assert_eq!(refusals, [("capacity", "1 VMs are here, and no more may be".to_owned())]);
     assert_eq!(
         i.put(NOW, &vm("2", 1), "a").unwrap_err().to_string(),
-        "VM \"2\": host \"a\" has 1 VMs, and may have no more (`max_vms`)"
+        "VM \"2\": host \"a\" may have 1 VMs (`max_vms`), and has no place for more"
     );
     i.change(NOW, &vm("1", 4)).unwrap();
     i.observe(NOW, &vm("2", 1), "a").unwrap();

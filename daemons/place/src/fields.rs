@@ -83,7 +83,9 @@ impl Fields<'_> {
     pub(super) fn amounts(&self, key: &str) -> Result<Option<BTreeMap<String, u32>>, String> {
         let Some(object) = self.inner(key)? else { return Ok(None) };
         let amount = |name: &String| Ok((name.clone(), object.whole(name, u32::MAX)?.unwrap_or(0)));
-        object.object.keys().map(amount).collect::<Result<_, String>>().map(Some)
+        let amounts = object.object.keys().map(amount).collect::<Result<Vec<_>, String>>()?;
+        // None of something is as good as not to name it.
+        Ok(Some(amounts.into_iter().filter(|(_, amount)| *amount > 0).collect()))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, String> {

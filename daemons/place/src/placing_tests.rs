@@ -155,7 +155,7 @@ async fn hosts_have_more_than_cores_and_memory() {
     // Who needs no GPU goes elsewhere; who does is known by it.
     let (_, scores) = call(&api, "POST", "/v1/score", &with(vm("a"), &json!({"top": 4}))).await;
     assert_eq!(scores["hosts"][3]["host"], "s1", "{scores}");
-    let gpu = with(vm("g"), &json!({"extras": {"gpu": 2}}));
+    let gpu = with(vm("g"), &json!({"extras": {"gpu": 2, "disk_gb": 0}}));
     let (status, placed) = call(&api, "POST", "/v1/place", &gpu).await;
     assert_eq!((status, &placed["host"], &placed["extras"]), (200, &json!("s1"), &json!({"gpu": 2})));
     assert_eq!(call(&api, "POST", "/v1/place", &gpu).await.1["repeated"], true);

@@ -95,18 +95,27 @@ impl Inventory {
         self.extras(named).0
     }
 
-    fn forget_kinds(&mut self, amounts: Extras) {
+    pub(super) fn forget_kinds(&mut self, amounts: Extras) {
         for (kind, _) in (0..).zip(amounts.0).filter(|(_, amount)| *amount > 0) {
             self.kinds.give_back(kind);
         }
     }
 
-    /// Whether all of these kinds can be counted, beside those that there are.
+    /// Whether all of these kinds can be counted, beside those that there are without one use of each of `before`.
     pub(super) fn check_kinds<'a>(
         &self,
+        before: impl Iterator<Item = &'a BTreeMap<String, u32>>,
         all: impl Iterator<Item = &'a BTreeMap<String, u32>>,
     ) -> Result<(), InventoryError> {
-        let mut known: BTreeSet<&str> = self.kinds.after(None).map(|(name, _)| name).collect();
+        let mut given_back: BTreeMap<&str, u32> = BTreeMap::new();
+        for (name, _) in before.flatten().filter(|(_, amount)| **amount > 0) {
+            *given_back.entry(name).or_default() += 1;
+        }
+        let stays = |(name, number): &(&str, u64)| {
+            self.kinds.uses(*number) > given_back.get(name).copied().unwrap_or(0)
+        };
+
+        let mut known: BTreeSet<&str> = self.kinds.after(None).filter(stays).map(|(name, _)| name).collect();
         for (name, _) in all.flatten().filter(|(_, amount)| **amount > 0) {
             if known.len() >= EXTRAS && !known.contains(name.as_str()) {
                 let known = known.into_iter().collect::<Vec<_>>().join(", ");
@@ -132,10 +141,10 @@ impl Inventory {
         }
     }
 
+    /// Its chassis and fault domain are in use once less.
     pub(super) fn forget_host(&mut self, host: &Host) {
         self.chassis.give_back(u64::from(host.chassis.0));
         self.domains.give_back(u64::from(host.domain.0));
-        self.forget_kinds(host.capacity.extras);
     }
 
     pub(super) fn vm_view<'a>(&'a self, name: &'a str, resident: &Resident) -> VmView<'a> {

@@ -86,7 +86,7 @@ pub enum InventoryError {
         free: String,
     },
     /// The host may have no more VMs.
-    #[error("VM {vm:?}: host {host:?} has {max} VMs, and may have no more (`max_vms`)")]
+    #[error("VM {vm:?}: host {host:?} may have {max} VMs (`max_vms`), and has no place for more")]
     Crowded {
         /// The VM that this is about.
         vm: String,

@@ -202,10 +202,24 @@ impl Inventory {
         gone: &[String],
     ) -> Result<(), InventoryError> {
         set.iter().try_for_each(check_host)?;
-        self.check_kinds(set.iter().map(|host| &host.spec.extras))?;
+        let mut names: Vec<&str> = set.iter().map(|host| host.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(InventoryError::Twice { what: "host", name: pair[0].to_owned() });
+        }
         for name in gone {
             let host = self.host_id(name)?;
             self.check_empty(host)?;
+        }
+
+        // What these hosts have now makes room for what they will have.
+        let is_other = |host: &&NamedHost| self.host(&host.name).is_some_and(|now| *now.spec != host.spec);
+        let others = set.iter().filter(is_other).map(|host| &host.name);
+        let before: Vec<HostId> = others.chain(gone).filter_map(|name| self.find(name)).collect();
+        let specs = before.iter().map(|host| &self.named[host.0 as usize].spec.extras);
+        self.check_kinds(specs, set.iter().map(|host| &host.spec.extras))?;
+        for host in before {
+            self.forget_kinds(self.cluster().host(host).capacity.extras);
         }
 
         for name in gone {
@@ -215,14 +229,14 @@ impl Inventory {
         set.iter().try_for_each(|host| self.note_host(now, host))
     }
 
-    /// A host that was checked.
+    /// A host that was checked; what it had before is no longer in use.
     fn note_host(&mut self, now: Instant, told: &NamedHost) -> Result<(), InventoryError> {
         let NamedHost { name, spec } = told;
         let by_name = |this: &Self, error| this.by_name("", &error);
         match self.find(name) {
             Some(id) => {
                 let before = core::mem::replace(&mut self.named[id.0 as usize].spec, spec.clone());
-                if before != (HostSpec { state: before.state, ..spec.clone() }) {
+                if before != *spec {
                     let (old, new) = (*self.cluster().host(id), self.take_host(name, spec));
                     let changed = self.scheduler.change_host(now, id, &new);
                     changed.map_err(|error| by_name(self, error))?;
@@ -262,7 +276,7 @@ impl Inventory {
         }
     }
 
-    /// A host without VMs goes; what is held there is released.
+    /// A host without VMs goes, whose kinds are no longer in use; what is held there is released.
     fn drop_host(&mut self, now: Instant, host: HostId) -> Result<(), InventoryError> {
         let held: Vec<_> = self.scheduler.holds().filter(|it| it.1.host == host).map(|it| it.0).collect();
         for hold in held {
@@ -291,6 +305,7 @@ impl Inventory {
         }
         let here: Vec<String> = self.vms_of([name]).map(|vm| vm.name.to_owned()).collect();
         let gone = here.iter().map(|vm| self.remove(now, vm)).collect::<Result<_, _>>()?;
+        self.forget_kinds(self.cluster().host(host).capacity.extras);
         self.drop_host(now, host)?;
         Ok(gone)
     }
@@ -450,13 +465,14 @@ impl Inventory {
     /// Where it is not placed, what is told is wrong, or its host has not the room for more.
     pub fn change(&mut self, now: Instant, vm: &NamedVm) -> Result<(), InventoryError> {
         check_spec(vm)?;
-        self.check_kinds([&vm.spec.extras].into_iter())?;
+        self.check_kinds(core::iter::empty(), core::iter::once(&vm.spec.extras))?;
         let key = self.key(&vm.name)?;
         let before = self.cluster().resident(key);
         let after = self.take(&vm.spec, key, before.map_or(now, |before| before.since));
         if let Err(error) = self.scheduler.change(now, &after) {
+            let error = self.by_name(&vm.name, &error);
             self.forget(&after);
-            return Err(self.by_name(&vm.name, &error));
+            return Err(error);
         }
         if let Some(Resident { vm: before, .. }) = before {
             self.forget(&before);
@@ -471,15 +487,16 @@ impl Inventory {
         vm: &NamedVm,
         put: impl FnOnce(&mut Scheduler, &VmRequest) -> Result<HostId, PlacementError>,
     ) -> Result<HostId, InventoryError> {
-        self.check_kinds([&vm.spec.extras].into_iter())?;
+        self.check_kinds(core::iter::empty(), core::iter::once(&vm.spec.extras))?;
         let key = VmKey(self.vms.take(&vm.name));
         let request = self.take(&vm.spec, key, since);
         match put(&mut self.scheduler, &request) {
             Ok(host) => Ok(host),
             Err(error) => {
+                let error = self.by_name(&vm.name, &error);
                 self.vms.give_back(key.0);
                 self.forget(&request);
-                Err(self.by_name(&vm.name, &error))
+                Err(error)
             }
         }
     }

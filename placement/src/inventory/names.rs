@@ -86,6 +86,11 @@ impl Names {
         }
     }
 
+    /// How often the name of a number is in use.
+    pub(super) fn uses(&self, number: u64) -> u32 {
+        self.names.get(&number).map_or(0, |(_, uses)| *uses)
+    }
+
     /// The name behind a number that is in use.
     pub(super) fn name(&self, number: u64) -> &str {
         self.names.get(&number).map_or("", |(name, _)| name)

@@ -125,6 +125,9 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
             return Err(wrong("max_vms = 0: 1 or more; without it there is no limit".to_owned()));
         }
 
+        let some = entry.extras.iter().filter(|(_, amount)| **amount > 0);
+        let extras: BTreeMap<String, u32> = some.map(|(name, amount)| (name.clone(), *amount)).collect();
+
         let count = names.len();
         let uneven = |key: &str, told: &str, of: usize| {
             let why = format!("{key} = {told:?}: {of} of them do not share {count} hosts evenly");
@@ -143,7 +146,7 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
             let of = |all: &Vec<String>| all[place / (count / all.len())].clone();
             let spec = HostSpec {
                 fault_domain: domains.as_ref().map(of),
-                extras: entry.extras.clone(),
+                extras: extras.clone(),
                 overcommit,
                 max_vms: entry.max_vms,
                 state: entry.state.unwrap_or_default(),

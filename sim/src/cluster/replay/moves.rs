@@ -81,6 +81,8 @@ impl Moves {
                 let source = self.sources.entry(*host).or_default();
                 (source.since_ms, source.emptied, source.opens) = (at_ms, false, opens);
                 new.insert(*host);
+            } else if let Some(source) = self.sources.get_mut(host) {
+                source.opens &= opens;
             }
         }
 
