@@ -47,8 +47,14 @@ impl Default for Chassis {
 
 /// `part / whole` in 10⁻⁹, towards zero, so that it is the same on both sides of it.
 fn share(part: i64, whole: i64) -> i64 {
+    let whole = whole.max(1);
+    // Words of 64 bits do for 900 cores, and are divided five times as fast.
+    if let Some(part) = part.checked_mul(ONE) {
+        return (part / whole).clamp(-LARGEST, LARGEST);
+    }
+
     // A server has at most 65,536 cores, 6.6e11 of 1e-7; a chassis of thousands of these needs more than 64 bits.
-    let share = i128::from(part) * i128::from(ONE) / i128::from(whole.max(1));
+    let share = i128::from(part) * i128::from(ONE) / i128::from(whole);
     // A million times a host's cores is more than any VMs of sense take, and weighted sums still fit.
     share.clamp(i128::from(-LARGEST), i128::from(LARGEST)) as i64
 }

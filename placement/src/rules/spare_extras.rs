@@ -18,6 +18,8 @@ pub struct SpareExtras {
     ties: Ties,
     /// By the kinds that they offer.
     hosts: [BTreeSet<TieKey>; 1 << EXTRAS],
+    /// How many offer any.
+    offering: u32,
     /// What every host offers, and its place; `None` of one that is gone.
     positions: Vec<Option<(u8, TieKey)>>,
 }
@@ -30,7 +32,7 @@ impl SpareExtras {
     /// For a cluster as it is now, under a ranking with these ties.
     pub fn new(cluster: &Cluster, ties: Ties) -> Self {
         let hosts = core::array::from_fn(|_| BTreeSet::new());
-        let mut this = Self { ties, hosts, positions: Vec::with_capacity(cluster.len()) };
+        let mut this = Self { ties, hosts, offering: 0, positions: Vec::with_capacity(cluster.len()) };
         cluster.ids().for_each(|host| this.update(cluster, host));
         this
     }
@@ -43,10 +45,12 @@ impl SpareExtras {
 
         if let Some((offered, tie)) = self.positions[at] {
             self.hosts[usize::from(offered)].remove(&tie);
+            self.offering -= u32::from(offered > 0);
         }
         self.positions[at] = cluster.contains(host).then(|| {
             let (offered, tie) = (cluster.host(host).room.extras.kinds(), self.ties.key(cluster, host));
             self.hosts[usize::from(offered)].insert(tie);
+            self.offering += u32::from(offered > 0);
             (offered, tie)
         });
     }
@@ -58,7 +62,7 @@ impl Rule for SpareExtras {
     }
 
     fn is_silent(&self, _ask: &Ask<'_>) -> bool {
-        self.hosts[1..].iter().all(BTreeSet::is_empty)
+        self.offering == 0
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
