@@ -4,12 +4,15 @@ mod hosts;
 mod shortage;
 mod slab;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::balance::Balance;
 use crate::units::Totals;
-use crate::{ChassisId, DomainId, HostId, PlacementError, Resources, VmKey, VmRequest};
+use crate::{ChassisId, DomainId, ExpectedEnd, HostId, PlacementError, Resources, VmKey, VmRequest};
 use ballast_types::Instant;
+use ballast_types::survival::Curves;
 
 pub use shortage::Shortage;
 use slab::Slab;
@@ -101,6 +104,8 @@ pub struct Cluster {
     /// Ids of hosts that are gone.
     vacant: Vec<HostId>,
     vms: Slab,
+    /// What [`ExpectedEnd::Curve`] names.
+    curves: Arc<Curves>,
     /// What hosts offer: each size once, with how many hosts have it.
     sizes: Vec<(Resources, u32)>,
     /// Open hosts of every fault domain.
@@ -122,6 +127,7 @@ impl Cluster {
             hosts: Vec::with_capacity(hosts.len()),
             vacant: Vec::new(),
             vms: Slab::default(),
+            curves: Arc::default(),
             sizes: Vec::new(),
             domains: Vec::new(),
             balance: Balance::default(),
@@ -135,6 +141,30 @@ impl Cluster {
             this.add_host(host, HostState::Open);
         }
         this
+    }
+
+    /// With the curves that its VMs' ends will name.
+    #[must_use]
+    pub fn with_curves(self, curves: Arc<Curves>) -> Self {
+        Self { curves, ..self }
+    }
+    /// The curves that the VMs' ends name.
+    pub fn curves(&self) -> &Curves {
+        &self.curves
+    }
+    /// Other curves, and what is known of every VM's end by them.
+    pub(crate) fn set_curves(
+        &mut self,
+        curves: Arc<Curves>,
+        mut end: impl FnMut(&Resident) -> Option<ExpectedEnd>,
+    ) {
+        self.curves = curves;
+        for mut resident in self.all() {
+            resident.vm.end = end(&resident);
+            if let Some(slot) = self.vms.find(resident.vm.id) {
+                self.vms.set(slot, &resident);
+            }
+        }
     }
 
     /// How many hosts there are.

@@ -49,6 +49,10 @@ impl Holds {
         self.all.iter().map(|(id, hold)| (*id, hold))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
+        self.all.values_mut()
+    }
+
     /// When the next one ends by itself.
     pub(crate) fn end(&self) -> Option<(Instant, HoldId)> {
         self.ends.first().copied()

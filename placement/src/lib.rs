@@ -44,7 +44,9 @@ pub use hold::{Hold, HoldId, Purpose};
 pub use inventory::{Inventory, InventoryError};
 pub use policy::{LifetimeRule, Policy};
 pub use ranking::{Ranking, Tier};
-pub use request::{ChassisId, Demand, DeploymentId, DomainId, Expected, HostId, TenantId, VmKey, VmRequest};
+pub use request::{
+    ChassisId, Demand, DeploymentId, DomainId, Expected, ExpectedEnd, HostId, TenantId, VmKey, VmRequest,
+};
 pub use rule::{Ask, Event, Fit, Rule, Search, Walk};
 pub use scheduler::{Scheduler, Scored, Scores, Verdict};
 pub use ties::Ties;

@@ -1,5 +1,6 @@
 //! What is asked for: one VM, and what is known or predicted of it.
 
+use ballast_types::survival::CurveId;
 use ballast_types::{Instant, Utilisation, VmClass, number_id};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,16 @@ pub struct Demand {
     pub variance: f64,
 }
 
+/// What is known of the end of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpectedEnd {
+    /// The VM will end then, as somebody said or predicted: it means the same whenever it is read.
+    At(Instant),
+    /// So likely the VM lives for how long, counted from when it came: a curve of [`crate::Cluster::curves`].
+    Curve(CurveId),
+}
+
 /// One VM to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmRequest {
@@ -58,8 +69,8 @@ pub struct VmRequest {
     pub p95: Utilisation,
     /// Its CPU demand, where known.
     pub demand: Option<Demand>,
-    /// When it will end, where predicted: it means the same whenever it is read.
-    pub exit: Option<Instant>,
+    /// What is known of its end.
+    pub end: Option<ExpectedEnd>,
     /// No two VMs of its deployment on one host.
     pub spread: bool,
     /// No fault domain has so many more VMs of its deployment than another, those alone that ask for it; 0 asks for nothing.
@@ -100,7 +111,7 @@ impl VmRequest {
             class: VmClass::UserFacing,
             p95: Utilisation::FULL,
             demand: None,
-            exit: None,
+            end: None,
             spread: false,
             domain_skew: 0,
         }
@@ -110,6 +121,14 @@ impl VmRequest {
     pub fn known(self, class: Option<VmClass>, p95: Option<Utilisation>) -> Self {
         let Expected { known, class, p95 } = Expected::of(class, p95);
         Self { known, class, p95, ..self }
+    }
+
+    /// When it will end, where that is a point in time.
+    pub(crate) fn exit(&self) -> Option<Instant> {
+        match self.end {
+            Some(ExpectedEnd::At(exit)) => Some(exit),
+            Some(ExpectedEnd::Curve(_)) | None => None,
+        }
     }
 
     /// The cores that it is expected to use at its 95th percentile, in 10⁻⁷ cores.

@@ -7,15 +7,17 @@
 //! what they were given; admissions, slots, lists and deadlines never learn of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ballast_types::Instant;
+use ballast_types::survival::Curves;
 use serde::Serialize;
 
 use crate::hold::{Hold, HoldId, Holds, Purpose};
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
-    Admission, AdmissionRequest, Cluster, Host, HostId, HostState, PlacementError, Ranking, Refused,
-    Resident, Ties, VmKey, VmRequest,
+    Admission, AdmissionRequest, Cluster, ExpectedEnd, Host, HostId, HostState, PlacementError, Ranking,
+    Refused, Resident, Ties, VmKey, VmRequest,
 };
 
 /// Places VMs. Nothing is changed by a call that fails.
@@ -85,6 +87,22 @@ impl Scheduler {
         for Hold { vm, host, since, .. } in self.holds.iter().map(|it| it.1.clone()).collect::<Vec<_>>() {
             self.tell_rules(since, &Event::Held { vm: &vm, host });
         }
+    }
+
+    /// Other curves, and what is known of every VM's end by them; then constraints and a ranking as in
+    /// [`Scheduler::set_policy`], for what rules keep is of the old curves.
+    pub fn set_curves(
+        &mut self,
+        curves: Arc<Curves>,
+        mut end: impl FnMut(&Resident) -> Option<ExpectedEnd>,
+        rules: impl FnOnce(&Cluster) -> (Vec<Box<dyn Fit>>, Ranking),
+    ) {
+        self.cluster.set_curves(curves, &mut end);
+        for hold in self.holds.iter_mut() {
+            hold.vm.end = end(&Resident { vm: hold.vm, host: hold.host, since: hold.since });
+        }
+        let (fits, ranking) = rules(&self.cluster);
+        self.set_policy(fits, ranking);
     }
 
     /// Asks one more admission from now on, after those that are there already. It learns of the VMs that are there.

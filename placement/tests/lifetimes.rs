@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_placement::{
-    ChassisId, Cluster, Host, HostId, LifetimeRule, Policy, Scheduler, Ties, VmKey, VmRequest,
+    ChassisId, Cluster, ExpectedEnd, Host, HostId, LifetimeRule, Policy, Scheduler, Ties, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 
@@ -13,8 +13,8 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 3600;
 
 fn vm(id: u64, cores: u16, lives_s: Option<u64>) -> VmRequest {
-    let exit = lives_s.map(|s| NOW + Duration::from_secs(s));
-    VmRequest { exit, ..VmRequest::new(VmKey(id), gb(cores, 0.0)) }
+    let end = lives_s.map(|s| ExpectedEnd::At(NOW + Duration::from_secs(s)));
+    VmRequest { end, ..VmRequest::new(VmKey(id), gb(cores, 0.0)) }
 }
 
 /// Hosts of ten cores with one VM each, and one without.
@@ -68,11 +68,11 @@ fn what_is_predicted_anew_moves_a_hosts_exit() {
 
     // Who has outlived its time is as good as gone.
     let later = NOW + Duration::from_secs(2 * HOUR);
-    let vm = VmRequest { exit: Some(later + Duration::from_secs(MINUTE)), ..long };
+    let vm = VmRequest { end: Some(ExpectedEnd::At(later + Duration::from_secs(MINUTE))), ..long };
     assert_eq!(scheduler.choose(later, &vm), Ok(HostId(0)), "one with a VM before an empty one");
-    let worst = VmRequest { exit: Some(Instant::from_nanos(u64::MAX)), ..long };
+    let worst = VmRequest { end: Some(ExpectedEnd::At(Instant::from_nanos(u64::MAX))), ..long };
     assert_eq!(scheduler.choose(later, &worst), Ok(HostId(0)));
-    let over = VmRequest { exit: Some(NOW), ..long };
+    let over = VmRequest { end: Some(ExpectedEnd::At(NOW)), ..long };
     assert_eq!(scheduler.choose(later, &over), Ok(HostId(0)));
 }
 

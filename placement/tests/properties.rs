@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ballast_placement::rules::{Alpha, BestFit};
 use ballast_placement::{
-    Balance, ChassisId, Cluster, DeploymentId, DomainId, EXTRAS, Extras, Host, HostId, HostState,
-    LifetimeRule, MilliCores, PlacementError, Policy, Purpose, Ranking, Resources, Scheduler, Tier, Ties,
-    Totals, VmKey, VmRequest,
+    Balance, ChassisId, Cluster, DeploymentId, DomainId, EXTRAS, ExpectedEnd, Extras, Host, HostId,
+    HostState, LifetimeRule, MilliCores, PlacementError, Policy, Purpose, Ranking, Resources, Scheduler,
+    Tier, Ties, Totals, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
@@ -141,7 +141,7 @@ fn asked(id: u64, step: &Step) -> Option<VmRequest> {
         class: if class { VmClass::UserFacing } else { VmClass::NonUserFacing },
         p95: utilisation(p95),
         // From nothing to twelve days, nobody knows of some; some end together.
-        exit: (p95 % 7 > 0).then(|| NOW + Duration::from_secs(u64::from(p95 / 9) * 900)),
+        end: (p95 % 7 > 0).then(|| ExpectedEnd::At(NOW + Duration::from_secs(u64::from(p95 / 9) * 900))),
         ..VmRequest::new(VmKey(id), resources)
     })
 }

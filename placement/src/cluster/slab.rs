@@ -3,11 +3,13 @@
 use core::hash::BuildHasherDefault;
 use std::collections::{BTreeMap, HashMap};
 
+use ballast_types::survival::CurveId;
 use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 
 use super::Resident;
 use crate::{
-    Demand, DeploymentId, Extras, HostId, MemoryKb, MilliCores, Resources, TenantId, VmKey, VmRequest,
+    Demand, DeploymentId, ExpectedEnd, Extras, HostId, MemoryKb, MilliCores, Resources, TenantId, VmKey,
+    VmRequest,
 };
 
 /// Keys are numbers of our own: nobody chooses them so that they collide.
@@ -32,7 +34,8 @@ const SPREAD: u8 = 1 << 2;
 const DEPLOYMENT: u8 = 1 << 3;
 const TENANT: u8 = 1 << 4;
 const EXIT: u8 = 1 << 5;
-const RARE: u8 = 1 << 6;
+const CURVE: u8 = 1 << 6;
+const RARE: u8 = 1 << 7;
 
 /// A resident in few bytes. What no flag says is there means nothing.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +44,8 @@ struct Slot {
     deployment: DeploymentId,
     tenant: TenantId,
     memory: MemoryKb,
-    exit: Instant,
+    /// When the VM ends in nanoseconds, or the number of its curve.
+    end: u64,
     since: Instant,
     cores: MilliCores,
     host: HostId,
@@ -78,9 +82,8 @@ impl Slab {
     }
 
     pub(super) fn get(&self, slot: u32) -> Resident {
-        let Slot {
-            id, deployment, tenant, memory, exit, since, cores, host, p95, domain_skew, flags, ..
-        } = self.slots[slot as usize];
+        let Slot { id, deployment, tenant, memory, end, since, cores, host, p95, domain_skew, flags, .. } =
+            self.slots[slot as usize];
         let is = |flag| flags & flag != 0;
         let rare = if is(RARE) { self.rare.get(&slot).copied().unwrap_or_default() } else { Rare::default() };
         let vm = VmRequest {
@@ -92,7 +95,11 @@ impl Slab {
             class: if is(USER_FACING) { VmClass::UserFacing } else { VmClass::NonUserFacing },
             p95,
             demand: rare.demand,
-            exit: is(EXIT).then_some(exit),
+            end: match (is(EXIT), is(CURVE)) {
+                (true, _) => Some(ExpectedEnd::At(Instant::from_nanos(end))),
+                (_, true) => Some(ExpectedEnd::Curve(CurveId::new(end as u32))),
+                _ => None,
+            },
             spread: is(SPREAD),
             domain_skew,
         };
@@ -158,7 +165,11 @@ impl Slot {
             deployment: vm.deployment.unwrap_or_default(),
             tenant: vm.tenant.unwrap_or_default(),
             memory: vm.resources.memory,
-            exit: vm.exit.unwrap_or_default(),
+            end: match vm.end {
+                Some(ExpectedEnd::At(exit)) => exit.as_nanos(),
+                Some(ExpectedEnd::Curve(curve)) => curve.index() as u64,
+                None => 0,
+            },
             since: *since,
             cores: vm.resources.cores,
             host: *host,
@@ -170,7 +181,8 @@ impl Slot {
                 | flag(vm.spread, SPREAD)
                 | flag(vm.deployment.is_some(), DEPLOYMENT)
                 | flag(vm.tenant.is_some(), TENANT)
-                | flag(vm.exit.is_some(), EXIT),
+                | flag(matches!(vm.end, Some(ExpectedEnd::At(_))), EXIT)
+                | flag(matches!(vm.end, Some(ExpectedEnd::Curve(_))), CURVE),
         }
     }
 }
@@ -191,11 +203,12 @@ mod tests {
             class: VmClass::NonUserFacing,
             p95: Utilisation::IDLE,
             demand: Some(Demand { mean: 0.1, variance: 1e-9 }),
-            exit: Some(Instant::from_nanos(u64::MAX)),
+            end: Some(ExpectedEnd::At(Instant::from_nanos(u64::MAX))),
             spread: true,
             domain_skew: 3,
             ..VmRequest::new(VmKey(8), Resources::ZERO)
         };
+        let curved = VmRequest { end: Some(ExpectedEnd::Curve(CurveId::new(u32::MAX))), ..bare };
         let resident = |vm| Resident { vm, host: HostId(3), since: Instant::from_nanos(5) };
 
         let mut slab = Slab::default();
@@ -210,6 +223,8 @@ mod tests {
         assert_eq!(slab.insert(&resident(next)), slots[1]);
         assert_eq!(slab.get(slots[1]), resident(next));
         slab.set(slots[0], &resident(VmRequest { id: VmKey(7), ..rich }));
+        slab.set(slots[0], &resident(VmRequest { id: VmKey(7), ..curved }));
+        assert_eq!(slab.get(slots[0]).vm.end, curved.end);
         slab.set(slots[0], &resident(bare));
         assert_eq!((slab.get(slots[0]), slab.rare.len()), (resident(bare), 0));
     }

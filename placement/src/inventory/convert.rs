@@ -7,8 +7,8 @@ use ballast_types::{Instant, SplitMix64};
 use super::names::check;
 use super::{HostSpec, HostView, Inventory, InventoryError, NamedHost, NamedVm, VmSpec, VmView};
 use crate::{
-    ChassisId, DeploymentId, DomainId, EXTRAS, Extras, Host, HostId, PlacementError, Resident, Resources,
-    TenantId, VmKey, VmRequest,
+    ChassisId, DeploymentId, DomainId, EXTRAS, ExpectedEnd, Extras, Host, HostId, PlacementError, Resident,
+    Resources, TenantId, VmKey, VmRequest,
 };
 
 /// No VM's demand is beyond this, in cores or cores².
@@ -163,7 +163,10 @@ impl Inventory {
             class: vm.class,
             p95: vm.p95,
             demand: vm.demand,
-            lifetime: vm.exit.map(|exit| exit.since(*since)),
+            lifetime: match vm.end {
+                Some(ExpectedEnd::At(exit)) => Some(exit.since(*since)),
+                Some(ExpectedEnd::Curve(_)) | None => None,
+            },
             spread: vm.spread,
             domain_skew: vm.domain_skew,
         }
@@ -274,7 +277,7 @@ fn request(
         class: spec.class,
         p95: spec.p95,
         demand: spec.demand,
-        exit: spec.lifetime.map(|lifetime| since + lifetime),
+        end: spec.lifetime.map(|lifetime| ExpectedEnd::At(since + lifetime)),
         spread: spec.spread,
         domain_skew: spec.domain_skew,
     }

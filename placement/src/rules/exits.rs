@@ -74,7 +74,7 @@ impl Exits {
 
     fn change(&mut self, cluster: &Cluster, vm: &VmRequest, host: HostId, comes: bool) {
         let at = host.0 as usize;
-        let (before, exit) = (self.of(host), vm.exit.unwrap_or(NEVER));
+        let (before, exit) = (self.of(host), vm.exit().unwrap_or(NEVER));
         if comes {
             *self.hosts[at].entry(exit).or_default() += 1;
         } else if let Some(count) = self.hosts[at].get_mut(&exit) {

@@ -41,7 +41,7 @@ impl ExpectedExit {
     }
 
     fn cost_s(&self, ask: &Ask<'_>, host: HostId) -> f64 {
-        let Some(exit) = ask.vm.exit else { return Self::left(ask, host) };
+        let Some(exit) = ask.vm.exit() else { return Self::left(ask, host) };
         let life = left_s(ask.now, exit);
         let fragmentation = FRAGMENTATION * life * Self::left(ask, host);
         let Some(host) = self.exits.of(host) else { return life + fragmentation };
@@ -64,7 +64,7 @@ impl Rule for ExpectedExit {
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
         let left = Self::left(ask, host) * 100.0;
-        let Some(exit) = ask.vm.exit else {
+        let Some(exit) = ask.vm.exit() else {
             return format!("nobody knows when the VM will end; the host keeps {left:.1} %");
         };
         let cost = in_words(self.cost_s(ask, host));

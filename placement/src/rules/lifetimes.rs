@@ -32,7 +32,7 @@ impl Nilas {
 
     /// By how much the VM outlives a host with this exit.
     fn beyond_s(ask: &Ask<'_>, host: Option<Instant>) -> f64 {
-        let exit = ask.vm.exit.map_or(0.0, |exit| left_s(ask.now, exit));
+        let exit = ask.vm.exit().map_or(0.0, |exit| left_s(ask.now, exit));
         (exit - host.map_or(0.0, |host| left_s(ask.now, host))).max(0.0)
     }
 
@@ -48,7 +48,7 @@ impl Rule for Nilas {
     }
 
     fn is_silent(&self, ask: &Ask<'_>) -> bool {
-        ask.vm.exit.is_none()
+        ask.vm.exit().is_none()
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
@@ -63,7 +63,7 @@ impl Rule for Nilas {
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
-        let Some(exit) = ask.vm.exit else { return "nobody knows when the VM will end".to_owned() };
+        let Some(exit) = ask.vm.exit() else { return "nobody knows when the VM will end".to_owned() };
         let vm = in_words(left_s(ask.now, exit));
         match self.exits.of(host) {
             Some(host) => {
@@ -103,16 +103,16 @@ impl Rule for LaBinary {
     }
 
     fn is_silent(&self, ask: &Ask<'_>) -> bool {
-        ask.vm.exit.is_none()
+        ask.vm.exit().is_none()
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        let (Some(vm), Some(host)) = (ask.vm.exit, self.exits.of(host)) else { return 0 };
+        let (Some(vm), Some(host)) = (ask.vm.exit(), self.exits.of(host)) else { return 0 };
         1 + i64::from(Self::is_long(ask, vm) == Self::is_long(ask, host))
     }
 
     fn best_class(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Option<Option<i64>> {
-        let is_long = Self::is_long(ask, ask.vm.exit?);
+        let is_long = Self::is_long(ask, ask.vm.exit()?);
         let edge = ask.now + LONG;
         let mut long = self.exits.from(edge);
         let mut short = self.exits.before(edge);

@@ -14,6 +14,11 @@ use super::grid::{BINS, EDGES, HORIZONS, HORIZONS_S, bin_of, edge_s};
 pub struct CurveId(u32);
 
 impl CurveId {
+    /// The curve of a number that [`CurveId::index`] gave.
+    pub const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
     /// Its number, from 0.
     pub fn index(self) -> usize {
         self.0 as usize

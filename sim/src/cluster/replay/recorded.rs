@@ -1,6 +1,6 @@
 //! A recorded trace as a source, and copies of it.
 
-use ballast_placement::{DeploymentId, VmKey, VmRequest};
+use ballast_placement::{DeploymentId, ExpectedEnd, VmKey, VmRequest};
 use ballast_types::Instant;
 
 use crate::cluster::arrivals::{Arrival, Arrivals, ArrivalsError, unique};
@@ -71,9 +71,9 @@ pub enum LifetimeSource {
 const CENSORED_MS: u64 = 28 * 24 * 3_600_000;
 
 impl LifetimeSource {
-    fn exit(self, vm: &Arrival) -> Option<Instant> {
+    fn end(self, vm: &Arrival) -> Option<ExpectedEnd> {
         let lifetime_ms = vm.lifetime_ms.unwrap_or(CENSORED_MS);
-        let exit = || Instant::from_millis(vm.at_ms.saturating_add(lifetime_ms));
+        let exit = || ExpectedEnd::At(Instant::from_millis(vm.at_ms.saturating_add(lifetime_ms)));
         (self == Self::Oracle).then(exit)
     }
 }
@@ -161,7 +161,7 @@ impl Source for Recorded<'_> {
         }
         group.extend(self.together.iter().map(|vm| {
             let mut requested = self.copies.request(vm, self.copy);
-            requested.request.exit = self.lifetimes.exit(vm);
+            requested.request.end = self.lifetimes.end(vm);
             requested
         }));
         self.copy += 1;
