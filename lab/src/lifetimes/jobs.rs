@@ -122,14 +122,54 @@ impl Options {
     }
 }
 
-/// Recorded arrivals.
-#[derive(Clone, Debug)]
+/// Recorded arrivals, with what has learnt from them.
 pub struct Input {
-    pub recording: Recording,
-    /// The table that it was made of.
-    pub table: Vec<VmLifetime>,
-    /// What has learnt from other arrivals; else one learns from these very ones.
-    pub model: Option<Arc<LifetimeModel>>,
+    recording: Recording,
+    /// What is scored on all of them: its name, and where it comes from.
+    prediction: &'static str,
+    whole: Arc<LifetimeModel>,
+    /// What has learnt from the earlier part, and is scored on what comes later.
+    earlier: Arc<LifetimeModel>,
+    models: Vec<ModelQuality>,
+}
+
+impl Input {
+    /// Learns. A `model` of other arrivals is scored on all of these; without one, one that has learnt from these very arrivals
+    /// is, and that is said.
+    pub fn new(
+        recording: Recording,
+        table: Vec<VmLifetime>,
+        model: Option<Arc<LifetimeModel>>,
+    ) -> Result<Self, LifetimesError> {
+        let name = recording.name.clone();
+        let failed = |error| LifetimesError::Learn { pool: name.clone(), number: 0, error };
+        let earlier = known_by(&table, recording.calendar_s(cut_ms(&recording)));
+        let (earlier, quality) = learn(&name, 0, LEARNT, earlier).map_err(failed)?;
+        let mut models = vec![quality];
+        let (prediction, whole) = match model {
+            Some(model) => (LEARNT, model),
+            None => {
+                let (model, quality) = learn(&name, 0, IN_SAMPLE, table).map_err(failed)?;
+                models.push(quality);
+                (IN_SAMPLE, Arc::new(model))
+            }
+        };
+        Ok(Self { recording, prediction, whole, earlier: Arc::new(earlier), models })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.recording.name
+    }
+
+    /// How good the models are.
+    pub fn models(&self) -> &[ModelQuality] {
+        &self.models
+    }
+}
+
+/// Where what is held out begins, in milliseconds from the first arrival.
+fn cut_ms(recording: &Recording) -> u64 {
+    (recording.span_ms() as f64 * LEARNT_FROM) as u64
 }
 
 /// One pool under one policy.
@@ -270,22 +310,14 @@ impl Job<'_> {
         let mix = stretch.mix(seed);
         drop(stretch);
 
-        // A model that has seen other arrivals is scored on all; else on all in-sample, and on what comes later.
-        let (prediction, whole) = match &input.model {
-            Some(model) => (LEARNT, Arc::clone(model)),
-            None => (IN_SAMPLE, pool.learn(IN_SAMPLE, input.table.clone())?),
-        };
-        let cut_ms = (recording.span_ms() as f64 * LEARNT_FROM) as u64;
-        let earlier = known_by(&input.table, recording.calendar_s(cut_ms));
-        let earlier = pool.learn(LEARNT, earlier)?;
-
+        let cut_ms = from_ms + cut_ms(recording);
         let stretches = [
-            ("", from_ms, prediction, whole),
-            (", held out in time", from_ms + cut_ms, LEARNT, earlier),
+            ("", from_ms, input.prediction, &input.whole),
+            (", held out in time", cut_ms, LEARNT, &input.earlier),
         ];
         for load in &self.options.sets.recorded {
-            for (part, switch_ms, prediction, model) in &stretches {
-                let cores = mean_cores(workload(), *switch_ms, end_ms);
+            for (part, switch_ms, prediction, model) in stretches {
+                let cores = mean_cores(workload(), switch_ms, end_ms);
                 let hosts = (cores / load / f64::from(self.options.host_cores)).ceil().max(1.0) as u32;
                 let first_ms = switch_ms.saturating_sub(WARM_UP_MS);
                 let setting = self.setting(&mix, hosts, MEMORY_GB, first_ms, end_ms - first_ms);

@@ -79,7 +79,7 @@ fn an_interval_is_students() {
 fn recorded_arrivals_are_scored_whole_and_held_out_in_time() {
     let table = recorded::tests::vms();
     let recording = Recording::new("test", &table).unwrap();
-    let input = Input { recording, table, model: None };
+    let input = Input::new(recording, table, None).unwrap();
     let options =
         Options { sets: Sets { syn: vec![], synp: vec![], ..tiny().sets }, pools: 1, host_cores: 16, ..tiny() };
     let all = runs(&options, &[input]);

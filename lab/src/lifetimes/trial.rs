@@ -73,7 +73,7 @@ impl Serialize for Contestant {
 
 /// Hosts that are all alike, and when what is scored.
 #[derive(Clone, Debug)]
-pub struct Setting<'a> {
+pub(super) struct Setting<'a> {
     pub hosts: u32,
     pub host: Resources,
     /// Who is there at this time comes before anything else.
@@ -140,7 +140,7 @@ impl Operator for Switch {
 
 impl Setting<'_> {
     /// Plays a workload. `curves` are those that the foresight names.
-    pub fn play<W: Workload>(
+    pub(super) fn play<W: Workload>(
         &self,
         name: &str,
         workload: W,
