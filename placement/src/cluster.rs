@@ -152,6 +152,17 @@ impl Cluster {
     pub fn curves(&self) -> &Curves {
         &self.curves
     }
+    /// How much longer a VM is expected to live, in seconds; `None` where nothing is known of its end. One that has
+    /// outlived a time that was told has 0 left.
+    pub fn remaining_s(&self, resident: &Resident, now: Instant) -> Option<f32> {
+        match resident.vm.end? {
+            ExpectedEnd::At(exit) => Some(exit.since(now).as_secs_f32()),
+            ExpectedEnd::Curve(id) => {
+                let uptime_s = now.since(resident.since).as_secs_f32();
+                self.curves.get(id).map(|_| self.curves.remaining_s(id, uptime_s))
+            }
+        }
+    }
     /// Other curves, and what is known of every VM's end by them.
     pub(crate) fn set_curves(
         &mut self,
