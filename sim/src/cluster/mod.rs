@@ -30,4 +30,6 @@ pub use generate::{ClusterVm, Deployment, Workload, made_cores};
 pub use month::{Month, Setup, Site, run};
 pub use power::exceeded;
 pub use predictor::{Arm, Class, P95, Prediction, Quarter};
-pub use replay::{Action, Copies, Drained, LifetimeSource, Moving, Outcome, Phase, Plan, Recorded, replay};
+pub use replay::{
+    Action, Below, Copies, Drained, Drains, LifetimeSource, Moving, Outcome, Phase, Plan, Recorded, replay,
+};

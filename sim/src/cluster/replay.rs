@@ -14,7 +14,7 @@ use super::engine::{Batches, Engine, EngineError, Probe};
 use operations::Operations;
 use outcome::Score;
 pub use outcome::{Drained, Outcome, Phase};
-pub use plan::{Action, Moving, Plan};
+pub use plan::{Action, Below, Drains, Moving, Plan};
 pub use recorded::{Copies, LifetimeSource, Recorded};
 
 /// Plays the trace; the probe is told of all that happens.
@@ -35,6 +35,6 @@ pub fn replay(
     let probes: &mut [&mut dyn Probe] = &mut [&mut score, probe];
     let last_ms = Engine::new(scheduler, &mut operations, probes, batches).play(source)?;
 
-    let drained = operations.finish(last_ms.unwrap_or(first_ms), scheduler)?;
+    let drained = operations.finish(last_ms.unwrap_or(first_ms))?;
     Ok(score.finish(scheduler.cluster(), drained))
 }

@@ -1,0 +1,160 @@
+//! What is to be expected of a drain, before anything is done.
+
+use ballast_types::Instant;
+
+use super::order::{DrainOrder, DrainVm};
+use super::site::Site;
+use crate::Resources;
+
+/// What comes of a VM of a host that is drained, in seconds from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fate {
+    /// It is moved.
+    Moved {
+        /// When its move begins.
+        starts_s: f64,
+        /// When it is on another host.
+        ends_s: f64,
+    },
+    /// It ends before its turn: its move is saved.
+    Saved {
+        /// When it ends.
+        ends_s: f64,
+    },
+}
+
+/// How moves are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule<T> {
+    /// Who goes first.
+    pub order: DrainOrder,
+    /// So many VMs may be on their way together, 1 at least.
+    pub limit: usize,
+    /// How long the move of a VM of this size takes, in seconds.
+    pub takes_s: T,
+}
+
+/// Makes the moves of these VMs in time: a host sends one after the other, and whenever one may start, the first of those that
+/// are left does. `remaining_s` is what is then expected of a VM by its place in the list, `ends_s` when it ends;
+/// hosts come in the order in which they are first named. Every VM is taken to find room.
+pub fn schedule<V: Ord + Clone, H: Ord + Clone>(
+    vms: &[DrainVm<V, H>],
+    by: &Schedule<impl Fn(Resources) -> f64>,
+    remaining_s: impl Fn(usize, f64) -> Option<f32>,
+    ends_s: impl Fn(usize) -> Option<f64>,
+) -> Vec<Fate> {
+    let hosts = numbers(vms);
+    let mut fates = vec![Fate::Saved { ends_s: 0.0 }; vms.len()];
+    let mut waiting: Vec<usize> = (0..vms.len()).collect();
+    // When each move ends, and from which host it is.
+    let mut moves: Vec<(f64, u32)> = Vec::new();
+    let mut at_s = 0.0;
+
+    loop {
+        moves.retain(|(ends_s, _)| *ends_s > at_s);
+        waiting.retain(|vm| match ends_s(*vm).filter(|ends_s| *ends_s <= at_s) {
+            Some(ends_s) => {
+                fates[*vm] = Fate::Saved { ends_s };
+                false
+            }
+            None => true,
+        });
+
+        let key = |vm: &usize| {
+            let mut now = vms[*vm].clone();
+            now.remaining_s = remaining_s(*vm, at_s);
+            by.order.key(0, hosts[*vm], &now)
+        };
+        let mut queue: Vec<_> = waiting.iter().map(|vm| (key(vm), *vm)).collect();
+        queue.sort_by(|(a, vm), (b, other)| {
+            a.cmp(b).then_with(|| by.order.among_equals(&vms[*vm].vm, &vms[*other].vm))
+        });
+        for (_, vm) in queue {
+            if moves.len() >= by.limit.max(1) {
+                break;
+            }
+            if moves.iter().any(|(_, from)| *from == hosts[vm]) {
+                continue;
+            }
+            let ends_s = at_s + (by.takes_s)(vms[vm].resources).max(0.001);
+            moves.push((ends_s, hosts[vm]));
+            fates[vm] = Fate::Moved { starts_s: at_s, ends_s };
+            waiting.retain(|other| *other != vm);
+        }
+
+        match moves.iter().map(|(ends_s, _)| *ends_s).min_by(f64::total_cmp) {
+            Some(next_s) if !waiting.is_empty() => at_s = next_s,
+            _ => return fates,
+        }
+    }
+}
+
+/// Of each VM the number of its host.
+fn numbers<V, H: Ord + Clone>(vms: &[DrainVm<V, H>]) -> Vec<u32> {
+    let mut numbers = std::collections::BTreeMap::new();
+    let number = |it: &DrainVm<V, H>| {
+        let next = numbers.len() as u32;
+        *numbers.entry(it.host.clone()).or_insert(next)
+    };
+    vms.iter().map(number).collect()
+}
+
+/// A VM in a [`DrainPlan`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedMove<V, H> {
+    /// The VM as it is now.
+    pub vm: DrainVm<V, H>,
+    /// What is expected of it.
+    pub fate: Fate,
+}
+
+/// What is to be expected of a drain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrainPlan<V, H> {
+    /// The VMs: those that are moved in the order of their moves, then those that end before.
+    pub moves: Vec<PlannedMove<V, H>>,
+    /// The hosts in the order in which they were named, and after how many seconds each is free.
+    pub hosts: Vec<(H, f64)>,
+}
+
+impl<V, H> DrainPlan<V, H> {
+    /// How many moves are saved.
+    pub fn saved(&self) -> usize {
+        self.moves.iter().filter(|it| matches!(it.fate, Fate::Saved { .. })).count()
+    }
+}
+
+/// What is to be expected, were these hosts drained from now on. Nothing is changed. It is taken for granted that every VM
+/// finds room on another host when its turn comes.
+pub fn plan<S: Site>(
+    site: &S,
+    now: Instant,
+    hosts: &[S::Host],
+    by: &Schedule<impl Fn(Resources) -> f64>,
+) -> DrainPlan<S::Vm, S::Host> {
+    let vms: Vec<_> = hosts.iter().flat_map(|host| site.guests(now, host)).collect();
+    let left_s = |vm: usize, at_s: f64| Some((vms[vm].remaining_s? - at_s as f32).max(0.0));
+    let fates = schedule(&vms, by, left_s, |vm| vms[vm].remaining_s.map(f64::from));
+
+    let ends_s = |fate: &Fate| match fate {
+        Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,
+    };
+    let free_s = |host: &S::Host| {
+        let here = vms.iter().zip(&fates).filter(|(vm, _)| vm.host == *host);
+        here.map(|(_, fate)| ends_s(fate)).fold(0.0, f64::max)
+    };
+    let hosts = hosts.iter().map(|host| (host.clone(), free_s(host))).collect();
+
+    let all = vms.iter().cloned().zip(fates.iter().copied());
+    let mut moves: Vec<_> = all.map(|(vm, fate)| PlannedMove { vm, fate }).collect();
+    let start = |it: &PlannedMove<_, _>| match it.fate {
+        Fate::Moved { starts_s, .. } => (false, starts_s),
+        Fate::Saved { ends_s } => (true, ends_s),
+    };
+    moves.sort_by(|a, b| {
+        let (a, b) = (start(a), start(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    });
+
+    DrainPlan { moves, hosts }
+}
