@@ -1,5 +1,7 @@
 //! What is to be expected of a drain, before anything is done.
 
+use std::collections::BTreeMap;
+
 use ballast_types::Instant;
 
 use super::order::{DrainOrder, DrainVm};
@@ -35,19 +37,22 @@ pub struct Schedule<T> {
 }
 
 /// Makes the moves of these VMs in time: a host sends one after the other, and whenever one may start, the first of those that
-/// are left does. `remaining_s` is what is then expected of a VM by its place in the list, `ends_s` when it ends;
-/// hosts come in the order in which they are first named. Every VM is taken to find room.
+/// are left does. `busy` are moves under way, when they end and from which host. `remaining_s` is what is then expected
+/// of a VM by its place in the list, `ends_s` when it ends; hosts come in the order in which they are first named. Every VM
+/// is taken to find room.
 pub fn schedule<V: Ord + Clone, H: Ord + Clone>(
     vms: &[DrainVm<V, H>],
+    busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
     remaining_s: impl Fn(usize, f64) -> Option<f32>,
     ends_s: impl Fn(usize) -> Option<f64>,
 ) -> Vec<Fate> {
-    let hosts = numbers(vms);
+    let numbers = numbers(vms.iter().map(|vm| &vm.host).chain(busy.iter().map(|it| &it.1)));
+    let hosts: Vec<u32> = vms.iter().map(|vm| numbers[&vm.host]).collect();
     let mut fates = vec![Fate::Saved { ends_s: 0.0 }; vms.len()];
     let mut waiting: Vec<usize> = (0..vms.len()).collect();
     // When each move ends, and from which host it is.
-    let mut moves: Vec<(f64, u32)> = Vec::new();
+    let mut moves: Vec<(f64, u32)> = busy.iter().map(|(ends_s, host)| (*ends_s, numbers[host])).collect();
     let mut at_s = 0.0;
 
     loop {
@@ -89,14 +94,14 @@ pub fn schedule<V: Ord + Clone, H: Ord + Clone>(
     }
 }
 
-/// Of each VM the number of its host.
-fn numbers<V, H: Ord + Clone>(vms: &[DrainVm<V, H>]) -> Vec<u32> {
-    let mut numbers = std::collections::BTreeMap::new();
-    let number = |it: &DrainVm<V, H>| {
+/// Hosts by number, in the order in which they are first named.
+fn numbers<'a, H: Ord + Clone + 'a>(hosts: impl Iterator<Item = &'a H>) -> BTreeMap<H, u32> {
+    let mut numbers = BTreeMap::new();
+    for host in hosts {
         let next = numbers.len() as u32;
-        *numbers.entry(it.host.clone()).or_insert(next)
-    };
-    vms.iter().map(number).collect()
+        numbers.entry(host.clone()).or_insert(next);
+    }
+    numbers
 }
 
 /// A VM in a [`DrainPlan`].
@@ -132,16 +137,26 @@ pub fn plan<S: Site>(
     hosts: &[S::Host],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<S::Vm, S::Host> {
-    let vms: Vec<_> = hosts.iter().flat_map(|host| site.guests(now, host)).collect();
+    let vms = hosts.iter().flat_map(|host| site.guests(now, host)).collect();
+    planned(hosts, vms, &[], by)
+}
+
+pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
+    hosts: &[H],
+    vms: Vec<DrainVm<V, H>>,
+    busy: &[(f64, H)],
+    by: &Schedule<impl Fn(Resources) -> f64>,
+) -> DrainPlan<V, H> {
     let left_s = |vm: usize, at_s: f64| Some((vms[vm].remaining_s? - at_s as f32).max(0.0));
-    let fates = schedule(&vms, by, left_s, |vm| vms[vm].remaining_s.map(f64::from));
+    let fates = schedule(&vms, busy, by, left_s, |vm| vms[vm].remaining_s.map(f64::from));
 
     let ends_s = |fate: &Fate| match fate {
         Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,
     };
-    let free_s = |host: &S::Host| {
+    let free_s = |host: &H| {
         let here = vms.iter().zip(&fates).filter(|(vm, _)| vm.host == *host);
-        here.map(|(_, fate)| ends_s(fate)).fold(0.0, f64::max)
+        let moves = busy.iter().filter(|(_, from)| from == host).map(|(ends_s, _)| *ends_s);
+        here.map(|(_, fate)| ends_s(fate)).chain(moves).fold(0.0, f64::max)
     };
     let hosts = hosts.iter().map(|host| (host.clone(), free_s(host))).collect();
 

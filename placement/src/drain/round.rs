@@ -6,8 +6,9 @@ use ballast_types::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::order::DrainOrder;
+use super::plan::{DrainPlan, Schedule, planned};
 use super::site::Site;
-use crate::HostState;
+use crate::{HostState, Resources};
 
 /// Hosts that are drained together.
 ///
@@ -134,6 +135,29 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     /// A VM on its way.
     pub fn on_the_way(&self, vm: &V) -> Option<&Move<H>> {
         self.moves.get(vm)
+    }
+
+    /// What is to be expected of who still waits, from now on: as [`super::plan()`]. Hosts are those that are not yet empty.
+    pub fn plan<S: Site<Vm = V, Host = H>>(
+        &self,
+        site: &S,
+        now: Instant,
+        takes_s: impl Fn(Resources) -> f64,
+    ) -> DrainPlan<V, H> {
+        let mut hosts: Vec<(u32, &H)> = self.hosts.iter().map(|(host, its)| (its.number, host)).collect();
+        hosts.sort_unstable();
+        let hosts: Vec<H> = hosts.into_iter().map(|(_, host)| host.clone()).collect();
+        let guests = hosts.iter().flat_map(|host| site.guests(now, host));
+        let waiting = guests.filter(|guest| self.waiting.contains_key(&guest.vm)).collect();
+
+        let ends = self.moves.iter().map(|(vm, its)| {
+            let size = site.guest(now, vm).map_or(Resources::ZERO, |guest| guest.resources);
+            let left_s = takes_s(size) - now.since(its.since).as_secs_f64();
+            (left_s.max(0.0), its.from.clone())
+        });
+        let busy: Vec<(f64, H)> = ends.collect();
+        let limit = self.limit.map_or(usize::MAX, |limit| limit as usize);
+        planned(&hosts, waiting, &busy, &Schedule { order: self.order, limit, takes_s })
     }
 
     /// Whether nothing is left to be done.
