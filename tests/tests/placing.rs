@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use ballast_runtime::Target;
+use ballast_testbed::lab::ballast;
 use ballast_testbed::lab::caller::Caller;
 use ballast_testbed::lab::place::{PlaceLab, SOCKET};
 use nix::sys::signal::Signal;
@@ -235,7 +236,9 @@ fn curls(text: &str) -> Vec<String> {
     for line in text.lines() {
         match shown.last_mut() {
             Some(open) if open.matches('\'').count() % 2 == 1 => *open += line,
-            _ if line.starts_with("curl ") => shown.push(line.to_owned()),
+            _ if line.starts_with("curl ") || line.starts_with("ballast defrag ") => {
+                shown.push(line.to_owned());
+            }
             _ => {}
         }
     }
@@ -257,7 +260,7 @@ fn the_examples_in_the_documentation_are_answered() {
         return;
     }
 
-    for file in ["README.md", "docs/place-and-plan/place.md"] {
+    for file in ["README.md", "docs/place-and-plan/place.md", "docs/place-and-plan/drains.md"] {
         let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"))).expect(file);
         let mut answers = vec![];
         let lab = PlaceLab::start("");
@@ -266,6 +269,8 @@ fn the_examples_in_the_documentation_are_answered() {
         for command in curls(&text) {
             let here = command.replace("127.0.0.1:7200", &address);
             let here = here.replace("/tmp/place.sock", lab.path(SOCKET).to_str().unwrap());
+            let program = format!("{} defrag ", ballast().display());
+            let here = here.replacen("ballast defrag ", &program, 1);
             let here = here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
             let done = Command::new("sh").args(["-c", &here]).output().expect("a shell");
             let said = String::from_utf8_lossy(&done.stdout);
@@ -279,6 +284,15 @@ fn the_examples_in_the_documentation_are_answered() {
             let is_so =
                 |said: &String| ["vm_id", "host"].iter().all(|key| first(said, key) == first(shown, key));
             assert!(answers.iter().any(is_so), "{file}: {shown}\n{answers:#?}");
+        }
+
+        if file == "docs/place-and-plan/drains.md" {
+            let plan = text.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            let plan = words(plan.expect("a plan"));
+            assert!(answers.iter().any(|said| words(said) == plan), "{file}: {plan:?}\n{answers:#?}");
+            let (_, drain) = lab.call("GET", "/v1/drains/1", &Value::Null);
+            assert_eq!((&drain["state"], &drain["moved"]), (&json!("cancelled"), &json!(1)), "{drain}");
         }
 
         if file == "docs/place-and-plan/place.md" {
