@@ -27,8 +27,8 @@ pub(crate) struct DefragArgs {
     /// Drain so many hosts, those with the most cores free; they open again when they are empty
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: u32,
-    /// Which VM goes first, the daemon's order otherwise: of all hosts, or host after host, the one that is expected to live
-    /// longest; the one that came first; the largest of each host
+    /// Which VM goes first, the daemon's order otherwise: of all hosts, or host after host, the one that is
+    /// expected to live longest; the one that came first; the largest of each host
     #[arg(long, value_enum)]
     order: Option<OrderArg>,
     /// So many VMs may be on their way together; otherwise as the daemon is configured
@@ -151,13 +151,14 @@ fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
     let ends = of(MoveState::EndsBefore);
     let (hosts, due) = (drain.hosts.len(), of(MoveState::Due));
     let plan = format!(
-        "{hosts} hosts, {} VMs to move, {ends} expected to end before their turn; order {order}, at most {limit} at \
-         a time, {} each",
+        "{hosts} hosts, {} VMs to move, {ends} expected to end before their turn; order {order}, at most \
+         {limit} at a time, {} each",
         drain.moves.len() - ends,
         time(*move_s),
     );
     let so_far = format!(
-        "{moved} of {scheduled} VMs moved, {saved} ended before their turn, {other} ended or moved otherwise; {due} due now"
+        "{moved} of {scheduled} VMs moved, {saved} ended before their turn, {other} ended or moved otherwise; \
+         {due} due now"
     );
     let id = drain.id.map_or(String::new(), |id| format!("drain {id}: "));
     let first = match drain.state {
@@ -179,8 +180,8 @@ fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
             parts.push(format!("Begin it: ballast defrag {url} --id {id} --approve"));
         }
         (DrainState::UnderWay, Some(id)) => parts.push(format!(
-            "Move what is due, and tell each: POST /v1/drains/{id}/moves/VM {{\"done\": true}}. End it: ballast defrag \
-             {url} --id {id} --cancel"
+            "Move what is due, and tell each: POST /v1/drains/{id}/moves/VM {{\"done\": true}}. End it: \
+             ballast defrag {url} --id {id} --cancel"
         )),
         _ => {}
     }

@@ -249,7 +249,8 @@ proptest! {
         cordoned in 0..6u32,
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let mut site = site(6, &[(1, 0, 2, 900), (2, 0, 3, 90), (3, 1, 4, 5000), (4, 2, 1, 70), (5, 3, 5, 999)]);
+        let vms = [(1, 0, 2, 900), (2, 0, 3, 90), (3, 1, 4, 5000), (4, 2, 1, 70), (5, 3, 5, 999)];
+        let mut site = site(6, &vms);
         Scheduler::set_state(&mut site, HostId(cordoned), HostState::Cordoned).unwrap();
         let mut round: Round<VmKey, HostId> = Round::new(order, limit);
         let mut before: BTreeMap<HostId, HostState> = BTreeMap::new();

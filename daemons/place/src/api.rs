@@ -12,7 +12,6 @@ use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, Pla
 
 use super::agents::Agents;
 use super::counters::{Counters, count};
-use super::drains;
 use super::fault::Fault;
 use super::host_list;
 use super::inventory::DurableInventory;
@@ -79,7 +78,7 @@ impl Api {
         alarms.extend(self.agents.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
-        alarms.extend(drains::waiting(&self.inventory.drains()).map(|id| {
+        alarms.extend(self.inventory.drains().waiting().map(|id| {
             let message = format!("drain {id} waits for approval: too few hosts are empty");
             Alarm::new(AlarmId::DrainWaits, message)
         }));

@@ -17,7 +17,8 @@ use ballast_placement::inventory::Snapshot;
 use ballast_placement::{Inventory, Policy};
 use tokio::sync::oneshot;
 
-use super::drains::{Drain, Drains};
+use super::drains::book::Drains;
+use super::drains::record::Drain;
 use super::store::{self, Record, Store};
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;

@@ -14,7 +14,8 @@ use serde::Serialize;
 
 use super::api::Api;
 use super::ask::Question;
-use super::{drains, hosts, placing, predictor};
+use super::drains::calls as drains;
+use super::{hosts, placing, predictor};
 use crate::kubernetes;
 
 /// So many VMs are answered for before others have their turn on this thread.

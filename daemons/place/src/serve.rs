@@ -13,7 +13,7 @@ use ballast_runtime::{Leaving, clock};
 use tokio::runtime::Runtime;
 
 use crate::config::PlaceConfig;
-use crate::drains;
+use crate::drains::calls as drains;
 use crate::inventory::DurableInventory;
 use crate::reloader::{ModelAndHosts, ReloadOrder};
 use crate::routes::routes;

@@ -21,7 +21,7 @@ use redb::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::drains::Drain;
+use crate::drains::record::Drain;
 
 /// In JSON what is known of each.
 type Definition = TableDefinition<'static, &'static str, &'static [u8]>;

@@ -25,13 +25,13 @@ pub enum DrainOrder {
 /// A VM on a host that is drained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrainVm<V, H> {
-    /// The VM.
+    /// What the site calls the VM.
     pub vm: V,
     /// The host that it is on.
     pub host: H,
-    /// When it came.
+    /// When the VM came, which moves leave as it is.
     pub since: Instant,
-    /// What it takes.
+    /// The room that it takes on both hosts while it is moved.
     pub resources: Resources,
     /// How much longer it is expected to live; longest of all where nobody knows.
     pub remaining_s: Option<f32>,

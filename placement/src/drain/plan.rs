@@ -20,7 +20,7 @@ pub enum Fate {
     },
     /// It ends before its turn: its move is saved.
     Saved {
-        /// When it ends.
+        /// The end that is expected, before its turn.
         ends_s: f64,
     },
 }
@@ -28,7 +28,7 @@ pub enum Fate {
 /// How moves are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule<T> {
-    /// Who goes first.
+    /// By which VMs go one after the other.
     pub order: DrainOrder,
     /// So many VMs may be on their way together, 1 at least.
     pub limit: usize,

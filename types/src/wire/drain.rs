@@ -33,7 +33,7 @@ pub enum MoveState {
 /// A VM of a host that is drained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DrainMove {
-    /// The VM's name.
+    /// As it was placed, and as its moves are told.
     pub vm_id: String,
     /// The host that it is on.
     pub from: String,
@@ -41,7 +41,7 @@ pub struct DrainMove {
     pub to: Option<String>,
     /// What becomes of it.
     pub state: MoveState,
-    /// Its cores.
+    /// Cores that it takes on both hosts while it is moved.
     pub cores: f64,
     /// Its memory, in GB.
     pub memory_gb: f64,
@@ -59,7 +59,7 @@ pub struct DrainMove {
 /// A host of a drain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DrainHost {
-    /// The host's name.
+    /// As the inventory has it.
     pub host: String,
     /// How many VMs it has; `null` where there is no such host any more.
     pub vms: Option<u32>,

@@ -7,7 +7,7 @@ use ballast_placement::{Inventory, Resources};
 use ballast_types::Instant;
 use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
 
-use super::book::{Drain, DrainSpec};
+use super::record::{Drain, DrainSpec};
 use crate::config::ORDERS;
 
 /// A move that takes so many times as long as it should is late.

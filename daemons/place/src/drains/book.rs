@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ballast_placement::drain::{DrainOrder, Round, Site as _};
+use ballast_placement::drain::{Round, Site as _};
 use ballast_placement::inventory::{NamedHost, NamedVm, Placed};
 use ballast_placement::{HostState, Inventory};
 use ballast_runtime::http::Refused;
 use ballast_types::Instant;
 use ballast_types::wire::DrainState;
-use serde::{Deserialize, Serialize};
 
+use super::record::{Drain, DrainSpec};
 use crate::config::DrainsConfig;
 use crate::store::Record;
 
@@ -19,29 +19,6 @@ use crate::store::Record;
 const KEPT: usize = 50;
 /// After somebody has cancelled a drain that began by itself, none begins so for so long.
 const PAUSE: Duration = Duration::from_secs(3600);
-
-/// What is asked of a drain.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DrainSpec {
-    pub(crate) hosts: Vec<String>,
-    pub(crate) order: DrainOrder,
-    pub(crate) limit: u32,
-    pub(crate) move_time: Duration,
-    /// Hosts open again once they are empty.
-    pub(crate) reopen: bool,
-    /// It has begun by itself: too few hosts were empty.
-    pub(crate) by_itself: bool,
-}
-
-/// A drain, as it is written down.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Drain {
-    pub(crate) id: u64,
-    pub(crate) spec: DrainSpec,
-    pub(crate) state: DrainState,
-    pub(crate) ended: Option<Instant>,
-    pub(crate) round: Round<String, String>,
-}
 
 /// What was done, and has to be written down.
 pub(crate) struct Done {
@@ -71,6 +48,12 @@ impl Drains {
 
     pub(crate) fn under_way(&self) -> Option<&Drain> {
         self.all().find(|drain| drain.state == DrainState::UnderWay)
+    }
+
+    /// The newest that was proposed without anybody asking, and waits for approval.
+    pub(crate) fn waiting(&self) -> Option<u64> {
+        let waits = |drain: &&Drain| drain.state == DrainState::Proposed && drain.spec.by_itself;
+        self.all().rev().find(waits).map(|drain| drain.id)
     }
 
     /// Holds anew, after a start, the room of the VMs that are on their way.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::*;
+use super::calls::step;
+use crate::api::Api;
 use crate::config::DrainsConfig;
 use crate::inventory::DurableInventory;
 use crate::routes::tests::{api, ask};

@@ -61,7 +61,7 @@ pub struct Plan {
 /// How hosts are drained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drains {
-    /// Who goes first.
+    /// By which VMs go one after the other.
     pub order: DrainOrder,
     /// So many VMs may be on their way together; without a limit every host sends one at a time.
     pub limit: Option<u32>,
