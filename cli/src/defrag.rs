@@ -27,7 +27,7 @@ pub(crate) struct DefragArgs {
     /// Drain so many hosts, those with the most cores free; they open again when they are empty
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: u32,
-    /// Which VM goes first, the daemon's order otherwise: of all hosts, or host after host, the one that is
+    /// Which VM goes first, else as the daemon is configured: of all hosts, or host after host, the one that is
     /// expected to live longest; the one that came first; the largest of each host
     #[arg(long, value_enum)]
     order: Option<OrderArg>,

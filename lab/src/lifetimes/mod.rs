@@ -1,0 +1,3 @@
+//! How long VMs live, and what knowing it is worth to a cluster.
+
+pub mod lars;
