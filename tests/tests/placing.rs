@@ -18,6 +18,7 @@ ballast_testbed::wall_time![
     hosts_follow_their_file_and_a_damaged_inventory_is_refused_and_kept,
     the_examples_in_the_documentation_are_answered,
     an_order_is_written_down_with_what_was_before,
+    a_drain_goes_on_after_a_kill_and_ends_by_what_others_have_done,
     a_vm_of_which_nothing_is_known_is_packed_and_the_power_rule_is_silent,
 ];
 
@@ -299,6 +300,48 @@ fn the_examples_in_the_documentation_are_answered() {
             assert!(lab.status().inventory.placed > 0, "{file} places nothing");
         }
     }
+}
+
+fn a_drain_goes_on_after_a_kill_and_ends_by_what_others_have_done() {
+    let mut lab = lab(6, 8);
+    for n in 0..6 {
+        let vm = json!({"host": format!("s{:03}", n % 2), "cores": 2, "memory_gb": 2, "lifetime_s": 9000 + n});
+        assert_eq!(lab.call("PUT", &format!("/v1/vms/v{n}"), &vm).0, 200);
+    }
+    let begun = json!({"hosts": ["s000", "s001"], "approve": true, "reopen": true, "limit": 2});
+    let (status, drain) = lab.call("POST", "/v1/drains", &begun);
+    assert_eq!((status, &drain["state"]), (200, &json!("under-way")), "{drain}");
+
+    let due = |drain: &Value| -> Vec<(String, String)> {
+        let moves = drain["moves"].as_array().expect("moves").iter();
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        moves.filter(|it| it["state"] == "due").map(|it| (text(&it["vm_id"]), text(&it["to"]))).collect()
+    };
+    let held = |lab: &PlaceLab| lab.status().inventory.allocated_cores;
+    for round in 0..3 {
+        let (_, before) = lab.call("GET", "/v1/drains/1", &Value::Null);
+        let cores = held(&lab);
+        lab.kill();
+        lab.restart();
+        let (_, after) = lab.call("GET", "/v1/drains/1", &Value::Null);
+        assert_eq!((due(&after), held(&lab)), (due(&before), cores), "{round}\n{}", lab.log());
+
+        // One is told as a move, the other as a VM that another program has put there.
+        let [(one, _), (other, to)] = &due(&after)[..] else { panic!("{after}") };
+        let (status, why) = lab.call("POST", &format!("/v1/drains/1/moves/{one}"), &json!({"done": true}));
+        assert_eq!(status, 200, "{why}");
+        let put = json!({"host": to, "cores": 2, "memory_gb": 2, "lifetime_s": 9000});
+        assert_eq!(lab.call("PUT", &format!("/v1/vms/{other}"), &put).0, 200);
+        lab.wait("the next are due", |lab| {
+            let drain = lab.call("GET", "/v1/drains/1", &Value::Null).1;
+            due(&drain).len() == 2 || drain["state"] == "done"
+        });
+    }
+    let (_, drain) = lab.call("GET", "/v1/drains/1", &Value::Null);
+    assert_eq!((&drain["state"], &drain["moved"]), (&json!("done"), &json!(6)), "{drain}");
+    let on = |host: &str| all(&lab).values().filter(|at| *at == host).count();
+    assert_eq!((on("s000"), on("s001"), held(&lab)), (0, 0, 12.0));
+    assert_eq!(lab.status().inventory.draining_hosts, 0);
 }
 
 fn an_order_is_written_down_with_what_was_before() {

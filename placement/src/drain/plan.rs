@@ -137,18 +137,18 @@ pub fn plan<S: Site>(
     hosts: &[S::Host],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<S::Vm, S::Host> {
-    let vms = hosts.iter().flat_map(|host| site.guests(now, host)).collect();
-    planned(hosts, vms, &[], by)
+    let vms: Vec<_> = hosts.iter().flat_map(|host| site.guests(now, host)).collect();
+    planned(hosts, &vms, &[], by)
 }
 
 pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
     hosts: &[H],
-    vms: Vec<DrainVm<V, H>>,
+    vms: &[DrainVm<V, H>],
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<V, H> {
     let left_s = |vm: usize, at_s: f64| Some((vms[vm].remaining_s? - at_s as f32).max(0.0));
-    let fates = schedule(&vms, busy, by, left_s, |vm| vms[vm].remaining_s.map(f64::from));
+    let fates = schedule(vms, busy, by, left_s, |vm| vms[vm].remaining_s.map(f64::from));
 
     let ends_s = |fate: &Fate| match fate {
         Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,

@@ -148,7 +148,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         hosts.sort_unstable();
         let hosts: Vec<H> = hosts.into_iter().map(|(_, host)| host.clone()).collect();
         let guests = hosts.iter().flat_map(|host| site.guests(now, host));
-        let waiting = guests.filter(|guest| self.waiting.contains_key(&guest.vm)).collect();
+        let waiting: Vec<_> = guests.filter(|guest| self.waiting.contains_key(&guest.vm)).collect();
 
         let ends = self.moves.iter().map(|(vm, its)| {
             let size = site.guest(now, vm).map_or(Resources::ZERO, |guest| guest.resources);
@@ -157,7 +157,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         });
         let busy: Vec<(f64, H)> = ends.collect();
         let limit = self.limit.map_or(usize::MAX, |limit| limit as usize);
-        planned(&hosts, waiting, &busy, &Schedule { order: self.order, limit, takes_s })
+        planned(&hosts, &waiting, &busy, &Schedule { order: self.order, limit, takes_s })
     }
 
     /// Whether nothing is left to be done.

@@ -12,7 +12,7 @@ impl Inventory {
         emptiest(self.cluster(), count).into_iter().map(|host| self.host_name(host).to_owned()).collect()
     }
 
-    fn drained(&self, it: DrainVm<VmKey, HostId>) -> DrainVm<String, String> {
+    fn drained(&self, it: &DrainVm<VmKey, HostId>) -> DrainVm<String, String> {
         DrainVm {
             vm: self.vms.name(it.vm.0).to_owned(),
             host: self.host_name(it.host).to_owned(),
@@ -33,14 +33,13 @@ impl Site for Inventory {
 
     fn guests(&self, now: Instant, host: &String) -> Vec<DrainVm<String, String>> {
         let Some(id) = self.find(host) else { return vec![] };
-        let mut guests: Vec<_> =
-            self.scheduler.guests(now, &id).into_iter().map(|it| self.drained(it)).collect();
+        let mut guests: Vec<_> = self.scheduler.guests(now, &id).iter().map(|it| self.drained(it)).collect();
         guests.sort_by(|a, b| a.vm.cmp(&b.vm));
         guests
     }
 
     fn guest(&self, now: Instant, vm: &String) -> Option<DrainVm<String, String>> {
-        self.scheduler.guest(now, &self.vm_key(vm)?).map(|it| self.drained(it))
+        self.scheduler.guest(now, &self.vm_key(vm)?).map(|it| self.drained(&it))
     }
 
     fn target(&self, vm: &String) -> Option<String> {

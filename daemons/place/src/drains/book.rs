@@ -56,7 +56,7 @@ impl Drains {
         self.all().rev().find(waits).map(|drain| drain.id)
     }
 
-    /// Holds anew, after a start, the room of the VMs that are on their way.
+    /// Holds anew, after a start or a change by others, the room of the VMs that are on their way.
     pub(crate) fn recover(&mut self, now: Instant, inventory: &mut Inventory) {
         for drain in self.all.values_mut().filter(|drain| drain.state == DrainState::UnderWay) {
             drain.round.reconcile(now, inventory);

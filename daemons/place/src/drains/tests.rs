@@ -99,9 +99,16 @@ async fn a_drain_is_planned_approved_followed_and_done() {
     assert_ne!(get(&api, "/v1/vms/a").await["host"], "s1");
     assert_eq!(drain["hosts"][0], json!({"host": "s1", "vms": 0, "free_in_s": null}));
 
+    // Changed where it is, it stays on its way, and what is held for it is of its new size.
+    let to = drain["moves"][0]["to"].as_str().unwrap().to_owned();
+    let free = async |api: &Api| get(api, &format!("/v1/hosts/{to}")).await["free_cores"].as_f64().unwrap();
+    let before = free(&api).await;
+    let told = json!({"host": "s2", "cores": 5, "memory_gb": 4, "lifetime_s": 80_000});
+    assert_eq!(call(&api, "PUT", "/v1/vms/c", &told).await.0, 200);
+    assert_eq!(free(&api).await, before + 1.0);
+
     // The other is told as any VM that another program has moved.
-    let to = drain["moves"][0]["to"].clone();
-    let told = json!({"host": to, "cores": 6, "memory_gb": 4, "lifetime_s": 80_000});
+    let told = json!({"host": to, "cores": 5, "memory_gb": 4, "lifetime_s": 80_000});
     assert_eq!(call(&api, "PUT", "/v1/vms/c", &told).await.0, 200);
     step(&api).await.ok().unwrap();
     let drain = get(&api, "/v1/drains/1").await;
