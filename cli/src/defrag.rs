@@ -25,7 +25,8 @@ pub(crate) struct DefragArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "count")]
     hosts: Vec<String>,
     /// Drain so many hosts, those with the most cores free; they open again when they are empty
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: u32,
     /// Which VM goes first, else as the daemon is configured: of all hosts, or host after host, the one that is
     /// expected to live longest; the one that came first; the largest of each host
@@ -157,8 +158,8 @@ fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
         time(*move_s),
     );
     let so_far = format!(
-        "{moved} of {scheduled} VMs moved, {saved} ended before their turn, {other} ended or moved otherwise; \
-         {due} due now"
+        "{moved} of {scheduled} VMs moved, {saved} ended before their turn, {other} ended or moved \
+         otherwise; {due} due now"
     );
     let id = drain.id.map_or(String::new(), |id| format!("drain {id}: "));
     let first = match drain.state {

@@ -305,7 +305,8 @@ fn the_examples_in_the_documentation_are_answered() {
 fn a_drain_goes_on_after_a_kill_and_ends_by_what_others_have_done() {
     let mut lab = lab(6, 8);
     for n in 0..6 {
-        let vm = json!({"host": format!("s{:03}", n % 2), "cores": 2, "memory_gb": 2, "lifetime_s": 9000 + n});
+        let host = format!("s{:03}", n % 2);
+        let vm = json!({"host": host, "cores": 2, "memory_gb": 2, "lifetime_s": 9000 + n});
         assert_eq!(lab.call("PUT", &format!("/v1/vms/v{n}"), &vm).0, 200);
     }
     let begun = json!({"hosts": ["s000", "s001"], "approve": true, "reopen": true, "limit": 2});

@@ -64,7 +64,7 @@ fn play(vms: Vec<(u64, RequestedVm)>, hosts: u32, curves: Curves, from_ms: u64) 
 
 /// What schedulers are told.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum Knowledge {
     Oracle,
     Curves,
 }
@@ -87,7 +87,7 @@ fn normal(chance: &mut SplitMix64) -> f64 {
 
 /// A pool of 120 types of VMs whose lives are log-normal, so that most end within the hour and most core-hours are of the
 /// others; it is told how each type lives, or when each VM ends.
-fn synthetic(seed: u64, told: Told) -> (Vec<LarsRow>, u64) {
+fn synthetic(seed: u64, told: Knowledge) -> (Vec<LarsRow>, u64) {
     let mut chance = SplitMix64::new(seed);
     let mut curves = Curves::default();
     let types: Vec<(f64, f64, u16, CurveId)> = (0..120)
@@ -116,8 +116,8 @@ fn synthetic(seed: u64, told: Told) -> (Vec<LarsRow>, u64) {
             let life_s = libm::exp(mean + spread * normal(&mut chance)).clamp(1.0, 28.0 * 86_400.0);
             let lifetime_ms = (life_s * 1e3) as u64;
             let end = match told {
-                Told::Oracle => ExpectedEnd::At(Instant::from_millis(at_ms + lifetime_ms)),
-                Told::Curves => ExpectedEnd::Curve(curve),
+                Knowledge::Oracle => ExpectedEnd::At(Instant::from_millis(at_ms + lifetime_ms)),
+                Knowledge::Curves => ExpectedEnd::Curve(curve),
             };
             let request = request(id, cores, 4.0 * f64::from(cores), id, Some(end));
             vms.push((at_ms, RequestedVm { request, lifetime_ms: Some(lifetime_ms), index: id }));
@@ -146,7 +146,7 @@ fn show(name: &str, (rows, failed): &(Vec<LarsRow>, u64)) {
 
 #[test]
 fn the_order_by_lifetimes_saves_moves_on_a_synthetic_pool() {
-    for told in [Told::Oracle, Told::Curves] {
+    for told in [Knowledge::Oracle, Knowledge::Curves] {
         let made = synthetic(3, told);
         show(&format!("synthetic {told:?}"), &made);
         let [none, per_host, global] = saved(&made.0);
@@ -207,14 +207,14 @@ fn one_list_over_all_hosts_saves_six_percent_of_the_moves_on_azure() {
     arrivals.iter().for_each(|vm| *batches.entry(vm.batch).or_default() += 1);
     let model = learnt(&arrivals, &batches, cut_ms);
 
-    let pool = |quarter: u64, told: Told| {
+    let pool = |quarter: u64, told: Knowledge| {
         let mine = arrivals.iter().filter(|vm| SplitMix64::first(vm.batch) % 4 == quarter);
         let vms = mine.map(|vm| {
             let end = match told {
-                Told::Oracle => {
+                Knowledge::Oracle => {
                     ExpectedEnd::At(Instant::from_millis(vm.at_ms + vm.lifetime_ms.unwrap_or(28 * DAY_MS)))
                 }
-                Told::Curves => {
+                Knowledge::Curves => {
                     let curve = model.curve(&features(vm, &batches), (vm.at_ms / 1000) as i64);
                     ExpectedEnd::Curve(curve)
                 }
@@ -229,7 +229,7 @@ fn one_list_over_all_hosts_saves_six_percent_of_the_moves_on_azure() {
     let mut sums: BTreeMap<&str, Vec<LarsRow>> = BTreeMap::new();
     for told in ["oracle", "curves"] {
         for quarter in 0..4 {
-            let told_as = if told == "oracle" { Told::Oracle } else { Told::Curves };
+            let told_as = if told == "oracle" { Knowledge::Oracle } else { Knowledge::Curves };
             let made = pool(quarter, told_as);
             show(&format!("azure {quarter} {told}"), &made);
             sums.entry(told).or_default().extend(made.0);
