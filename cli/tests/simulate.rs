@@ -49,7 +49,17 @@ fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
             assert_eq!(by(policy, "none")["placement_hash"], best_fit["placement_hash"], "{policy}");
             assert_ne!(by(policy, "oracle")["placement_hash"], best_fit["placement_hash"], "{policy}");
         }
-        let empty = |said: &serde_json::Value| said["empty_host_ratio"].as_f64().unwrap();
+        for policy in ["lava", "lava-flat", "expected-exit"] {
+            let oracle = &by(policy, "oracle")["placement_hash"];
+            assert_ne!(oracle, &best_fit["placement_hash"], "{policy}");
+            let noisy = &by(policy, "noisy:0.7:5")["placement_hash"];
+            assert_eq!(noisy, &by(policy, "noisy:0.7:5")["placement_hash"], "{policy}");
+            assert_ne!(noisy, &by(policy, "noisy:0.7:6")["placement_hash"], "{policy}");
+            assert_ne!(noisy, oracle, "{policy}");
+        }
+        let ratio = |said: &serde_json::Value, key| said[key].as_f64().unwrap();
+        let empty = |said: &serde_json::Value| ratio(said, "empty_host_ratio");
+        assert!(empty(&best_fit) <= ratio(&best_fit, "bound_empty_ratio"), "{best_fit}");
         assert!((empty(&power) - empty(&said)).abs() < 0.02, "{power} {said}");
     }
 }
@@ -69,6 +79,7 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
         "failed",
         "empty_host_ratio",
         "packing_density",
+        "bound_empty_ratio",
         "cpu_s",
         "vms_per_cpu_s",
         "placement_hash",

@@ -1,7 +1,7 @@
 //! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
 use crate::fits::{AntiAffinity, Capacity, FaultDomains, Open};
-use crate::rules::{Alpha, BestFit, ExpectedExit, LaBinary, Nilas, Power, SpareExtras};
+use crate::rules::{Alpha, BestFit, ExpectedExit, LaBinary, Lava, LavaReading, Nilas, Power, SpareExtras};
 use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
 
 /// Whether VMs that end together go together.
@@ -13,6 +13,8 @@ pub enum LifetimeRule {
     LaBinary,
     /// [`Nilas`] before the other rules.
     Nilas,
+    /// [`Lava`] before the other rules.
+    Lava(LavaReading),
     /// [`ExpectedExit`] in place of best fit, which is part of it.
     ExpectedExit,
 }
@@ -63,20 +65,26 @@ impl Policy {
             fits.push(Box::new(AntiAffinity::default()));
             fits.push(Box::new(FaultDomains::default()));
         }
+        let ties = self.ties;
+        // Where nothing is weighed against best fit, one search finds the class and the best within it.
+        let nilas_packs = self.lifetimes == LifetimeRule::Nilas && self.best_fit > 0 && self.power == 0;
+        let mut tiers = vec![Tier::one(SpareExtras::new(cluster, ties))];
+        match self.lifetimes {
+            LifetimeRule::LaBinary => tiers.push(Tier::one(LaBinary::new(cluster, ties))),
+            LifetimeRule::Nilas if nilas_packs => tiers.push(Tier::one(Nilas::packing(cluster, ties))),
+            LifetimeRule::Nilas => tiers.push(Tier::one(Nilas::classes(cluster, ties))),
+            LifetimeRule::Lava(reading) => tiers.push(Tier::one(Lava::new(cluster, ties, reading))),
+            LifetimeRule::None | LifetimeRule::ExpectedExit => {}
+        }
+
         let mut rules: Vec<(u32, Box<dyn Rule>)> = Vec::new();
         if self.best_fit > 0 && self.lifetimes == LifetimeRule::ExpectedExit {
-            rules.push((self.best_fit, Box::new(ExpectedExit::new(cluster, self.ties))));
-        } else if self.best_fit > 0 {
-            rules.push((self.best_fit, Box::new(BestFit::new(cluster, self.ties))));
+            rules.push((self.best_fit, Box::new(ExpectedExit::new(cluster, ties))));
+        } else if self.best_fit > 0 && !nilas_packs {
+            rules.push((self.best_fit, Box::new(BestFit::new(cluster, ties))));
         }
         if self.power > 0 {
-            rules.push((self.power, Box::new(Power::in_order(cluster, self.alpha, self.ties))));
-        }
-        let mut tiers = vec![Tier::one(SpareExtras::new(cluster, self.ties))];
-        match self.lifetimes {
-            LifetimeRule::LaBinary => tiers.push(Tier::one(LaBinary::new(cluster, self.ties))),
-            LifetimeRule::Nilas => tiers.push(Tier::one(Nilas::new(cluster, self.ties))),
-            LifetimeRule::None | LifetimeRule::ExpectedExit => {}
+            rules.push((self.power, Box::new(Power::in_order(cluster, self.alpha, ties))));
         }
         if !rules.is_empty() {
             tiers.push(Tier::weighted(rules));

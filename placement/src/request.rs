@@ -123,14 +123,6 @@ impl VmRequest {
         Self { known, class, p95, ..self }
     }
 
-    /// When it will end, where that is a point in time.
-    pub(crate) fn exit(&self) -> Option<Instant> {
-        match self.end {
-            Some(ExpectedEnd::At(exit)) => Some(exit),
-            Some(ExpectedEnd::Curve(_)) | None => None,
-        }
-    }
-
     /// The cores that it is expected to use at its 95th percentile, in 10⁻⁷ cores.
     pub(crate) fn p95_load(&self) -> i64 {
         i64::from(self.resources.cores.milli()) * i64::from(self.p95.ten_thousandths())

@@ -1,11 +1,15 @@
 //! Rules that look at when VMs end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_placement::rules::LavaReading;
 use ballast_placement::{
     ChassisId, Cluster, ExpectedEnd, Host, HostId, LifetimeRule, Policy, Scheduler, Ties, VmKey, VmRequest,
 };
 use ballast_types::Instant;
+use ballast_types::survival::{BINS, CurveId, Curves, SurvivalCurve};
+use proptest::prelude::*;
 
 use crate::{NOW, gb};
 
@@ -52,8 +56,12 @@ fn nilas_takes_the_host_that_the_vm_outlives_least_and_of_these_the_fullest() {
         let host = scores.hosts.into_iter().find(|it| it.host.0 as usize == host).unwrap();
         host.verdicts[0].reason.clone()
     };
-    assert_eq!(reason(1), "the host is expected to be free in 10.0 h; this VM lives 40 min");
-    assert_eq!(reason(4), "the host is empty; this VM lives 40 min");
+    assert_eq!(
+        reason(1),
+        "the host is expected to be free in 10.0 h; this VM lives 40 min; leaves 70.0 % of its cores, 0.0 % of its \
+         memory"
+    );
+    assert!(reason(4).starts_with("the host is empty; this VM lives 40 min; leaves 90.0 %"), "{}", reason(4));
 }
 
 #[test]
@@ -100,4 +108,183 @@ fn expected_exit_weighs_extra_time_against_what_is_left_and_against_a_long_umbre
     // An empty host costs all of its life.
     assert_eq!(chosen(&[(1, Some(MINUTE))], Some(HOUR)), 0);
     assert_eq!(chosen(&[(4, Some(HOUR)), (6, Some(MINUTE))], None), 1, "nobody knows: best fit");
+}
+
+#[test]
+fn lava_fills_recycled_hosts_with_shorter_lives() {
+    let lava = LifetimeRule::Lava(LavaReading::ClosestFirst);
+    let chosen = |scheduler: &Scheduler, at, cores, lives_s| {
+        let end = Some(ExpectedEnd::At(at + Duration::from_secs(lives_s)));
+        scheduler.choose(at, &VmRequest { end, ..vm(99, cores, None) }).unwrap().0
+    };
+    // Open: 0 up to an hour, 1 up to ten, 2 up to a hundred. 3 has been full with long lives, and 4 with longer ones.
+    let there = [(2, HOUR / 2), (5, 5 * HOUR), (2, 50 * HOUR), (9, 50 * HOUR), (9, 500 * HOUR)];
+    let mut full: Vec<(u16, Option<u64>)> =
+        there.iter().map(|(cores, lives)| (*cores, Some(*lives))).collect();
+    full[3].0 = 10;
+    full[4].0 = 10;
+    let mut scheduler = scheduler(lava, &full);
+    for (id, host) in [(3, 3), (4, 4)] {
+        let less = vm(id, 9, full[host].1);
+        scheduler.change(NOW, &less).unwrap();
+    }
+    assert_eq!(chosen(&scheduler, NOW, 1, 3 * HOUR), 3, "recycled, and the class closest above");
+    assert_eq!(chosen(&scheduler, NOW, 2, 3 * HOUR), 1, "open, of its class");
+    assert_eq!(chosen(&scheduler, NOW, 2, 40 * HOUR), 2);
+    assert_eq!(chosen(&scheduler, NOW, 8, 500 * HOUR), 0, "any with VMs before an empty one");
+    assert_eq!(chosen(&scheduler, NOW, 9, HOUR / 2), 5);
+
+    // A short one on the recycled host, and then the long one has gone: the host now is of the short one's class.
+    let short = vm(50, 1, Some(5 * HOUR));
+    scheduler.put(NOW, &short, HostId(3)).unwrap();
+    scheduler.remove(NOW, VmKey(3)).unwrap();
+    let scores = scheduler.score(NOW, &vm(99, 1, Some(HOUR / 2)), 9).unwrap();
+    let of = |host: u32| &scores.hosts.iter().find(|it| it.host.0 == host).unwrap().verdicts[0].reason;
+    assert!(of(3).starts_with("its class goes up to 10 h, and it takes VMs of shorter lives"), "{}", of(3));
+    // Once it outlives that by a tenth, it is of the next class again.
+    let later = NOW + Duration::from_secs(11 * HOUR);
+    assert!(scheduler.poll_timeout().is_some_and(|due| due <= later));
+    scheduler.handle_timeout(later);
+    let scores = scheduler.score(later, &vm(99, 1, Some(HOUR / 2)), 9).unwrap();
+    let of = |host: u32| &scores.hosts.iter().find(|it| it.host.0 == host).unwrap().verdicts[0].reason;
+    assert!(of(3).starts_with("its class goes up to 100 h"), "{}", of(3));
+}
+
+/// VMs that live a quarter of an hour, and VMs of which half live for a quarter of an hour and half for ever.
+fn curves() -> Arc<Curves> {
+    let ends_at = |last: f64| {
+        SurvivalCurve::from_hazards(&std::array::from_fn::<_, BINS, _>(|bin| match bin {
+            20 => last,
+            _ => 0.0,
+        }))
+    };
+    let mut curves = Curves::default();
+    for last in [1.0, 0.5, 0.05] {
+        curves.intern(ends_at(last));
+    }
+    Arc::new(curves)
+}
+
+const SHORT: CurveId = CurveId::new(0);
+const MIXED: CurveId = CurveId::new(1);
+
+fn curved(lifetimes: LifetimeRule, hosts: usize) -> Scheduler {
+    let policy = Policy { lifetimes, ties: Ties::Id, ..Policy::BEST_FIT };
+    let host = Host::new(ChassisId(0), gb(10, 0.0));
+    policy.scheduler(Cluster::new(&vec![host; hosts]).with_curves(curves()))
+}
+
+fn with(id: u64, cores: u16, curve: CurveId) -> VmRequest {
+    VmRequest { end: Some(ExpectedEnd::Curve(curve)), ..vm(id, cores, None) }
+}
+
+#[test]
+fn a_vm_that_has_outlived_the_short_ones_counts_as_a_long_one() {
+    for lifetimes in [LifetimeRule::Nilas, LifetimeRule::ExpectedExit] {
+        let mut scheduler = curved(lifetimes, 3);
+        // One that half lives for ever beside one that ends within the hour.
+        scheduler.put(NOW, &with(1, 4, MIXED), HostId(0)).unwrap();
+        scheduler.put(NOW, &with(2, 5, SHORT), HostId(1)).unwrap();
+        let short = with(9, 1, SHORT);
+        let long = VmRequest { end: Some(ExpectedEnd::At(NOW + Duration::from_secs(200 * HOUR))), ..short };
+        assert_eq!(scheduler.choose(NOW, &long), Ok(HostId(0)), "{lifetimes:?}");
+        assert_eq!(scheduler.choose(NOW, &short), Ok(HostId(1)), "{lifetimes:?}");
+
+        // Two hours later, were the short one still there, nobody could say how long: it has outlived its curve.
+        let later = NOW + Duration::from_secs(2 * HOUR);
+        let mut wakes = 0;
+        while let Some(due) = scheduler.poll_timeout().filter(|due| *due <= later) {
+            scheduler.handle_timeout(due);
+            wakes += 1;
+        }
+        assert!((5..300).contains(&wakes), "{lifetimes:?}: {wakes}");
+        let scores = scheduler.score(later, &short, 3).unwrap();
+        let of = |host: u32| &scores.hosts.iter().find(|it| it.host.0 == host).unwrap().verdicts[0].reason;
+        assert!(of(0).contains("14.0 days"), "{lifetimes:?}: {}", of(0));
+    }
+}
+
+#[test]
+fn new_curves_change_what_is_known_of_those_that_are_there() {
+    let mut scheduler = curved(LifetimeRule::Nilas, 2);
+    scheduler.put(NOW, &with(1, 4, MIXED), HostId(0)).unwrap();
+    let policy = Policy { lifetimes: LifetimeRule::Nilas, ..Policy::BEST_FIT };
+    let shorter = |resident: &ballast_placement::Resident| {
+        assert_eq!((resident.vm.id, resident.since), (VmKey(1), NOW));
+        Some(ExpectedEnd::Curve(SHORT))
+    };
+    scheduler.set_curves(curves(), shorter, |cluster| policy.rules(cluster));
+    assert_eq!(scheduler.cluster().resident(VmKey(1)).unwrap().vm.end, Some(ExpectedEnd::Curve(SHORT)));
+    let reason = &scheduler.score(NOW, &with(9, 1, SHORT), 1).unwrap().hosts[0].verdicts[0].reason;
+    assert!(reason.contains("free in 19 min"), "{reason}");
+}
+
+/// One thing that happens to a cluster.
+#[derive(Clone, Debug)]
+enum Life {
+    Place { cores: u16, kb: u32, end: (u8, u32) },
+    Remove(usize),
+    Pass { seconds: u32 },
+}
+
+fn lives() -> impl Strategy<Value = Vec<Life>> {
+    let place = (1..5u16, 0..9_000_000u32, (0..6u8, 0..2_000_000u32))
+        .prop_map(|(cores, kb, end)| Life::Place { cores, kb, end });
+    let remove = (0..99usize).prop_map(Life::Remove);
+    let pass = (0..90_000u32).prop_map(|seconds| Life::Pass { seconds });
+    proptest::collection::vec(prop_oneof![5 => place, 2 => remove, 2 => pass], 1..60)
+}
+
+proptest! {
+    /// What is searched in order is what a scan of all hosts finds, whatever is known of the ends of VMs.
+    #[test]
+    fn a_search_by_lifetimes_finds_what_a_scan_finds(
+        steps in lives(),
+        lifetimes in prop_oneof![
+            Just(LifetimeRule::Nilas), Just(LifetimeRule::ExpectedExit), Just(LifetimeRule::LaBinary),
+            Just(LifetimeRule::Lava(LavaReading::Flat)),
+        ],
+        has_curves: bool,
+        power in 0..2u32,
+    ) {
+        let policy = Policy { lifetimes, power, ..Policy::BEST_FIT };
+        let host = |n: u16| Host::new(ChassisId(u32::from(n) / 3), gb(8 + 4 * (n % 2), 16.0));
+        let cluster = Cluster::new(&(0..7).map(host).collect::<Vec<_>>());
+        let cluster = if has_curves { cluster.with_curves(curves()) } else { cluster };
+        let mut scheduler = policy.scheduler(cluster);
+        let (mut now, mut there) = (NOW, Vec::new());
+        for (id, step) in (0..).zip(steps) {
+            match step {
+                Life::Place { cores, kb, end: (kind, after_s) } => {
+                    let end = match kind {
+                        0 => None,
+                        1..=3 if has_curves => Some(ExpectedEnd::Curve(CurveId::new(u32::from(kind) - 1))),
+                        _ => Some(ExpectedEnd::At(now + Duration::from_secs(u64::from(after_s)))),
+                    };
+                    let asked = VmRequest { end, ..vm(id, cores, None) };
+                    let asked = VmRequest {
+                        resources: gb(cores, f64::from(kb) / 1e6),
+                        ..asked
+                    };
+                    let scanned = scheduler.score(now, &asked, 1).unwrap().hosts.first().map(|it| it.host);
+                    prop_assert_eq!(scheduler.choose(now, &asked).ok(), scanned, "{:?}", asked);
+                    if scheduler.place(now, &asked).is_ok() {
+                        there.push(asked.id);
+                    }
+                }
+                Life::Remove(n) if !there.is_empty() => {
+                    scheduler.remove(now, there.swap_remove(n % there.len())).unwrap();
+                }
+                Life::Remove(_) => {}
+                Life::Pass { seconds } => {
+                    let until = now + Duration::from_secs(u64::from(seconds));
+                    while let Some(due) = scheduler.poll_timeout().filter(|due| *due <= until) {
+                        now = now.max(due);
+                        scheduler.handle_timeout(now);
+                    }
+                    now = until;
+                }
+            }
+        }
+    }
 }

@@ -102,7 +102,7 @@ fn alpha() -> impl Strategy<Value = Alpha> {
 
 fn lifetimes() -> impl Strategy<Value = LifetimeRule> {
     use LifetimeRule::{ExpectedExit, LaBinary, Nilas, None};
-    prop_oneof![2 => Just(None), 1 => Just(LaBinary), 2 => Just(Nilas), 1 => Just(ExpectedExit)]
+    prop_oneof![2 => Just(None), 1 => Just(LaBinary), 2 => Just(Nilas), 2 => Just(ExpectedExit)]
 }
 
 fn utilisation(ten_thousandths: u16) -> Utilisation {

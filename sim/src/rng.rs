@@ -19,6 +19,7 @@ pub enum Purpose {
     Oversubscription = 9,
     Placement = 10,
     Packing = 11,
+    Foresight = 12,
 }
 
 #[derive(Clone, Debug)]

@@ -95,6 +95,11 @@ impl PlanArgs {
         self.admission
     }
 
+    /// The policy that goes on to the end, where it changes.
+    pub(super) fn last_policy(&self) -> Option<PolicyArg> {
+        self.policy_after.iter().max_by_key(|(at_ms, _)| *at_ms).map(|(_, policy)| *policy)
+    }
+
     /// As the simulator takes it. At equal times a policy changes first, then hosts are resized, others open, others drain.
     pub(super) fn plan(&self, alpha: Alpha, ties: Ties) -> Plan {
         let policies = self.policy_after.iter();
@@ -136,11 +141,12 @@ impl Named {
     pub(super) fn line(&self) -> String {
         let Self { policy, from_s, phase } = self;
         format!(
-            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} %, cores in use on \
-             the others {:.2} %",
+            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} % of at most {:.2} %, \
+             cores in use on the others {:.2} %",
             phase.placed,
             phase.failed,
             phase.empty_host_ratio * 100.0,
+            phase.bound_empty_ratio * 100.0,
             phase.packing_density * 100.0,
         )
     }

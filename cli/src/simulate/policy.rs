@@ -1,8 +1,8 @@
 //! The policies by their names.
 
-use ballast_placement::rules::Alpha;
+use ballast_placement::rules::{Alpha, LavaReading};
 use ballast_placement::{LifetimeRule, Policy, Shortage, Ties};
-use ballast_sim::cluster::{LifetimeSource, Reason};
+use ballast_sim::cluster::Reason;
 use clap::ValueEnum;
 
 /// How a host is chosen.
@@ -19,26 +19,13 @@ pub(super) enum PolicyArg {
     LaBinary,
     /// The less a VM outlives its host the better, by --lifetimes; then best fit
     Nilas,
+    /// Full hosts take VMs of shorter and shorter lives, by --lifetimes: recycled hosts of the closest class above first; then
+    /// NILAS, then best fit
+    Lava,
+    /// The same, but recycled hosts of all classes above are alike
+    LavaFlat,
     /// The least expected extra host time, by --lifetimes
     ExpectedExit,
-}
-
-/// What the scheduler is told of when VMs end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LifetimesArg {
-    /// Nothing: rules by lifetimes then place as best fit does
-    None,
-    /// The truth; a VM that the trace ends before counts as living for 28 days
-    Oracle,
-}
-
-impl LifetimesArg {
-    pub(super) const fn told(self) -> LifetimeSource {
-        match self {
-            Self::None => LifetimeSource::Unknown,
-            Self::Oracle => LifetimeSource::Oracle,
-        }
-    }
 }
 
 impl PolicyArg {
@@ -49,10 +36,21 @@ impl PolicyArg {
             Self::Power => Policy::POWER,
             Self::LaBinary => Policy { lifetimes: LifetimeRule::LaBinary, ..Policy::BEST_FIT },
             Self::Nilas => Policy { lifetimes: LifetimeRule::Nilas, ..Policy::BEST_FIT },
+            Self::Lava => Self::lava(LavaReading::ClosestFirst),
+            Self::LavaFlat => Self::lava(LavaReading::Flat),
             Self::ExpectedExit => Policy { lifetimes: LifetimeRule::ExpectedExit, ..Policy::BEST_FIT },
         };
         // A trace does not say whether a deployment is to be spread.
         Policy { alpha, ties, anti_affinity: false, ..policy }
+    }
+
+    const fn lava(reading: LavaReading) -> Policy {
+        Policy { lifetimes: LifetimeRule::Lava(reading), ..Policy::BEST_FIT }
+    }
+
+    /// Whether the policy weighs chances, rather than one time at which a VM ends.
+    pub(super) fn weighs(self) -> bool {
+        self == Self::ExpectedExit
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -62,6 +60,8 @@ impl PolicyArg {
             Self::Power => "power",
             Self::LaBinary => "la-binary",
             Self::Nilas => "nilas",
+            Self::Lava => "lava",
+            Self::LavaFlat => "lava-flat",
             Self::ExpectedExit => "expected-exit",
         }
     }

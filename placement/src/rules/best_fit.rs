@@ -158,23 +158,29 @@ impl BestFit {
             HostPosition { size, tie, free }
         });
     }
+}
 
-    /// Free core share and free memory share once the VM is there.
-    fn left(ask: &Ask<'_>, host: HostId) -> (f64, f64) {
-        let free = ask.cluster.free(host).checked_sub(ask.vm.resources).unwrap_or_default();
-        shares(ask.cluster.host(host).room, free.cores.milli(), free.memory.kb())
-    }
+/// Free core share and free memory share once the VM is there.
+pub(super) fn left(ask: &Ask<'_>, host: HostId) -> (f64, f64) {
+    let free = ask.cluster.free(host).checked_sub(ask.vm.resources).unwrap_or_default();
+    shares(ask.cluster.host(host).room, free.cores.milli(), free.memory.kb())
 }
 
 /// So much as shares of a host: thousandths of a core, and kB.
-fn shares(capacity: Resources, cores: u32, memory: u64) -> (f64, f64) {
+pub(super) fn shares(capacity: Resources, cores: u32, memory: u64) -> (f64, f64) {
     let (cores_wide, memory_wide) = wide(capacity);
     (f64::from(cores) / cores_wide as f64, memory as f64 / memory_wide as f64)
 }
 
-/// Minus the share that is left, in 2⁻⁴⁷.
-fn score((cores, memory): (f64, f64)) -> i64 {
+/// Minus the larger share that is left, in 2⁻⁴⁷.
+pub(super) fn score((cores, memory): (f64, f64)) -> i64 {
     -((cores.max(memory) * (1u64 << 47) as f64) as i64)
+}
+
+/// The shares that are left, for people.
+pub(super) fn explain(ask: &Ask<'_>, host: HostId) -> String {
+    let (cores, memory) = left(ask, host);
+    format!("leaves {:.1} % of its cores, {:.1} % of its memory", cores * 100.0, memory * 100.0)
 }
 
 type Row = BTreeSet<(u64, TieKey)>;
@@ -264,12 +270,11 @@ impl Rule for BestFit {
 
     /// Minus the share that is left, in 2⁻⁴⁷: shares that differ by less tie here. The search compares them exactly.
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        score(Self::left(ask, host))
+        score(left(ask, host))
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
-        let (cores, memory) = Self::left(ask, host);
-        format!("leaves {:.1} % of its cores, {:.1} % of its memory", cores * 100.0, memory * 100.0)
+        explain(ask, host)
     }
 
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {

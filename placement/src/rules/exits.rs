@@ -1,116 +1,105 @@
-//! When hosts are expected to be empty: the latest of their VMs' exits.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! When hosts are expected to be empty: the latest of their VMs' ends.
 
 use ballast_types::Instant;
 
-use crate::rule::Event;
-use crate::ties::TieKey;
-use crate::{Cluster, HostId, Ties, VmRequest};
+use super::guests::{Guests, Looks, NEVER};
+use super::index::Index;
+use crate::rule::{Ask, Event};
+use crate::{Cluster, HostId, Ties};
 
-/// Of a VM of which nobody knows when it will end.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
-
-/// The exits of all VMs, by host, and hosts in the order of the latest of theirs.
+/// The exit of every host, with what is free of it. What curves say is looked up again as VMs grow older.
 #[derive(Clone, Debug)]
 pub(super) struct Exits {
-    ties: Ties,
-    /// How many VMs of a host are expected to end then.
-    hosts: Vec<BTreeMap<Instant, u32>>,
-    /// Hosts with VMs, by the latest exit.
-    order: BTreeSet<(Instant, TieKey)>,
-    empty: BTreeSet<TieKey>,
+    guests: Guests,
+    /// Whether what was first known of a VM's end stands for ever.
+    once: bool,
+    /// Keys are exits in nanoseconds.
+    index: Index,
+    looks: Looks,
 }
 
 impl Exits {
     /// Of a cluster's hosts; who is there is told afterwards.
     pub(super) fn new(cluster: &Cluster, ties: Ties) -> Self {
-        let empty = cluster.ids().map(|host| ties.key(cluster, host)).collect();
-        let hosts = cluster.ids().last().map_or(0, |host| host.0 as usize + 1);
-        Self { ties, hosts: vec![BTreeMap::new(); hosts], order: BTreeSet::new(), empty }
+        let index = Index::new(cluster, ties);
+        Self { guests: Guests::new(cluster), once: false, index, looks: Looks::default() }
+    }
+
+    /// The same by what was known of every VM as it came.
+    pub(super) fn once(cluster: &Cluster, ties: Ties) -> Self {
+        Self { once: true, ..Self::new(cluster, ties) }
     }
 
     /// When the last VM of a host is expected to end; `None` where there is none.
     pub(super) fn of(&self, host: HostId) -> Option<Instant> {
-        self.hosts.get(host.0 as usize)?.last_key_value().map(|(exit, _)| *exit)
+        self.index.key(host).map(Instant::from_nanos)
     }
 
-    /// Hosts with VMs from the latest exit down.
-    pub(super) fn latest_first(&self) -> impl Iterator<Item = (Instant, HostId)> {
-        self.order.iter().rev().map(|(exit, tie)| (*exit, tie.host()))
+    pub(super) fn index(&self) -> &Index {
+        &self.index
     }
 
-    /// Hosts with VMs that are expected to be empty at this time or later.
-    pub(super) fn from(&self, exit: Instant) -> impl Iterator<Item = HostId> {
-        self.order.range((exit, TieKey::LOWEST)..).map(|(_, tie)| tie.host())
-    }
-
-    /// Hosts with VMs that are expected to be empty before this time.
-    pub(super) fn before(&self, exit: Instant) -> impl Iterator<Item = HostId> {
-        self.order.range(..(exit, TieKey::LOWEST)).map(|(_, tie)| tie.host())
-    }
-
-    pub(super) fn empty(&self) -> impl Iterator<Item = HostId> {
-        self.empty.iter().map(|tie| tie.host())
-    }
-
-    /// Learns what happened; says of which hosts the exit may be another.
-    pub(super) fn handle_event(&mut self, cluster: &Cluster, event: &Event<'_>) {
-        if let Event::HostChanged { host, .. } = *event {
-            let hosts = self.hosts.len().max(host.0 as usize + 1);
-            self.hosts.resize(hosts, BTreeMap::new());
-            let tie = self.ties.key(cluster, host);
-            match (cluster.contains(host), self.of(host)) {
-                (true, None) => drop(self.empty.insert(tie)),
-                (false, _) => drop(self.empty.remove(&tie)),
-                _ => {}
+    /// The latest exit of the hosts with VMs that have room and are admitted, and none later than `enough`: then any that
+    /// is as late.
+    pub(super) fn latest(
+        &self,
+        ask: &Ask<'_>,
+        enough: Instant,
+        admits: &mut dyn FnMut(HostId) -> bool,
+    ) -> Option<Instant> {
+        let (cores, memory) = (ask.vm.resources.cores.milli(), ask.vm.resources.memory.kb());
+        let mut best: Option<u64> = None;
+        for row in self.index.sizes().iter().flat_map(|size| size.rows(cores)) {
+            for host in row.hosts.iter().rev() {
+                if best.is_some_and(|best| host.key <= best) {
+                    break;
+                }
+                if host.free_kb >= memory && admits(host.tie.host()) {
+                    best = Some(host.key);
+                    break;
+                }
+            }
+            if best.is_some_and(|best| best >= enough.as_nanos()) {
+                break;
             }
         }
-
-        let [left, came] = event.guests();
-        left.into_iter().for_each(|(vm, host)| self.change(cluster, vm, host, false));
-        came.into_iter().for_each(|(vm, host)| self.change(cluster, vm, host, true));
+        best.map(Instant::from_nanos)
     }
 
-    fn change(&mut self, cluster: &Cluster, vm: &VmRequest, host: HostId, comes: bool) {
-        let at = host.0 as usize;
-        let (before, exit) = (self.of(host), vm.exit().unwrap_or(NEVER));
-        if comes {
-            *self.hosts[at].entry(exit).or_default() += 1;
-        } else if let Some(count) = self.hosts[at].get_mut(&exit) {
-            *count -= 1;
-            if *count == 0 {
-                self.hosts[at].remove(&exit);
+    /// Whether a host without VMs is admitted.
+    pub(super) fn has_empty(&self, admits: &mut dyn FnMut(HostId) -> bool) -> bool {
+        self.index.sizes().iter().flat_map(|size| &size.empty).any(|tie| admits(tie.host()))
+    }
+
+    pub(super) fn handle_event(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {
+        if self.once {
+            self.guests.handle_event_once(now, cluster, event);
+        } else {
+            self.guests.handle_event(now, cluster, event);
+        }
+        event.hosts().for_each(|host| self.look(now, cluster, host));
+        if matches!(event, Event::Deadline) {
+            while let Some(host) = self.looks.pop(now) {
+                self.look(now, cluster, host);
             }
         }
-
-        let after = self.of(host);
-        if before != after {
-            let tie = self.ties.key(cluster, host);
-            match before {
-                Some(exit) => self.order.remove(&(exit, tie)),
-                None => self.empty.remove(&tie),
-            };
-            match after {
-                Some(exit) => self.order.insert((exit, tie)),
-                None => self.empty.insert(tie),
-            };
-        }
     }
-}
 
-/// How much longer a VM is expected to live than until now; nothing where its time is over.
-pub(super) fn left_s(now: Instant, exit: Instant) -> f64 {
-    exit.since(now).as_secs_f64()
-}
+    /// What a host's guests come to now.
+    fn look(&mut self, now: Instant, cluster: &Cluster, host: HostId) {
+        let (curves, guests) = (cluster.curves(), self.guests.of(host));
+        let exits =
+            guests.iter().map(|it| if self.once { it.first_exit(curves) } else { it.exit(curves, now) });
+        let exit = exits.max();
+        self.index.update(cluster, host, exit.map(|exit| exit.as_nanos()));
 
-/// In words for people.
-pub(super) fn in_words(seconds: f64) -> String {
-    match seconds {
-        s if s < 90.0 => format!("{s:.0} s"),
-        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
-        s if s < 3.2e9 => format!("{:.1} days", s / 86_400.0),
-        _ => "for ever".to_owned(),
+        let again = if self.once { None } else { self.guests.look_again(host, now) };
+        // One that was expected to be empty by now is looked at as soon as may be.
+        let passes = exit.filter(|exit| *exit < NEVER && *exit > now);
+        self.looks.set(host, again.map(|again| passes.map_or(again, |exit| exit.min(again))));
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.looks.next()
     }
 }

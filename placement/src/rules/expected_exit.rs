@@ -1,10 +1,15 @@
 //! Where a VM keeps hosts busy the least: expected extra host time.
 
 use ballast_types::Instant;
+use ballast_types::survival::HORIZON_S;
 
-use super::exits::{Exits, in_words, left_s};
-use crate::rule::{Ask, Event, Rule};
-use crate::{Cluster, HostId, Ties};
+use super::best_fit;
+use super::guests::{Guest, Guests, Looks, NEVER, in_words, left_s};
+use super::index::{Entry, Index, Row, Size};
+use super::outlook::{Outlook, Outlooks};
+use crate::rule::{Ask, Event, Rule, Search};
+use crate::ties::TieKey;
+use crate::{Cluster, ExpectedEnd, HostId, Ties};
 
 /// The weight of what a VM leaves of a host: unused cores and memory for as long as the VM lives.
 const FRAGMENTATION: f64 = 0.5;
@@ -12,43 +17,195 @@ const FRAGMENTATION: f64 = 0.5;
 const UMBRELLA: f64 = 0.06;
 /// Lives differ by this at least before their ratio means anything.
 const SOFT_S: f64 = 72.0;
+/// Sums of shares are in single precision: a bound is taken for lower by this share of the VM's life.
+const ROUNDING: f64 = 1e-5;
 
-/// Expected extra host time of a VM with a known end, in seconds; the least is the best:
+/// Expected extra host time of a VM, in seconds; the least is the best:
 ///
-/// * by how much it outlives the host; an empty host it keeps busy all its life;
-/// * and of its life the share that it leaves of the host, times 0.5;
+/// * for how long the host is expected to be busy for this VM alone; an empty host is so all its life;
+/// * and of its expected life the share that it leaves of the host, times 0.5;
 /// * and of its life 0.06 for every ten times that the host lives longer, at most 1,000 times. An empty host has none.
+///
+/// With known ends the first is by how much the VM outlives the host, max(exit of the VM − exit of the host, 0). With curves it is
+/// ∫ F(t) S(t) dt over 14 days, where S is the chance that the VM still lives and F that the host would be free: the
+/// product over its VMs of the chance that each has ended. A known end is a step of these curves.
 ///
 /// The constants were measured on synthetic pools, which nothing else uses. Of a VM of which nobody knows when it will end
 /// all hosts but the share that it leaves are alike: best fit.
 #[derive(Clone, Debug)]
 pub struct ExpectedExit {
-    exits: Exits,
+    guests: Guests,
+    /// By how long hosts stay busy, where the cluster has curves, in microseconds; else by their exits, in nanoseconds.
+    index: Index,
+    /// What curves come to; `None` where the cluster has none.
+    outlooks: Option<Outlooks>,
+    looks: Looks,
+}
+
+/// What is asked of a VM, once for all hosts.
+struct Life {
+    /// For how long it is expected to live; `None` where nobody knows.
+    expected_s: Option<f64>,
+    outlook: Option<Outlook>,
+}
+
+/// What a host costs, in parts.
+#[derive(Clone, Copy)]
+struct Cost {
+    extra_s: f64,
+    fragmentation_s: f64,
+    umbrella_s: f64,
+}
+
+impl Cost {
+    fn total_s(self) -> f64 {
+        self.extra_s + self.fragmentation_s + self.umbrella_s
+    }
+
+    /// Minus the cost, in millionths of a second.
+    fn score(self) -> i64 {
+        score(self.total_s())
+    }
+}
+
+fn score(cost_s: f64) -> i64 {
+    -((cost_s * 1e6) as i64)
 }
 
 impl ExpectedExit {
     /// For a cluster whose VMs it is told of afterwards, under a ranking with these ties.
     pub fn new(cluster: &Cluster, ties: Ties) -> Self {
-        Self { exits: Exits::new(cluster, ties) }
+        Self {
+            guests: Guests::new(cluster),
+            index: Index::new(cluster, ties),
+            outlooks: (!cluster.curves().is_empty()).then(Outlooks::default),
+            looks: Looks::default(),
+        }
     }
 
-    /// The larger share of cores or memory that the VM leaves of a host's room.
-    fn left(ask: &Ask<'_>, host: HostId) -> f64 {
-        let free = ask.cluster.free(host).checked_sub(ask.vm.resources).unwrap_or_default();
-        let room = ask.cluster.host(host).room;
-        let cores = f64::from(free.cores.milli()) / f64::from(room.cores.milli().max(1));
-        cores.max(free.memory.kb() as f64 / room.memory.kb().max(1) as f64)
+    fn life(&self, ask: &Ask<'_>) -> Life {
+        let Some(end) = ask.vm.end else { return Life { expected_s: None, outlook: None } };
+        match (&self.outlooks, end) {
+            (Some(_), _) => {
+                let outlook = Outlook::of(&Guest::asked(ask), ask.cluster.curves(), ask.now);
+                Life { expected_s: Some(outlook.expected_s()), outlook: Some(outlook) }
+            }
+            (None, ExpectedEnd::At(exit)) => Life { expected_s: Some(left_s(ask.now, exit)), outlook: None },
+            // A curve of a cluster that has none.
+            (None, ExpectedEnd::Curve(_)) => Life { expected_s: None, outlook: None },
+        }
     }
 
-    fn cost_s(&self, ask: &Ask<'_>, host: HostId) -> f64 {
-        let Some(exit) = ask.vm.exit() else { return Self::left(ask, host) };
-        let life = left_s(ask.now, exit);
-        let fragmentation = FRAGMENTATION * life * Self::left(ask, host);
-        let Some(host) = self.exits.of(host) else { return life + fragmentation };
+    /// For how long a host with this key is expected to be busy.
+    fn busy_s(&self, now: Instant, key: u64) -> f64 {
+        match self.outlooks {
+            Some(_) => key as f64 / 1e6,
+            None => left_s(now, Instant::from_nanos(key)),
+        }
+    }
 
-        let busy = left_s(ask.now, host);
-        let longer = libm::log10((busy + SOFT_S) / (life + SOFT_S)).clamp(0.0, 3.0);
-        (life - busy).max(0.0) + fragmentation + UMBRELLA * life * longer
+    /// The least that a host with this key can cost, whoever its guests are.
+    fn least(&self, now: Instant, life_s: f64, key: u64) -> Cost {
+        let busy_s = self.busy_s(now, key);
+        let longer = if busy_s > life_s { libm::log10((busy_s + SOFT_S) / (life_s + SOFT_S)) } else { 0.0 };
+        Cost {
+            extra_s: (life_s - busy_s).max(0.0),
+            fragmentation_s: 0.0,
+            umbrella_s: UMBRELLA * life_s * longer.min(3.0),
+        }
+    }
+
+    /// What a host costs of which so much is left; `key` is `None` where it has no guests.
+    fn cost(&self, now: Instant, life: &Life, host: HostId, key: Option<u64>, left: f64) -> Cost {
+        let Some(life_s) = life.expected_s else {
+            return Cost { extra_s: 0.0, fragmentation_s: left, umbrella_s: 0.0 };
+        };
+        let fragmentation_s = FRAGMENTATION * life_s * left;
+        let Some(key) = key else { return Cost { extra_s: life_s, fragmentation_s, umbrella_s: 0.0 } };
+        let mut cost = Cost { fragmentation_s, ..self.least(now, life_s, key) };
+        if let (Some(outlooks), Some(outlook)) = (&self.outlooks, &life.outlook) {
+            cost.extra_s = outlooks.extra_s(host, outlook);
+        }
+        cost
+    }
+
+    fn cost_of(&self, ask: &Ask<'_>, host: HostId) -> Cost {
+        let (cores, memory) = best_fit::left(ask, host);
+        self.cost(ask.now, &self.life(ask), host, self.index.key(host), cores.max(memory))
+    }
+
+    /// What a host's guests come to now.
+    fn look(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>, host: HostId) {
+        let guests = self.guests.of(host);
+        let key = match &mut self.outlooks {
+            None => guests.iter().map(|guest| guest.exit(cluster.curves(), now).as_nanos()).max(),
+            Some(outlooks) => {
+                let comes = matches!(event, Event::Placed { .. } | Event::Held { .. });
+                // Of one that was looked at lately only the new guest is looked up.
+                let newest = guests.last().filter(|_| comes && guests.len() > 1);
+                match newest.filter(|_| self.looks.is_fresh(host, now)) {
+                    Some(guest) => outlooks.join(host, guest, cluster.curves(), now),
+                    None => outlooks.set(host, guests, cluster.curves(), now),
+                }
+                self.looks.set(host, self.guests.look_again(host, now));
+                (!guests.is_empty()).then(|| (outlooks.busy_s(host) * 1e6) as u64)
+            }
+        };
+        self.index.update(cluster, host, key);
+    }
+}
+
+/// The best host so far.
+struct Best<'a> {
+    host: Option<(i64, TieKey)>,
+    admits: &'a mut dyn FnMut(HostId) -> bool,
+}
+
+impl Best<'_> {
+    /// Whether a host that costs this at least can be better, or as good and before it by its tie.
+    fn may_win(&self, least_s: f64) -> bool {
+        self.host.is_none_or(|(best, _)| score(least_s) >= best)
+    }
+
+    fn offer(&mut self, score: i64, tie: TieKey) {
+        let wins = self.host.is_none_or(|(best, lowest)| score > best || score == best && tie < lowest);
+        if wins && (self.admits)(tie.host()) {
+            self.host = Some((score, tie));
+        }
+    }
+}
+
+impl ExpectedExit {
+    /// Goes through a row from the host that lives as long as the VM, both ways: the least that a host can cost rises on
+    /// either side.
+    fn search_row(&self, ask: &Ask<'_>, life: &Life, size: &Size, row: &Row, best: &mut Best<'_>) {
+        let (now, asked) = (ask.now, ask.vm.resources);
+        let cores = row.free_milli - asked.cores.milli();
+        let life_s = life.expected_s.unwrap_or(0.0);
+        let by_cores = self.fragmentation_s(life, best_fit::shares(size.room, cores, 0));
+        let rounding_s = if self.outlooks.is_some() { ROUNDING * life_s } else { 0.0 };
+
+        let mut visit = |host: &Entry| {
+            let least_s = match life.expected_s {
+                Some(_) => self.least(now, life_s, host.key).total_s() - rounding_s,
+                None => 0.0,
+            };
+            let may_win = best.may_win(least_s + by_cores);
+            if may_win && let Some(kb) = host.free_kb.checked_sub(asked.memory.kb()) {
+                let (cores, memory) = best_fit::shares(size.room, cores, kb);
+                let cost = self.cost(now, life, host.tie.host(), Some(host.key), cores.max(memory));
+                best.offer(cost.score(), host.tie);
+            }
+            may_win
+        };
+        let middle = row.hosts.partition_point(|host| self.busy_s(now, host.key) < life_s);
+        let (shorter, longer) = row.hosts.split_at(middle);
+        let _ = longer.iter().all(&mut visit);
+        let _ = shorter.iter().rev().all(&mut visit);
+    }
+
+    fn fragmentation_s(&self, life: &Life, (cores, memory): (f64, f64)) -> f64 {
+        life.expected_s.map_or(1.0, |life_s| FRAGMENTATION * life_s) * cores.max(memory)
     }
 }
 
@@ -59,23 +216,70 @@ impl Rule for ExpectedExit {
 
     /// Minus the cost, in millionths of a second.
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        -((self.cost_s(ask, host) * 1e6) as i64)
+        self.cost_of(ask, host).score()
+    }
+
+    fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
+        let (asked, life) = (ask.vm.resources, self.life(ask));
+        let cores = asked.cores.milli();
+        let mut best = Best { host: None, admits };
+        for size in self.index.sizes().iter().filter(|size| size.room.hold(asked)) {
+            for row in size.rows(cores) {
+                let left = best_fit::shares(size.room, row.free_milli - cores, 0);
+                if !best.may_win(self.fragmentation_s(&life, left)) {
+                    break;
+                }
+                self.search_row(ask, &life, size, row, &mut best);
+            }
+
+            let free = size.room.checked_sub(asked).unwrap_or_default();
+            let (cores, memory) = best_fit::shares(size.room, free.cores.milli(), free.memory.kb());
+            for tie in &size.empty {
+                let cost = self.cost(ask.now, &life, tie.host(), None, cores.max(memory));
+                let before = best.host;
+                best.offer(cost.score(), *tie);
+                // The next ones cost as much, and come later.
+                if best.host != before || !best.may_win(cost.total_s()) {
+                    break;
+                }
+            }
+        }
+        Search::Best(best.host.map(|(_, tie)| tie.host()))
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
-        let left = Self::left(ask, host) * 100.0;
-        let Some(exit) = ask.vm.exit() else {
+        let (cores, memory) = best_fit::left(ask, host);
+        let left = cores.max(memory) * 100.0;
+        let Some(life_s) = self.life(ask).expected_s else {
             return format!("nobody knows when the VM will end; the host keeps {left:.1} %");
         };
-        let cost = in_words(self.cost_s(ask, host));
-        let vm = in_words(left_s(ask.now, exit));
-        let host = self.exits.of(host).map_or("is empty".to_owned(), |host| {
-            format!("is expected to be free in {}", in_words(left_s(ask.now, host)))
-        });
+        let cost = in_words(self.cost_of(ask, host).total_s());
+        let vm = in_words(life_s);
+        let host = match self.index.key(host).map(|key| (key, self.busy_s(ask.now, key))) {
+            None => "is empty".to_owned(),
+            // Beyond the horizon curves say nothing.
+            Some((_, busy_s)) if self.outlooks.is_some() && busy_s > f64::from(HORIZON_S) * 0.99 => {
+                format!("is expected to be busy for {} or more", in_words(busy_s))
+            }
+            Some((key, busy_s)) if self.outlooks.is_some() || key < NEVER.as_nanos() => {
+                format!("is expected to be free in {}", in_words(busy_s))
+            }
+            Some(_) => "is busy nobody knows how long".to_owned(),
+        };
         format!("the host {host}; this VM lives {vm} and leaves {left:.1} %: {cost} of extra host time")
     }
 
-    fn handle_event(&mut self, _now: Instant, cluster: &Cluster, event: &Event<'_>) {
-        self.exits.handle_event(cluster, event);
+    fn handle_event(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {
+        self.guests.handle_event(now, cluster, event);
+        event.hosts().for_each(|host| self.look(now, cluster, event, host));
+        if matches!(event, Event::Deadline) {
+            while let Some(host) = self.looks.pop(now) {
+                self.look(now, cluster, event, host);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.looks.next()
     }
 }

@@ -3,12 +3,19 @@
 mod best_fit;
 mod exits;
 mod expected_exit;
-mod lifetimes;
+mod guests;
+mod index;
+mod la_binary;
+mod lava;
+mod nilas;
+mod outlook;
 mod power;
 mod spare_extras;
 
 pub use best_fit::BestFit;
 pub use expected_exit::ExpectedExit;
-pub use lifetimes::{LaBinary, Nilas};
+pub use la_binary::LaBinary;
+pub use lava::{Lava, LavaReading};
+pub use nilas::Nilas;
 pub use power::{Alpha, Power};
 pub use spare_extras::SpareExtras;

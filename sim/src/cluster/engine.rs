@@ -6,6 +6,7 @@
 mod error;
 mod leaving;
 mod operator;
+mod outlived;
 mod probe;
 mod source;
 #[cfg(test)]
@@ -18,9 +19,12 @@ use ballast_placement::{
 };
 use ballast_types::Instant;
 
+use super::noise::Noise;
+
 pub use error::EngineError;
 use leaving::Leaving;
 pub use operator::Operator;
+use outlived::Outlived;
 pub use probe::{Probe, Reason};
 pub use source::{RequestedVm, Source};
 
@@ -43,6 +47,7 @@ pub struct Engine<'a, 'p, O> {
     /// `None` before the first group.
     now_ms: Option<u64>,
     leaving: Leaving,
+    outlived: Option<Outlived>,
     /// VMs of every deployment that runs; kept where somebody decides on admission.
     running: Option<BTreeMap<DeploymentId, u32>>,
 }
@@ -59,7 +64,13 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
     ) -> Self {
         let running = scheduler.has_admissions().then(BTreeMap::new);
         let leaving = Leaving::default();
-        Self { scheduler, operator, probes, batches, now_ms: None, leaving, running }
+        Self { scheduler, operator, probes, batches, now_ms: None, leaving, outlived: None, running }
+    }
+
+    /// VMs that outlive what this predictor said of them are predicted anew.
+    #[must_use]
+    pub fn with_noise(self, noise: Option<Noise>) -> Self {
+        Self { outlived: noise.map(Outlived::new), ..self }
     }
 
     /// Plays all that the source has, and answers its last instant: nothing is played after it.
@@ -95,7 +106,8 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
         // One that asks to be woken now is woken as soon as time goes on.
         let wake = self.scheduler.poll_timeout();
         let wake = wake.map(|at| at.as_nanos().div_ceil(1_000_000).max(self.now_ms.unwrap_or(0) + 1));
-        [self.leaving.next_ms(), self.operator.next_ms(), wake].into_iter().flatten().min()
+        let outlived = self.outlived.as_ref().and_then(Outlived::next_ms);
+        [self.leaving.next_ms(), self.operator.next_ms(), outlived, wake].into_iter().flatten().min()
     }
 
     fn pass(&mut self, to_ms: u64) {
@@ -106,13 +118,16 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
         }
     }
 
-    /// VMs leave, rules are woken, the operator acts.
+    /// VMs leave, others are predicted anew, rules are woken, the operator acts.
     fn step(&mut self, at_ms: u64) -> Result<(), EngineError> {
         let now = Instant::from_millis(at_ms);
         let mut freed = false;
         while let Some(vm) = self.leaving.pop(at_ms) {
             freed = true;
             self.end(now, vm);
+        }
+        if let Some(outlived) = &mut self.outlived {
+            outlived.predict(at_ms, self.scheduler);
         }
         if self.scheduler.poll_timeout().is_some_and(|due| due <= now) {
             self.scheduler.handle_timeout(now);
@@ -225,8 +240,12 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
         if let (Some(running), Some(deployment)) = (&mut self.running, vm.request.deployment) {
             *running.entry(deployment).or_default() += 1;
         }
-        if let Some(lifetime_ms) = vm.lifetime_ms {
-            self.leaving.push(at_ms.saturating_add(lifetime_ms), vm.request.id);
+        let leaves_ms = vm.lifetime_ms.map(|lifetime_ms| at_ms.saturating_add(lifetime_ms));
+        if let Some(leaves_ms) = leaves_ms {
+            self.leaving.push(leaves_ms, vm.request.id);
+        }
+        if let Some(outlived) = &mut self.outlived {
+            outlived.expect(vm.request.id, vm.request.end, leaves_ms.unwrap_or(u64::MAX), 0);
         }
         self.probes.iter_mut().for_each(|probe| probe.placed(self.scheduler.cluster(), at_ms, vm, host));
     }

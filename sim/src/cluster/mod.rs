@@ -18,6 +18,7 @@ mod arrivals;
 mod engine;
 mod generate;
 mod month;
+mod noise;
 mod power;
 mod predictor;
 mod replay;
@@ -28,8 +29,10 @@ pub use arrivals::{Arrival, Arrivals, ArrivalsError};
 pub use engine::{Batches, Engine, EngineError, Operator, Probe, Reason, RequestedVm, Source};
 pub use generate::{ClusterVm, Deployment, Workload, made_cores};
 pub use month::{Month, Setup, Site, run};
+pub use noise::{Noise, NoisyCurves};
 pub use power::exceeded;
 pub use predictor::{Arm, Class, P95, Prediction, Quarter};
 pub use replay::{
-    Action, Below, Copies, Drained, Drains, LifetimeSource, Moving, Outcome, Phase, Plan, Recorded, replay,
+    Action, Below, Copies, Drained, Drains, Foresight, LifetimeSource, Moving, Outcome, Phase, Plan,
+    Recorded, replay,
 };

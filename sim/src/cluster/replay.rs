@@ -15,7 +15,7 @@ use operations::Operations;
 use outcome::Score;
 pub use outcome::{Drained, Outcome, Phase};
 pub use plan::{Action, Below, Drains, Moving, Plan};
-pub use recorded::{Copies, LifetimeSource, Recorded};
+pub use recorded::{Copies, Foresight, LifetimeSource, Recorded};
 
 /// Plays the trace; the probe is told of all that happens.
 ///
@@ -33,7 +33,9 @@ pub fn replay(
     let mut score = Score::new(first_ms);
 
     let probes: &mut [&mut dyn Probe] = &mut [&mut score, probe];
-    let last_ms = Engine::new(scheduler, &mut operations, probes, batches).play(source)?;
+    let noise = source.noise();
+    let engine = Engine::new(scheduler, &mut operations, probes, batches);
+    let last_ms = engine.with_noise(noise).play(source)?;
 
     let drained = operations.finish(last_ms.unwrap_or(first_ms))?;
     Ok(score.finish(scheduler.cluster(), drained))

@@ -21,6 +21,8 @@ pub struct Phase {
     pub empty_host_ratio: f64,
     /// Allocated cores by the cores of hosts with a VM, over this time.
     pub packing_density: f64,
+    /// The share of hosts that could be without a VM, were cores and memory packed without a gap.
+    pub bound_empty_ratio: f64,
 }
 
 /// What came of draining hosts.
@@ -55,6 +57,8 @@ pub struct Outcome {
     pub empty_host_ratio: f64,
     /// Allocated cores by the cores of hosts with a VM, over the same time.
     pub packing_density: f64,
+    /// The share of hosts that could be without a VM, over the same time.
+    pub bound_empty_ratio: f64,
     pub failures: BTreeMap<Reason, u64>,
     /// The same of every policy's time.
     pub phases: Vec<Phase>,
@@ -88,19 +92,20 @@ impl Score {
         let means = core::mem::take(&mut self.means);
         self.ended.join(&means);
         if let Some(phase) = self.under_way() {
-            (phase.empty_host_ratio, phase.packing_density) = means.ratios(cluster);
+            [phase.empty_host_ratio, phase.packing_density, phase.bound_empty_ratio] = means.ratios(cluster);
         }
     }
 
     pub(super) fn finish(mut self, cluster: &Cluster, drained: Drained) -> Outcome {
         self.end_phase(cluster);
-        let (empty_host_ratio, packing_density) = self.ended.ratios(cluster);
+        let [empty_host_ratio, packing_density, bound_empty_ratio] = self.ended.ratios(cluster);
         let phases = &self.outcome.phases;
         Outcome {
             placed: phases.iter().map(|phase| phase.placed).sum(),
             failed: phases.iter().map(|phase| phase.failed).sum(),
             empty_host_ratio,
             packing_density,
+            bound_empty_ratio,
             drained,
             ..self.outcome
         }
@@ -139,6 +144,7 @@ struct Means {
     empty: f64,
     allocated: f64,
     used: f64,
+    bound: f64,
 }
 
 impl Means {
@@ -148,6 +154,7 @@ impl Means {
         self.empty += span_ms * (cluster.len() - cluster.used_hosts() as usize) as f64;
         self.allocated += span_ms * cluster.allocated().milli_cores as f64;
         self.used += span_ms * cluster.used_capacity().milli_cores as f64;
+        self.bound += span_ms * bound(cluster);
     }
 
     fn join(&mut self, other: &Self) {
@@ -155,15 +162,25 @@ impl Means {
         self.empty += other.empty;
         self.allocated += other.allocated;
         self.used += other.used;
+        self.bound += other.bound;
     }
 
-    /// The share of empty hosts and the packing density; where no time has passed, those of the cluster as it
-    /// is.
-    fn ratios(mut self, cluster: &Cluster) -> (f64, f64) {
+    /// The share of empty hosts, the packing density, and the share of hosts that could be empty; where no time has passed,
+    /// those of the cluster as it is.
+    fn ratios(mut self, cluster: &Cluster) -> [f64; 3] {
         if self.span == 0.0 {
             self.add(cluster, 1.0);
         }
         let empty = self.empty / (self.span * cluster.len().max(1) as f64);
-        (empty, if self.used > 0.0 { self.allocated / self.used } else { 0.0 })
+        let density = if self.used > 0.0 { self.allocated / self.used } else { 0.0 };
+        [empty, density, self.bound / self.span]
     }
+}
+
+/// The share of the hosts' room that is left of cores or memory, whichever is scarcer.
+fn bound(cluster: &Cluster) -> f64 {
+    let (taken, room) = (cluster.allocated(), cluster.capacity());
+    let share = |taken: u64, room: u64| taken as f64 / room.max(1) as f64;
+    let cores = share(taken.milli_cores, room.milli_cores);
+    1.0 - cores.max(share(taken.memory_kb, room.memory_kb))
 }

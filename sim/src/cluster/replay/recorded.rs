@@ -2,9 +2,11 @@
 
 use ballast_placement::{DeploymentId, ExpectedEnd, VmKey, VmRequest};
 use ballast_types::Instant;
+use std::collections::BTreeMap;
 
 use crate::cluster::arrivals::{Arrival, Arrivals, ArrivalsError, unique};
 use crate::cluster::engine::{EngineError, RequestedVm, Source};
+use crate::cluster::noise::{Noise, NoisyCurves};
 
 /// How often a trace is laid over itself, each time with ids of its own. At equal times the first copy comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,24 +59,44 @@ impl Copies {
     }
 }
 
-/// What a scheduler is told of the ends of a trace's VMs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LifetimeSource {
+/// Says what is expected of a VM's end, which came with so many others of its batch.
+pub type Foresight<'r> = Box<dyn Fn(&Arrival, u32) -> ExpectedEnd + 'r>;
+
+/// What a scheduler is told of the ends of a trace's VMs. A VM that the trace ends before counts as living for 28 days.
+#[derive(Default)]
+pub enum LifetimeSource<'r> {
     /// Nothing.
     #[default]
     Unknown,
-    /// The truth; a VM that the trace ends before counts as living for 28 days.
+    /// The truth.
     Oracle,
+    /// What a noisy predictor says; VMs that outlive that are predicted anew.
+    Noisy(Noise),
+    /// What a noisy predictor's word is worth to whoever knows it.
+    Believed(NoisyCurves),
+    /// A curve for every VM.
+    Foreseen(Foresight<'r>),
 }
 
 /// A VM that lives longer than its trace is told to live so long.
 const CENSORED_MS: u64 = 28 * 24 * 3_600_000;
 
-impl LifetimeSource {
-    fn end(self, vm: &Arrival) -> Option<ExpectedEnd> {
+impl LifetimeSource<'_> {
+    /// `id` is that of the VM's copy.
+    fn end(&self, vm: &Arrival, id: VmKey, batch_vms: u32) -> Option<ExpectedEnd> {
         let lifetime_ms = vm.lifetime_ms.unwrap_or(CENSORED_MS);
-        let exit = || ExpectedEnd::At(Instant::from_millis(vm.at_ms.saturating_add(lifetime_ms)));
-        (self == Self::Oracle).then(exit)
+        Some(match self {
+            Self::Unknown => return None,
+            Self::Oracle => ExpectedEnd::At(Instant::from_millis(vm.at_ms.saturating_add(lifetime_ms))),
+            Self::Noisy(noise) => noise.end(id.0, 0, vm.at_ms, lifetime_ms),
+            Self::Believed(curves) => curves.end(id.0, lifetime_ms as f64 / 1e3),
+            Self::Foreseen(end) => end(vm, batch_vms),
+        })
+    }
+
+    /// Who predicts VMs anew that outlive what was predicted.
+    pub(super) fn noise(&self) -> Option<Noise> {
+        if let Self::Noisy(noise) = self { Some(*noise) } else { None }
     }
 }
 
@@ -87,13 +109,15 @@ fn end_ms(first: &Arrival, until_ms: Option<u64>) -> u64 {
 pub struct Recorded<'r> {
     arrivals: Arrivals<'r>,
     copies: Copies,
-    lifetimes: LifetimeSource,
+    lifetimes: LifetimeSource<'r>,
     first_ms: u64,
     end_ms: u64,
     /// The first VM of the next instant.
     next: Option<Arrival>,
     /// The VMs of this instant, and the copy of them that comes next.
     together: Vec<Arrival>,
+    /// How many VMs each of their batches has, where somebody asks for that.
+    batches: BTreeMap<u64, u32>,
     copy: u64,
 }
 
@@ -114,16 +138,20 @@ impl<'r> Recorded<'r> {
             end_ms: end_ms(&first, until_ms),
             next: Some(first),
             together: Vec::new(),
+            batches: BTreeMap::new(),
             copy: copies.count,
         })
     }
 
     /// The same, of which the scheduler is told when VMs end.
     #[must_use]
-    pub fn with_lifetimes(self, lifetimes: LifetimeSource) -> Self {
+    pub fn with_lifetimes(self, lifetimes: LifetimeSource<'r>) -> Self {
         Self { lifetimes, ..self }
     }
 
+    pub(super) fn noise(&self) -> Option<Noise> {
+        self.lifetimes.noise()
+    }
     /// When the first VM comes.
     pub fn first_ms(&self) -> u64 {
         self.first_ms
@@ -145,6 +173,10 @@ impl<'r> Recorded<'r> {
 
         unique(self.arrivals.name(), &self.together)?;
         self.copy = 0;
+        self.batches.clear();
+        if matches!(self.lifetimes, LifetimeSource::Foreseen(_)) {
+            self.together.iter().for_each(|vm| *self.batches.entry(vm.batch).or_default() += 1);
+        }
         Ok(Some(()))
     }
 }
@@ -161,7 +193,8 @@ impl Source for Recorded<'_> {
         }
         group.extend(self.together.iter().map(|vm| {
             let mut requested = self.copies.request(vm, self.copy);
-            requested.request.end = self.lifetimes.end(vm);
+            let batch_vms = self.batches.get(&vm.batch).copied().unwrap_or(1);
+            requested.request.end = self.lifetimes.end(vm, requested.request.id, batch_vms);
             requested
         }));
         self.copy += 1;

@@ -1,0 +1,146 @@
+//! Hosts by what is free of them, and by a number of the rule's own, such as when they are expected to be empty.
+
+use std::collections::BTreeSet;
+
+use crate::ties::TieKey;
+use crate::{Cluster, HostId, Resources, Ties};
+
+/// A host with guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    pub(super) key: u64,
+    pub(super) tie: TieKey,
+    pub(super) free_kb: u64,
+}
+
+/// Hosts of one size with guests that have as many free cores, by their keys.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) free_milli: u32,
+    pub(super) hosts: Vec<Entry>,
+}
+
+/// Hosts of one size.
+#[derive(Clone, Debug)]
+pub(super) struct Size {
+    pub(super) room: Resources,
+    /// By free cores; none is empty.
+    rows: Vec<Row>,
+    /// Hosts without guests.
+    pub(super) empty: BTreeSet<TieKey>,
+}
+
+impl Size {
+    /// The rows of hosts that have so many cores, those with the fewest first.
+    pub(super) fn rows(&self, cores_milli: u32) -> &[Row] {
+        &self.rows[self.rows.partition_point(|row| row.free_milli < cores_milli)..]
+    }
+
+    fn insert(&mut self, place: &Place) {
+        let Some(key) = place.key else {
+            self.empty.insert(place.tie);
+            return;
+        };
+        let free_milli = place.free.cores.milli();
+        let row = self.rows.partition_point(|row| row.free_milli < free_milli);
+        if self.rows.get(row).is_none_or(|row| row.free_milli != free_milli) {
+            self.rows.insert(row, Row { free_milli, hosts: Vec::new() });
+        }
+        let entry = Entry { key, tie: place.tie, free_kb: place.free.memory.kb() };
+        let hosts = &mut self.rows[row].hosts;
+        hosts.insert(hosts.partition_point(|other| *other < entry), entry);
+    }
+
+    fn remove(&mut self, place: &Place) {
+        let Some(key) = place.key else {
+            self.empty.remove(&place.tie);
+            return;
+        };
+        let free_milli = place.free.cores.milli();
+        let Ok(row) = self.rows.binary_search_by_key(&free_milli, |row| row.free_milli) else { return };
+        let entry = Entry { key, tie: place.tie, free_kb: place.free.memory.kb() };
+        let hosts = &mut self.rows[row].hosts;
+        if let Ok(at) = hosts.binary_search(&entry) {
+            hosts.remove(at);
+        }
+        if hosts.is_empty() {
+            self.rows.remove(row);
+        }
+    }
+}
+
+/// Where a host stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    size: u32,
+    tie: TieKey,
+    free: Resources,
+    /// `None` where it has no guests.
+    key: Option<u64>,
+}
+
+/// All hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    ties: Ties,
+    sizes: Vec<Size>,
+    places: Vec<Option<Place>>,
+}
+
+impl Index {
+    /// Of hosts without guests.
+    pub(super) fn new(cluster: &Cluster, ties: Ties) -> Self {
+        let mut this = Self { ties, sizes: Vec::new(), places: Vec::new() };
+        cluster.ids().for_each(|host| this.update(cluster, host, None));
+        this
+    }
+
+    pub(super) fn sizes(&self) -> &[Size] {
+        &self.sizes
+    }
+
+    /// The key of a host; `None` where it has no guests.
+    pub(super) fn key(&self, host: HostId) -> Option<u64> {
+        self.places.get(host.0 as usize).copied().flatten()?.key
+    }
+
+    /// A host may be another, have other guests, or be gone.
+    pub(super) fn update(&mut self, cluster: &Cluster, host: HostId, key: Option<u64>) {
+        let at = host.0 as usize;
+        if self.places.len() <= at {
+            self.places.resize(at + 1, None);
+        }
+        let before = self.places[at];
+        let after = cluster.contains(host).then(|| {
+            let room = cluster.host(host).room;
+            let known = before.filter(|it| self.sizes[it.size as usize].room == room);
+            let (size, tie) = match known {
+                Some(known) => (known.size, known.tie),
+                None => (self.size(room), self.ties.key(cluster, host)),
+            };
+            Place { size, tie, free: cluster.free(host), key }
+        });
+        if before == after {
+            return;
+        }
+        if let Some(place) = before {
+            self.sizes[place.size as usize].remove(&place);
+        }
+        if let Some(place) = after {
+            self.sizes[place.size as usize].insert(&place);
+        }
+        self.places[at] = after;
+    }
+
+    /// The number of a size; one that no host has any more is given anew.
+    fn size(&mut self, room: Resources) -> u32 {
+        let unused = |size: &Size| size.rows.is_empty() && size.empty.is_empty();
+        let known = self.sizes.iter().position(|size| size.room == room);
+        let size = known.or_else(|| self.sizes.iter().position(unused)).unwrap_or(self.sizes.len());
+        if size == self.sizes.len() {
+            self.sizes.push(Size { room, rows: Vec::new(), empty: BTreeSet::new() });
+        }
+        self.sizes[size].room = room;
+        size as u32
+    }
+}
