@@ -26,7 +26,7 @@ pub(crate) struct DefragArgs {
     hosts: Vec<String>,
     /// Drain so many hosts, those with the most cores free; they open again when they are empty
     #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = clap::value_parser!(u32).range(1..=200))]
     count: u32,
     /// Which VM goes first, else as the daemon is configured: of all hosts, or host after host, the one that is
     /// expected to live longest; the one that came first; the largest of each host
@@ -157,14 +157,18 @@ fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
         drain.moves.len() - ends,
         time(*move_s),
     );
+    let short = match drain.without_room {
+        0 => String::new(),
+        vms => format!("\n{vms} of the VMs find no room as it is now: they wait until a host has it"),
+    };
     let so_far = format!(
         "{moved} of {scheduled} VMs moved, {saved} ended before their turn, {other} ended or moved \
          otherwise; {due} due now"
     );
     let id = drain.id.map_or(String::new(), |id| format!("drain {id}: "));
     let first = match drain.state {
-        DrainState::DryRun => format!("plan: {plan}"),
-        DrainState::Proposed => format!("{id}waits for approval: {plan}"),
+        DrainState::DryRun => format!("plan: {plan}{short}"),
+        DrainState::Proposed => format!("{id}waits for approval: {plan}{short}"),
         DrainState::UnderWay => format!("{id}under way: {so_far}"),
         DrainState::Done => format!("{id}done: {so_far}"),
         DrainState::Cancelled => format!("{id}cancelled: {so_far}"),
@@ -254,6 +258,7 @@ mod tests {
             moved: 1,
             saved: 0,
             other: 0,
+            without_room: u64::from(state == DrainState::DryRun),
             hosts: vec![
                 DrainHost { host: "s1".into(), vms: Some(3), free_in_s: Some(2400.0) },
                 DrainHost { host: "s9".into(), vms: None, free_in_s: None },
@@ -273,6 +278,7 @@ mod tests {
             plan.starts_with("plan: 2 hosts, 2 VMs to move, 1 expected to end before their turn"),
             "{plan}"
         );
+        assert!(plan.contains("\n1 of the VMs find no room as it is now"), "{plan}");
         assert!(plan.ends_with("--approve begins it."), "{plan}");
         let under_way = text(&drain(DrainState::UnderWay), "unix:/s", Fit::Pipe);
         assert!(under_way.starts_with("drain 7: under way: 1 of 4 VMs moved"), "{under_way}");

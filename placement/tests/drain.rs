@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_placement::drain::{DrainOrder, Fate, Round, Schedule, Site, emptiest, plan};
+use ballast_placement::drain::{DrainOrder, Fate, Round, Schedule, Site, emptiest, plan, targets};
 use ballast_placement::inventory::{HostSpec, NamedVm, VmSpec};
 use ballast_placement::{
     ChassisId, Cluster, ExpectedEnd, Host, HostId, HostState, Inventory, Policy, Resources, Scheduler, Ties,
@@ -68,6 +68,12 @@ fn a_plan_says_who_goes_when_who_is_saved_and_when_each_host_is_free() {
     // A host sends one at a time, whatever the limit.
     let two_at_once = (vec![(2, 0.0), (4, 0.0), (3, 100.0), (5, 100.0), (1, 200.0)], vec![300.0, 200.0]);
     assert_eq!(order(DrainOrder::Global, 9), two_at_once);
+    // All at once host 2 has room for 8 cores: VM 1 goes to the next. Nothing is changed by asking.
+    let mut site = site;
+    let asked = [2, 4, 3, 1].map(VmKey);
+    let to = targets(&mut site, at(100), &HOSTS, &asked);
+    assert_eq!(to, [2, 2, 2, 3].map(|host| Some(HostId(host))));
+    assert_eq!((site.holds().count(), site.cluster().state(HostId(0))), (0, HostState::Open));
     // Both have 3 cores free, host 1 has fewer VMs.
     assert_eq!(emptiest(site.cluster(), 1), [HostId(1)]);
     assert_eq!(emptiest(site.cluster(), 9).len(), 2);
@@ -224,6 +230,7 @@ enum Step {
     Migrate(usize, u32),
     Place(u16, u64),
     Open(u32),
+    Targets(u32),
     Reconcile,
 }
 
@@ -237,6 +244,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..40usize, 0..6u32).prop_map(|(n, host)| Step::Migrate(n, host)),
         3 => (1..5u16, 0..9000u64).prop_map(|(cores, life)| Step::Place(cores, life)),
         1 => (0..6u32).prop_map(Step::Open),
+        1 => (0..6u32).prop_map(Step::Targets),
         1 => Just(Step::Reconcile),
     ]
 }
@@ -306,6 +314,18 @@ proptest! {
                     let _ = site.place(now, &vm);
                 }
                 Step::Open(host) => round.open(now, &[HostId(host)], &mut site),
+                Step::Targets(host) => {
+                    let look = |site: &Scheduler| {
+                        let cluster = site.cluster();
+                        let host = |host| (cluster.taken(host), cluster.held(host), cluster.state(host));
+                        let holds: Vec<_> = site.holds().map(|(id, hold)| (id, hold.clone())).collect();
+                        (cluster.ids().map(host).collect::<Vec<_>>(), holds)
+                    };
+                    let as_before = look(&site);
+                    let vms: Vec<VmKey> = site.guests(now, &HostId(host)).iter().map(|it| it.vm).collect();
+                    targets(&mut site, now, &[HostId(host)], &vms);
+                    prop_assert_eq!(look(&site), as_before);
+                }
                 Step::Reconcile => {
                     round.reconcile(now, &mut site);
                 }

@@ -54,9 +54,9 @@ impl DrainOrder {
     }
 
     /// Where a VM of the host of this number stands. The lowest `turn` goes before all others.
-    pub(super) fn key<V, H>(self, turn: i64, host: u32, vm: &DrainVm<V, H>) -> Key {
+    pub(super) fn key<V, H>(self, turn: i64, host: u32, remaining_s: Option<f32>, vm: &DrainVm<V, H>) -> Key {
         // Numbers from 0 on are in the order of their bits.
-        let remaining = vm.remaining_s.map_or(u32::MAX, |left_s| left_s.max(0.0).to_bits());
+        let remaining = remaining_s.map_or(u32::MAX, |left_s| left_s.max(0.0).to_bits());
         let by_life = matches!(self, Self::PerHost | Self::Global);
         let size = (vm.resources.cores, vm.resources.memory);
         Key {

@@ -6,7 +6,7 @@ use ballast_types::Instant;
 
 use super::order::{DrainOrder, DrainVm};
 use super::site::Site;
-use crate::Resources;
+use crate::{HostState, Resources};
 
 /// What comes of a VM of a host that is drained, in seconds from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,61 +37,75 @@ pub struct Schedule<T> {
 }
 
 /// Makes the moves of these VMs in time: a host sends one after the other, and whenever one may start, the first of those that
-/// are left does. `busy` are moves under way, when they end and from which host. `remaining_s` is what is then expected
-/// of a VM by its place in the list, `ends_s` when it ends; hosts come in the order in which they are first named. Every VM
-/// is taken to find room.
+/// are left does. `busy` are moves under way, when they end and from which host. `ends_s` says when a VM ends, by its
+/// place in the list; hosts come in the order in which they are first named. Every VM is taken to find room.
 pub fn schedule<V: Ord + Clone, H: Ord + Clone>(
     vms: &[DrainVm<V, H>],
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
-    remaining_s: impl Fn(usize, f64) -> Option<f32>,
     ends_s: impl Fn(usize) -> Option<f64>,
+) -> Vec<Fate> {
+    schedule_anew(vms, busy, by, ends_s, None::<fn(usize, f64) -> Option<f32>>)
+}
+
+/// As [`schedule`]; whenever a move may start `remaining_s` says what is then expected of a VM by its place in the list.
+pub fn schedule_anew<V: Ord + Clone, H: Ord + Clone>(
+    vms: &[DrainVm<V, H>],
+    busy: &[(f64, H)],
+    by: &Schedule<impl Fn(Resources) -> f64>,
+    ends_s: impl Fn(usize) -> Option<f64>,
+    remaining_s: Option<impl Fn(usize, f64) -> Option<f32>>,
 ) -> Vec<Fate> {
     let numbers = numbers(vms.iter().map(|vm| &vm.host).chain(busy.iter().map(|it| &it.1)));
     let hosts: Vec<u32> = vms.iter().map(|vm| numbers[&vm.host]).collect();
+    let mut left_s: Vec<Option<f32>> = vms.iter().map(|vm| vm.remaining_s).collect();
+    let sort = |queue: &mut Vec<usize>, left_s: &[Option<f32>]| {
+        queue.sort_by_cached_key(|vm| by.order.key(0, hosts[*vm], left_s[*vm], &vms[*vm]));
+    };
+
+    // Among equals this order stays.
+    let mut queue: Vec<usize> = (0..vms.len()).collect();
+    queue.sort_by(|a, b| by.order.among_equals(&vms[*a].vm, &vms[*b].vm));
+    sort(&mut queue, &left_s);
+
     let mut fates = vec![Fate::Saved { ends_s: 0.0 }; vms.len()];
-    let mut waiting: Vec<usize> = (0..vms.len()).collect();
     // When each move ends, and from which host it is.
     let mut moves: Vec<(f64, u32)> = busy.iter().map(|(ends_s, host)| (*ends_s, numbers[host])).collect();
     let mut at_s = 0.0;
 
-    loop {
+    while !queue.is_empty() {
         moves.retain(|(ends_s, _)| *ends_s > at_s);
-        waiting.retain(|vm| match ends_s(*vm).filter(|ends_s| *ends_s <= at_s) {
-            Some(ends_s) => {
-                fates[*vm] = Fate::Saved { ends_s };
-                false
-            }
-            None => true,
-        });
+        if let Some(remaining_s) = &remaining_s {
+            queue.iter().for_each(|vm| left_s[*vm] = remaining_s(*vm, at_s));
+            sort(&mut queue, &left_s);
+        }
 
-        let key = |vm: &usize| {
-            let mut now = vms[*vm].clone();
-            now.remaining_s = remaining_s(*vm, at_s);
-            by.order.key(0, hosts[*vm], &now)
-        };
-        let mut queue: Vec<_> = waiting.iter().map(|vm| (key(vm), *vm)).collect();
-        queue.sort_by(|(a, vm), (b, other)| {
-            a.cmp(b).then_with(|| by.order.among_equals(&vms[*vm].vm, &vms[*other].vm))
-        });
-        for (_, vm) in queue {
+        // Who is looked at before the last slot is taken goes, has ended, or waits for its host.
+        let mut looked = 0;
+        let mut kept = Vec::new();
+        for vm in &queue {
             if moves.len() >= by.limit.max(1) {
                 break;
             }
-            if moves.iter().any(|(_, from)| *from == hosts[vm]) {
-                continue;
+            looked += 1;
+            if let Some(ends_s) = ends_s(*vm).filter(|ends_s| *ends_s <= at_s) {
+                fates[*vm] = Fate::Saved { ends_s };
+            } else if moves.iter().any(|(_, from)| *from == hosts[*vm]) {
+                kept.push(*vm);
+            } else {
+                let ends_s = at_s + (by.takes_s)(vms[*vm].resources).max(0.001);
+                moves.push((ends_s, hosts[*vm]));
+                fates[*vm] = Fate::Moved { starts_s: at_s, ends_s };
             }
-            let ends_s = at_s + (by.takes_s)(vms[vm].resources).max(0.001);
-            moves.push((ends_s, hosts[vm]));
-            fates[vm] = Fate::Moved { starts_s: at_s, ends_s };
-            waiting.retain(|other| *other != vm);
         }
+        queue.splice(..looked, kept);
 
-        match moves.iter().map(|(ends_s, _)| *ends_s).min_by(f64::total_cmp) {
-            Some(next_s) if !waiting.is_empty() => at_s = next_s,
-            _ => return fates,
-        }
+        let next_s = moves.iter().map(|(ends_s, _)| *ends_s).min_by(f64::total_cmp);
+        let Some(next_s) = next_s else { break };
+        at_s = next_s;
     }
+
+    fates
 }
 
 /// Hosts by number, in the order in which they are first named.
@@ -147,8 +161,7 @@ pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<V, H> {
-    let left_s = |vm: usize, at_s: f64| Some((vms[vm].remaining_s? - at_s as f32).max(0.0));
-    let fates = schedule(vms, busy, by, left_s, |vm| vms[vm].remaining_s.map(f64::from));
+    let fates = schedule(vms, busy, by, |vm| vms[vm].remaining_s.map(f64::from));
 
     let ends_s = |fate: &Fate| match fate {
         Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,
@@ -172,4 +185,32 @@ pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
     });
 
     DrainPlan { moves, hosts }
+}
+
+/// Where these VMs would go, were these hosts drained and all of them moved now, one after the other; `None` for one that
+/// finds no room. Afterwards all is as it was before.
+pub fn targets<S: Site>(
+    site: &mut S,
+    now: Instant,
+    hosts: &[S::Host],
+    vms: &[S::Vm],
+) -> Vec<Option<S::Host>> {
+    let before: Vec<_> = hosts.iter().filter_map(|host| Some((host, site.state(host)?))).collect();
+    before.iter().for_each(|(host, _)| site.set_state(now, host, HostState::Draining));
+
+    let mut held = Vec::new();
+    let mut target = |vm: &S::Vm| {
+        if let Some(to) = site.target(vm) {
+            return Some(to);
+        }
+        let to = site.start_move(now, vm)?;
+        held.push(vm.clone());
+        Some(to)
+    };
+    let targets = vms.iter().map(&mut target).collect();
+
+    // The last first, as rules are told of other attempts.
+    held.iter().rev().for_each(|vm| site.cancel_move(now, vm));
+    before.iter().for_each(|(host, state)| site.set_state(now, host, *state));
+    targets
 }

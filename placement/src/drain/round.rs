@@ -261,7 +261,8 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
                 let last = self.waiting.get(vm).map_or(0, |waiting| waiting.turn);
                 match site.guest(now, vm) {
                     Some(guest) if guest.host == *host => {
-                        queue.push((self.order.key(last, source.number, &guest), guest));
+                        let key = self.order.key(last, source.number, guest.remaining_s, &guest);
+                        queue.push((key, guest));
                     }
                     Some(_) => elsewhere.push(vm.clone()),
                     None => ended.push(vm.clone()),

@@ -37,7 +37,8 @@ pub struct DrainMove {
     pub vm_id: String,
     /// The host that it is on.
     pub from: String,
-    /// The host that holds its room; `null` before its turn.
+    /// The host that holds its room. Before its turn, in a plan, the host that it would go to, were all moved now; `null` where
+    /// none has room, or the drain is under way.
     pub to: Option<String>,
     /// What becomes of it.
     pub state: MoveState,
@@ -90,6 +91,9 @@ pub struct DrainAnswer {
     pub saved: u64,
     /// VMs that ended on their way, or that others have moved.
     pub other: u64,
+    /// VMs of a plan for which no host has room as it is now; they wait until one has.
+    #[serde(default)]
+    pub without_room: u64,
     /// Its hosts, in the order of the request.
     pub hosts: Vec<DrainHost>,
     /// The VMs: those that are due, then the others in the order of their turns, then those that end before.

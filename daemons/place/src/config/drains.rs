@@ -52,7 +52,7 @@ impl DrainsConfig {
         let empty_below = section.key("empty_below", help).optional(number("a share", 0.0..=1.0));
         let hosts = section
             .key("hosts", "So many hosts a drain that begins by itself drains.")
-            .or(usual.hosts, whole("a whole number of hosts", 1..=1000));
+            .or(usual.hosts, whole("a whole number of hosts", 1..=200));
         let help = "Whether such a drain waits for approval (\"ask\") or not (\"auto\").";
         let words = "\"ask\" or \"auto\"";
         let approval = section.key("approval", help).or(
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(read.move_time, Duration::from_secs(60));
         for (line, says) in [
             ("empty_below = 5", "drains.empty_below = 5: a share, 0 to 1"),
-            ("hosts = 0", "drains.hosts = 0: a whole number of hosts, 1 to 1000"),
+            ("hosts = 0", "drains.hosts = 0: a whole number of hosts, 1 to 200"),
             ("limit = 0", "drains.limit = 0: a whole number of VMs, 1 to 1000"),
             ("move_s = 0", "drains.move_s = 0: whole seconds, 1 to 86400"),
             ("approval = true", "drains.approval = true: \"ask\" or \"auto\""),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::drain::{DrainCounts, DrainPlan, DrainVm, Fate, Schedule, Site as _, plan};
+use ballast_placement::drain::{DrainCounts, DrainPlan, DrainVm, Fate, Schedule, Site as _, plan, targets};
 use ballast_placement::{Inventory, Resources};
 use ballast_types::Instant;
 use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
@@ -18,22 +18,38 @@ pub(super) fn proposed(
     id: Option<u64>,
     spec: &DrainSpec,
     now: Instant,
-    inventory: &Inventory,
+    inventory: &mut Inventory,
 ) -> DrainAnswer {
     let move_s = spec.move_time.as_secs_f64();
     let by = Schedule { order: spec.order, limit: spec.limit as usize, takes_s: |_: Resources| move_s };
-    let plan = plan(inventory, now, &spec.hosts, &by);
+    let plan = plan(&*inventory, now, &spec.hosts, &by);
     let state = if id.is_some() { DrainState::Proposed } else { DrainState::DryRun };
-    answer(id, state, spec, DrainCounts::default(), inventory, vec![], &plan)
+    let mut answer = answer(id, state, spec, DrainCounts::default(), inventory, vec![], &plan);
+
+    let mut waiting: Vec<&mut DrainMove> =
+        answer.moves.iter_mut().filter(|it| it.state == MoveState::Waiting).collect();
+    let vms: Vec<String> = waiting.iter().map(|it| it.vm_id.clone()).collect();
+    let targets = targets(inventory, now, &spec.hosts, &vms);
+    answer.without_room = targets.iter().filter(|to| to.is_none()).count() as u64;
+    waiting.iter_mut().zip(targets).for_each(|(it, to)| it.to = to);
+    answer
+}
+
+/// A drain without its VMs, and without what is to be expected.
+pub(super) fn brief(drain: &Drain, inventory: &Inventory) -> DrainAnswer {
+    let nothing = DrainPlan { moves: vec![], hosts: vec![] };
+    let counts = drain.round.counts();
+    answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, vec![], &nothing)
 }
 
 /// A drain as it is now.
-pub(super) fn of(drain: &Drain, now: Instant, inventory: &Inventory) -> DrainAnswer {
+pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> DrainAnswer {
     if drain.state == DrainState::Proposed {
         return proposed(Some(drain.id), &drain.spec, now, inventory);
     }
 
     let move_s = drain.spec.move_time.as_secs_f64();
+    let inventory = &*inventory;
     let due = drain.round.moves().filter_map(|(vm, its)| {
         let guest = inventory.guest(now, vm)?;
         let took_s = now.since(its.since).as_secs_f64();
@@ -86,6 +102,7 @@ fn answer(
         moved: counts.moved,
         saved: counts.saved,
         other: counts.ended_moving + counts.withdrawn,
+        without_room: 0,
         hosts: spec.hosts.iter().map(host).collect(),
         moves: due.into_iter().chain(planned).collect(),
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::answer;
 use super::book::{Done, Drains};
-use super::record::{Drain, DrainSpec};
+use super::record::DrainSpec;
 use crate::api::Api;
 use crate::config::ORDERS;
 use crate::fault::Fault;
@@ -24,7 +24,7 @@ use crate::fields::{self, Fields};
 use crate::store::Record;
 
 /// So many hosts are drained together at most.
-const HOSTS_MAX: usize = 1000;
+const HOSTS_MAX: usize = 200;
 /// How often what others have done is taken note of, and whether a drain should begin by itself.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -136,9 +136,9 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
 
     let now = ballast_runtime::unix_now();
     if asked.dry_run {
-        let inventory = api.inventory.look();
+        let mut inventory = api.inventory.look();
         let spec = spec(&inventory).map_err(|fault| api.refuse(fault))?;
-        return Ok(Json(answer::proposed(None, &spec, now, &inventory)).into_response());
+        return Ok(Json(answer::proposed(None, &spec, now, &mut inventory)).into_response());
     }
 
     let id = changed(&api, |drains, inventory| {
@@ -187,9 +187,9 @@ async fn changed<T>(
 }
 
 fn said(api: &Api, id: u64) -> Result<Response, Refused> {
-    let inventory = api.inventory.look();
+    let mut inventory = api.inventory.look();
     let drains = api.inventory.drains();
-    let answer = answer::of(drains.get(id)?, ballast_runtime::unix_now(), &inventory);
+    let answer = answer::of(drains.get(id)?, ballast_runtime::unix_now(), &mut inventory);
     Ok(Json(answer).into_response())
 }
 
@@ -200,9 +200,7 @@ struct List {
 
 async fn list(State(api): State<Api>) -> Response {
     let inventory = api.inventory.look();
-    let now = ballast_runtime::unix_now();
-    // Its VMs are told where one is asked about.
-    let brief = |drain: &Drain| DrainAnswer { moves: vec![], ..answer::of(drain, now, &inventory) };
+    let brief = |drain| answer::brief(drain, &inventory);
     let drains = api.inventory.drains().all().rev().map(brief).collect();
     Json(List { drains }).into_response()
 }

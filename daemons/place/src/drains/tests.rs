@@ -67,6 +67,12 @@ async fn a_drain_is_planned_approved_followed_and_done() {
         (&json!("global"), &json!(3), &json!(1200.0))
     );
     assert_eq!((&plan["hosts"][0]["host"], &plan["hosts"][0]["free_in_s"]), (&json!("s1"), &json!(1200.0)));
+    // Where they would go, were they moved now.
+    let to = |n: usize| plan["moves"][n]["to"].as_str().unwrap_or_default();
+    assert!(["s3", "s4"].contains(&to(0)) && ["s3", "s4"].contains(&to(1)), "{plan}");
+    let (_, full) =
+        call(&api, "POST", "/v1/drains", &json!({"hosts": ["s1", "s2", "s3", "s4"], "dry_run": true})).await;
+    assert_eq!((&full["without_room"], &plan["without_room"]), (&json!(2), &json!(0)), "{full}");
     assert_eq!(get(&api, "/v1/drains").await, json!({"drains": []}));
     assert_eq!(states(&api).await, ["open"; 4]);
 
@@ -220,13 +226,13 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     let (_dir, api) = site().await;
     for (body, status, says) in [
         (json!({}), 400, "hosts or count is missing"),
-        (json!({"hosts": []}), 400, "hosts = []: an array of 1 to 1000 names"),
-        (json!({"hosts": "s1"}), 400, "hosts = \"s1\": an array of 1 to 1000 names"),
+        (json!({"hosts": []}), 400, "hosts = []: an array of 1 to 200 names"),
+        (json!({"hosts": "s1"}), 400, "hosts = \"s1\": an array of 1 to 200 names"),
         (json!({"hosts": [1]}), 400, "hosts = [1]: an array"),
         (json!({"hosts": ["s1", "s1"]}), 400, "hosts: \"s1\" is listed twice"),
         (json!({"hosts": ["s9"]}), 404, "host \"s9\" is not known"),
         (json!({"hosts": ["s1"], "count": 1}), 400, "one of them, not both"),
-        (json!({"count": 0}), 400, "count = 0: a whole number from 1 to 1000"),
+        (json!({"count": 0}), 400, "count = 0: a whole number from 1 to 200"),
         (json!({"count": 1.5}), 400, "count = 1.5: a whole number"),
         (json!({"count": 1, "order": "random"}), 400, "order = \"random\": \"largest\" or"),
         (json!({"count": 1, "limit": 0}), 400, "limit = 0: a whole number from 1 to 1000"),
