@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::drain::{DrainOrder, DrainVm, Fate, Schedule, emptiest, schedule_anew};
+use ballast_placement::drain::{DrainOrder, DrainVm, Fate, Schedule, emptiest, schedule};
 use ballast_placement::{Cluster, HostId, Resident, Resources, VmKey};
 use ballast_sim::cluster::{Probe, RequestedVm};
 use ballast_types::Instant;
@@ -134,7 +134,7 @@ impl Lars {
         let LarsOptions { limit, move_s, .. } = self.options;
         for (order, sums) in ORDERS.into_iter().zip(&mut self.sums) {
             let by = Schedule { order, limit, takes_s: |_: Resources| move_s };
-            let fates = schedule_anew(&vms, &[], &by, ends_s, Some(remaining_s));
+            let fates = schedule(&vms, &[], &by, ends_s, Some(&remaining_s));
             let mut free_s: BTreeMap<HostId, f64> = BTreeMap::new();
             for (vm, fate) in vms.iter().zip(&fates) {
                 let (moved, gone_s) = match fate {

@@ -15,6 +15,6 @@ mod round;
 mod site;
 
 pub use order::{DrainOrder, DrainVm};
-pub use plan::{DrainPlan, Fate, PlannedMove, Schedule, plan, schedule, schedule_anew, targets};
+pub use plan::{DrainPlan, Fate, PlannedMove, Schedule, plan, schedule, targets};
 pub use round::{DrainCounts, Move, Round, Turn};
 pub use site::{Site, emptiest};

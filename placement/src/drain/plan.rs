@@ -38,23 +38,14 @@ pub struct Schedule<T> {
 
 /// Makes the moves of these VMs in time: a host sends one after the other, and whenever one may start, the first of those that
 /// are left does. `busy` are moves under way, when they end and from which host. `ends_s` says when a VM ends, by its
-/// place in the list; hosts come in the order in which they are first named. Every VM is taken to find room.
+/// place in the list, and `remaining_s` what is expected of it whenever a move may start: without it what the list
+/// says stands. Hosts come in the order in which they are first named. Every VM is taken to find room.
 pub fn schedule<V: Ord + Clone, H: Ord + Clone>(
     vms: &[DrainVm<V, H>],
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
     ends_s: impl Fn(usize) -> Option<f64>,
-) -> Vec<Fate> {
-    schedule_anew(vms, busy, by, ends_s, None::<fn(usize, f64) -> Option<f32>>)
-}
-
-/// As [`schedule`]; whenever a move may start `remaining_s` says what is then expected of a VM by its place in the list.
-pub fn schedule_anew<V: Ord + Clone, H: Ord + Clone>(
-    vms: &[DrainVm<V, H>],
-    busy: &[(f64, H)],
-    by: &Schedule<impl Fn(Resources) -> f64>,
-    ends_s: impl Fn(usize) -> Option<f64>,
-    remaining_s: Option<impl Fn(usize, f64) -> Option<f32>>,
+    remaining_s: Option<&dyn Fn(usize, f64) -> Option<f32>>,
 ) -> Vec<Fate> {
     let numbers = numbers(vms.iter().map(|vm| &vm.host).chain(busy.iter().map(|it| &it.1)));
     let hosts: Vec<u32> = vms.iter().map(|vm| numbers[&vm.host]).collect();
@@ -75,7 +66,7 @@ pub fn schedule_anew<V: Ord + Clone, H: Ord + Clone>(
 
     while !queue.is_empty() {
         moves.retain(|(ends_s, _)| *ends_s > at_s);
-        if let Some(remaining_s) = &remaining_s {
+        if let Some(remaining_s) = remaining_s {
             queue.iter().for_each(|vm| left_s[*vm] = remaining_s(*vm, at_s));
             sort(&mut queue, &left_s);
         }
@@ -161,7 +152,7 @@ pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<V, H> {
-    let fates = schedule(vms, busy, by, |vm| vms[vm].remaining_s.map(f64::from));
+    let fates = schedule(vms, busy, by, |vm| vms[vm].remaining_s.map(f64::from), None);
 
     let ends_s = |fate: &Fate| match fate {
         Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,
