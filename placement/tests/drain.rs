@@ -6,8 +6,8 @@ use std::time::Duration;
 use ballast_placement::drain::{DrainOrder, Fate, Round, Schedule, Site, emptiest, plan, targets};
 use ballast_placement::inventory::{HostSpec, NamedVm, VmSpec};
 use ballast_placement::{
-    ChassisId, Cluster, ExpectedEnd, Host, HostId, HostState, Inventory, Policy, Resources, Scheduler, Ties,
-    Totals, VmKey, VmRequest,
+    ChassisId, Cluster, ExpectedEnd, Host, HostId, HostState, Inventory, LifetimeRule, Policy, Resources,
+    Scheduler, Ties, Totals, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 use ballast_types::survival::{Curves, SurvivalCurve};
@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use crate::gb;
 
 const FIRST_FIT: Policy = Policy { best_fit: 0, power: 0, ties: Ties::Id, ..Policy::POWER };
+const NILAS: Policy = Policy { lifetimes: LifetimeRule::Nilas, ..Policy::POWER };
 const ORDERS: [DrainOrder; 4] =
     [DrainOrder::Largest, DrainOrder::Arrival, DrainOrder::PerHost, DrainOrder::Global];
 
@@ -25,8 +26,12 @@ fn at(s: u64) -> Instant {
 
 /// Hosts of 8 cores with VMs of so many cores that end at so many seconds.
 fn site(hosts: u32, vms: &[(u64, u32, u16, u64)]) -> Scheduler {
+    site_by(FIRST_FIT, hosts, vms)
+}
+
+fn site_by(policy: Policy, hosts: u32, vms: &[(u64, u32, u16, u64)]) -> Scheduler {
     let host = |n| Host::new(ChassisId(n), gb(8, 32.0));
-    let mut scheduler = FIRST_FIT.scheduler(Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>()));
+    let mut scheduler = policy.scheduler(Cluster::new(&(0..hosts).map(host).collect::<Vec<_>>()));
     for (vm, host, cores, ends_s) in vms {
         let end = Some(ExpectedEnd::At(at(*ends_s)));
         let request = VmRequest { end, ..VmRequest::new(VmKey(*vm), gb(*cores, 0.0)) };
@@ -253,12 +258,13 @@ proptest! {
     #[test]
     fn no_round_overcommits_and_one_that_is_cancelled_leaves_nothing(
         order in prop::sample::select(&ORDERS[..]),
+        policy in prop::sample::select(vec![FIRST_FIT, Policy::POWER, NILAS]),
         limit in prop::option::of(1..4u32),
         cordoned in 0..6u32,
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let vms = [(1, 0, 2, 900), (2, 0, 3, 90), (3, 1, 4, 5000), (4, 2, 1, 70), (5, 3, 5, 999)];
-        let mut site = site(6, &vms);
+        let mut site = site_by(policy, 6, &vms);
         Scheduler::set_state(&mut site, HostId(cordoned), HostState::Cordoned).unwrap();
         let mut round: Round<VmKey, HostId> = Round::new(order, limit);
         let mut before: BTreeMap<HostId, HostState> = BTreeMap::new();
@@ -358,5 +364,13 @@ proptest! {
         for host in left {
             prop_assert_eq!(site.cluster().state(host), before[&host]);
         }
+
+        // Rules that were made anew say the same.
+        let end = Some(ExpectedEnd::At(at(101_000)));
+        let vm = VmRequest { end, ..VmRequest::new(VmKey(1_000_000), gb(1, 0.0)) };
+        let scores = site.score(now, &vm, 6);
+        let (fits, ranking) = policy.rules(site.cluster());
+        site.set_policy(fits, ranking);
+        prop_assert_eq!(site.score(now, &vm, 6), scores);
     }
 }
