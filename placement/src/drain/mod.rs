@@ -9,12 +9,14 @@
 //!
 //! Source: LARS, Ling et al., "LAVA: Lifetime-Aware VM Allocation", MLSys 2025, Section 4.4 and Appendix H.
 
+mod moves;
 mod order;
 mod plan;
 mod round;
 mod site;
 
+pub use moves::{DrainCounts, Move, Turn};
 pub use order::{DrainOrder, DrainVm};
 pub use plan::{DrainPlan, Fate, PlannedMove, Schedule, plan, schedule, targets};
-pub use round::{DrainCounts, Move, Round, Turn};
+pub use round::Round;
 pub use site::{Site, emptiest};
