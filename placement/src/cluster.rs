@@ -104,7 +104,7 @@ pub struct Cluster {
     /// Ids of hosts that are gone.
     vacant: Vec<HostId>,
     vms: Slab,
-    /// What [`ExpectedEnd::Curve`] names.
+    /// Shared with whoever made them: they are large, and never change.
     curves: Arc<Curves>,
     /// What hosts offer: each size once, with how many hosts have it.
     sizes: Vec<(Resources, u32)>,

@@ -141,8 +141,8 @@ impl Named {
     pub(super) fn line(&self) -> String {
         let Self { policy, from_s, phase } = self;
         format!(
-            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} % of at most {:.2} %, \
-             cores in use on the others {:.2} %",
+            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} % of at most \
+             {:.2} %, cores in use on the others {:.2} %",
             phase.placed,
             phase.failed,
             phase.empty_host_ratio * 100.0,

@@ -15,7 +15,7 @@ pub(super) struct Entry {
 
 /// Hosts of one size with guests that have as many free cores, by their keys.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct IndexRow {
     pub(super) free_milli: u32,
     pub(super) hosts: Vec<Entry>,
 }
@@ -25,18 +25,18 @@ pub(super) struct Row {
 pub(super) struct Size {
     pub(super) room: Resources,
     /// By free cores; none is empty.
-    rows: Vec<Row>,
-    /// Hosts without guests.
+    rows: Vec<IndexRow>,
+    /// Apart from the rows: nothing of them is ever taken.
     pub(super) empty: BTreeSet<TieKey>,
 }
 
 impl Size {
     /// The rows of hosts that have so many cores, those with the fewest first.
-    pub(super) fn rows(&self, cores_milli: u32) -> &[Row] {
+    pub(super) fn rows(&self, cores_milli: u32) -> &[IndexRow] {
         &self.rows[self.rows.partition_point(|row| row.free_milli < cores_milli)..]
     }
 
-    fn insert(&mut self, place: &Place) {
+    fn insert(&mut self, place: &IndexedHost) {
         let Some(key) = place.key else {
             self.empty.insert(place.tie);
             return;
@@ -44,14 +44,14 @@ impl Size {
         let free_milli = place.free.cores.milli();
         let row = self.rows.partition_point(|row| row.free_milli < free_milli);
         if self.rows.get(row).is_none_or(|row| row.free_milli != free_milli) {
-            self.rows.insert(row, Row { free_milli, hosts: Vec::new() });
+            self.rows.insert(row, IndexRow { free_milli, hosts: Vec::new() });
         }
         let entry = Entry { key, tie: place.tie, free_kb: place.free.memory.kb() };
         let hosts = &mut self.rows[row].hosts;
         hosts.insert(hosts.partition_point(|other| *other < entry), entry);
     }
 
-    fn remove(&mut self, place: &Place) {
+    fn remove(&mut self, place: &IndexedHost) {
         let Some(key) = place.key else {
             self.empty.remove(&place.tie);
             return;
@@ -71,7 +71,7 @@ impl Size {
 
 /// Where a host stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct IndexedHost {
     size: u32,
     tie: TieKey,
     free: Resources,
@@ -84,7 +84,7 @@ struct Place {
 pub(super) struct Index {
     ties: Ties,
     sizes: Vec<Size>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<IndexedHost>>,
 }
 
 impl Index {
@@ -118,7 +118,7 @@ impl Index {
                 Some(known) => (known.size, known.tie),
                 None => (self.size(room), self.ties.key(cluster, host)),
             };
-            Place { size, tie, free: cluster.free(host), key }
+            IndexedHost { size, tie, free: cluster.free(host), key }
         });
         if before == after {
             return;
