@@ -68,6 +68,38 @@ impl Cost {
     }
 }
 
+/// Of 1 to 2 by sixteenths.
+const LOG10: [f64; 17] = [
+    0.0000000000,
+    0.0263289387,
+    0.0511525224,
+    0.0746336183,
+    0.0969100130,
+    0.1180993121,
+    0.1383026982,
+    0.1576078534,
+    0.1760912591,
+    0.1938200260,
+    0.2108533653,
+    0.2272437815,
+    0.2430380487,
+    0.2582780152,
+    0.2730012721,
+    0.2872417112,
+    0.3010299957,
+];
+
+/// The logarithm of 1 or more, linear between sixteenths of a doubling: 0.0003 off at most, never falling, and five times as
+/// fast as an exact one, which took a fifth of all the time of a run.
+fn log10(ratio: f64) -> f64 {
+    let bits = ratio.to_bits();
+    let doublings = (bits >> 52) as i32 - 1023;
+    let sixteenths = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52) * 16.0 - 16.0;
+    let place = (sixteenths as usize).min(15);
+    let within = sixteenths - place as f64;
+    f64::from(doublings) * LOG10[16] + LOG10[place] + (LOG10[place + 1] - LOG10[place]) * within
+}
+
 fn score(cost_s: f64) -> i64 {
     -((cost_s * 1e6) as i64)
 }
@@ -110,7 +142,7 @@ impl ExpectedExit {
     fn least(&self, now: Instant, vm: &AskedVm, key: u64) -> Cost {
         let Some(life_s) = vm.expected_s else { return Cost::default() };
         let busy_s = self.busy_s(now, key);
-        let longer = if busy_s > life_s { libm::log10((busy_s + SOFT_S) / (life_s + SOFT_S)) } else { 0.0 };
+        let longer = if busy_s > life_s { log10((busy_s + SOFT_S) / (life_s + SOFT_S)) } else { 0.0 };
         Cost {
             extra_s: (life_s - busy_s).max(0.0),
             fragmentation_s: 0.0,
@@ -140,10 +172,16 @@ impl ExpectedExit {
     /// What a host's guests come to now.
     fn look(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>, host: HostId) {
         let guests = self.guests.of(host);
+        let comes = matches!(event, Event::Placed { .. } | Event::Held { .. });
         let key = match &mut self.outlooks {
-            None => guests.iter().map(|guest| guest.exit(cluster.curves(), now).as_nanos()).max(),
+            None => {
+                let exit = |guest: &Guest| guest.exit(cluster.curves(), now).as_nanos();
+                match (self.index.key(host), guests.last()) {
+                    (Some(latest), Some(newest)) if comes => Some(latest.max(exit(newest))),
+                    _ => guests.iter().map(exit).max(),
+                }
+            }
             Some(outlooks) => {
-                let comes = matches!(event, Event::Placed { .. } | Event::Held { .. });
                 // Of one that was looked at lately only the new guest is looked up.
                 let newest = guests.last().filter(|_| comes && guests.len() > 1);
                 match newest.filter(|_| self.looks.is_fresh(host, now)) {
@@ -282,5 +320,22 @@ impl Rule for ExpectedExit {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.looks.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_near_and_never_falls() {
+        let mut before = 0.0;
+        for n in 0..200_000 {
+            let ratio = libm::exp10(f64::from(n) / 40_000.0);
+            let near = log10(ratio);
+            assert!((near - libm::log10(ratio)).abs() < 3e-4 && near >= before, "{ratio}: {near}");
+            before = near;
+        }
+        assert_eq!((log10(1.0), log10(2.0)), (0.0, LOG10[16]));
     }
 }
