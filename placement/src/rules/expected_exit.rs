@@ -224,12 +224,17 @@ impl ExpectedExit {
         let cores = row.free_milli - asked.cores.milli();
         let life_s = vm.expected_s.unwrap_or(0.0);
         let left = Left::of(size.room, cores);
-        let by_cores = fragmentation_s(vm, left.share(0));
+        // Nobody in the row leaves less.
+        let Some((least_kb, ..)) = row.by_memory(asked.memory.kb()).first() else { return };
+        let leaves_s = fragmentation_s(vm, left.share(least_kb - asked.memory.kb()));
+        if !best.may_win(leaves_s) {
+            return;
+        }
         let rounding_s = if self.outlooks.is_some() { ROUNDING * life_s } else { 0.0 };
 
         let mut visit = |host: &Entry| {
             let least = self.least(now, vm, host.key);
-            let may_win = best.may_win(least.total_s() - rounding_s + by_cores);
+            let may_win = best.may_win(least.total_s() - rounding_s + leaves_s);
             if may_win && let Some(kb) = host.free_kb.checked_sub(asked.memory.kb()) {
                 let cost = self.cost(vm, host.tie.host(), Some(least), left.share(kb));
                 best.offer(cost.score(), host.tie);

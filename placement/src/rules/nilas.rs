@@ -48,12 +48,12 @@ impl Nilas {
         2 * cost as i64 + i64::from(host.is_none())
     }
 
-    /// Hosts with VMs whose exits are later are of this class, or of a better one.
-    fn bound(now: Instant, vm: Instant, class: i64) -> u64 {
+    /// Hosts with VMs whose exits are then or later are of this class, or of a better one.
+    fn from(now: Instant, vm: Instant, class: i64) -> u64 {
         let edge = EDGES_MIN.get((class / 2) as usize).map_or(u64::MAX, |edge| nanos(*edge));
-        let bound = vm.max(now).as_nanos().saturating_sub(edge);
+        let after = vm.max(now).as_nanos().saturating_sub(edge);
         // One that was to be empty by now is as good as one that is to be so now.
-        if bound < now.as_nanos() { 0 } else { bound }
+        if after < now.as_nanos() { 0 } else { after.saturating_add(1) }
     }
 
     /// When the VM is expected to end; `None` where nobody knows.
@@ -64,7 +64,7 @@ impl Nilas {
     /// The best class among admitted hosts.
     fn best(&self, ask: &Ask<'_>, vm: Instant, admits: &mut dyn FnMut(HostId) -> bool) -> Option<i64> {
         // The later a host is empty, the less the VM outlives it; an empty one it outlives by all of its life.
-        match self.exits.latest(ask, Instant::from_nanos(Self::bound(ask.now, vm, 0) + 1), admits) {
+        match self.exits.latest(ask, Instant::from_nanos(Self::from(ask.now, vm, 0)), admits) {
             Some(exit) => Some(Self::class(ask.now, vm, Some(exit))),
             None => self.exits.has_empty(admits).then(|| Self::class(ask.now, vm, None)),
         }
@@ -79,7 +79,7 @@ impl Nilas {
     ) -> Option<HostId> {
         let asked = ask.vm.resources;
         let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
-        let bound = vm.map(|(vm, class)| Self::bound(ask.now, vm, class));
+        let from = vm.map_or(0, |(vm, class)| Self::from(ask.now, vm, class));
         let is_empty = |class: i64| class % 2 == 1;
         let mut best: Option<(i64, TieKey)> = None;
 
@@ -90,13 +90,30 @@ impl Nilas {
                 if best.is_some_and(|(best, _)| left.score(0) < best) {
                     break;
                 }
-                let from = bound.map_or(0, |bound| row.hosts.partition_point(|host| host.key <= bound));
-                for host in &row.hosts[from..] {
-                    let Some(kb) = host.free_kb.checked_sub(memory) else { continue };
-                    let found = (left.score(kb), host.tie);
-                    if wins(best, found) && admits(host.tie.host()) {
+                let by_memory = row.by_memory(memory);
+                // Nobody in the row has less memory left than the first.
+                let Some((least_kb, ..)) = by_memory.first() else { continue };
+                if best.is_some_and(|(best, _)| left.score(least_kb - memory) < best) {
+                    continue;
+                }
+
+                // Says whether hosts that have as much memory left or more may still be better.
+                let mut offer = |kb: u64, tie: TieKey| {
+                    let found = (left.score(kb - memory), tie);
+                    if wins(best, found) && admits(tie.host()) {
                         best = Some(found);
                     }
+                    best.is_none_or(|(best, _)| found.0 >= best)
+                };
+                let of_class = &row.hosts[row.hosts.partition_point(|host| host.key < from)..];
+                // Few of a class are looked at all; of many the first with little memory is soon found.
+                if of_class.len() * of_class.len() <= row.hosts.len() {
+                    for host in of_class.iter().filter(|host| host.free_kb >= memory) {
+                        offer(host.free_kb, host.tie);
+                    }
+                } else {
+                    let mut of_class = by_memory.iter().filter(|(.., key)| *key >= from);
+                    let _ = of_class.all(|(kb, tie, _)| offer(*kb, *tie));
                 }
             }
 
