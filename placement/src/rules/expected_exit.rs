@@ -86,7 +86,7 @@ const LOG10: [f64; 17] = [
     0.2582780152,
     0.2730012721,
     0.2872417112,
-    0.3010299957,
+    core::f64::consts::LOG10_2,
 ];
 
 /// The logarithm of 1 or more, linear between sixteenths of a doubling: 0.0003 off at most, never falling, and five times as
