@@ -1,9 +1,14 @@
 //! Tables of VMs with what tells how long they live: whose columns are found by their usual names.
 
+use std::path::Path;
+
 use ballast_predict::lifetime::{LifetimeFeatures, VmEnd, VmLifetime};
 use ballast_sim::trace::cells::{TIME, Times, rfc_3339};
 use ballast_sim::trace::{TableReader, TraceError};
 use clap::ValueEnum;
+use indicatif::ProgressBar;
+
+use crate::common::table;
 
 /// Columns whose names begin so are labels.
 const LABEL: &str = "label_";
@@ -145,6 +150,24 @@ fn binned(table: &TableReader<'_>, [low, high, censored]: [usize; 3]) -> Result<
         1 => Ok(VmEnd::Running { seen_s: from_s }),
         _ => Err(table.refuse(censored, "0 or 1")),
     }
+}
+
+/// All VMs of a table with starts and ends; `-` is stdin.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
+    let read = || {
+        let mut table = match path.to_str() {
+            Some("-") => TableReader::csv(table::text(path)?, "stdin")?,
+            _ => table::open(path, &ProgressBar::hidden())?,
+        };
+        let mut columns = LifetimeColumns::of(&table)?;
+        columns.check_ends(&table)?;
+        let mut vms = Vec::new();
+        while table.advance()? {
+            vms.push(columns.vm(&table, None)?);
+        }
+        Ok(vms)
+    };
+    table::named(path, read())
 }
 
 /// A number above 0, at most `most`; nothing where it is missing.

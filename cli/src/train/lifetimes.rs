@@ -8,16 +8,11 @@ use ballast_predict::file::FileError;
 use ballast_predict::lifetime::boosted::BoostedOptions;
 use ballast_predict::lifetime::score::LongScores;
 use ballast_predict::lifetime::train::{LifetimeArm, worse};
-use ballast_predict::lifetime::{
-    Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes, VmLifetime,
-};
-use ballast_sim::trace::TableReader;
-use indicatif::ProgressBar;
+use ballast_predict::lifetime::{Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes};
 use serde_json::json;
 
 use super::{TrainArgs, old_model};
-use crate::common::lifetimes::LifetimeColumns;
-use crate::common::table;
+use crate::common::lifetimes;
 use crate::common::terminal::{say, tell};
 use crate::common::threads::all_cores;
 
@@ -33,7 +28,7 @@ pub(super) fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let model = old_model(&args.output)?;
     let old = old_lifetimes(&args.output).filter(|_| args.replace_if_not_worse);
 
-    let lifetimes = Lifetimes::new(read(input)?);
+    let lifetimes = Lifetimes::new(lifetimes::read(input)?);
     let mut trial = LifetimeTrial::new(&lifetimes).with_context(|| input.display().to_string())?;
     if args.compare {
         let threads = args.threads.unwrap_or_else(all_cores);
@@ -87,23 +82,6 @@ pub(super) fn old_lifetimes(path: &Path) -> Option<LifetimeFile> {
             None
         }
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
-    let read = || {
-        let mut table = match path.to_str() {
-            Some("-") => TableReader::csv(table::text(path)?, "stdin")?,
-            _ => table::open(path, &ProgressBar::hidden())?,
-        };
-        let mut columns = LifetimeColumns::of(&table)?;
-        columns.check_ends(&table)?;
-        let mut vms = Vec::new();
-        while table.advance()? {
-            vms.push(columns.vm(&table, None)?);
-        }
-        Ok(vms)
-    };
-    table::named(path, read())
 }
 
 fn text(path: &Path, file: &LifetimeFile) -> String {
