@@ -52,7 +52,8 @@ pub(crate) struct Choice {
 
 pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
     let options = choice.options();
-    let (inputs, skipped) = if options.sets.recorded.is_empty() { Default::default() } else { inputs(choice)? };
+    let (inputs, skipped) =
+        if options.sets.recorded.is_empty() { Default::default() } else { inputs(choice)? };
     let threads = choice.threads.unwrap_or_else(all_cores).get();
     let done = run_all("lifetimes", &jobs(&options, &inputs)?, threads, Job::run)?;
 

@@ -8,9 +8,7 @@ use ballast_predict::file::FileError;
 use ballast_predict::lifetime::boosted::BoostedOptions;
 use ballast_predict::lifetime::score::LongScores;
 use ballast_predict::lifetime::train::{LifetimeArm, worse};
-use ballast_predict::lifetime::{
-    Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes,
-};
+use ballast_predict::lifetime::{Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes};
 use serde_json::json;
 
 use super::{TrainArgs, old_model};

@@ -17,6 +17,8 @@ use ballast_placement::inventory::Snapshot;
 use ballast_placement::{Inventory, Policy};
 use tokio::sync::oneshot;
 
+use super::drains::book::Drains;
+use super::drains::record::Drain;
 use super::store::{self, Record, Store};
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;
@@ -28,13 +30,15 @@ enum Work {
     /// Put this on disk, or find that all before it is there.
     Write(Option<Record>, oneshot::Sender<Result<(), String>>),
     /// Everything as it is at this point of the order.
-    Renew(Snapshot),
+    Renew(Snapshot, Vec<Drain>),
     Stop,
 }
 
 /// The inventory. What is changed is on disk before anybody is told.
 pub(super) struct DurableInventory {
     inventory: Mutex<Inventory>,
+    /// Locked after the inventory.
+    drains: Mutex<Drains>,
     work: Sender<Work>,
     /// The thread that writes asks for everything: a change could not be written.
     wants_all: Arc<AtomicBool>,
@@ -52,12 +56,12 @@ impl DurableInventory {
         let undated = recovered.inventory.vms.iter().any(|vm| vm.since.is_none());
         let told = inventory.replace(ballast_runtime::unix_now(), &recovered.inventory);
         told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
-        let (durable, thread) = Self::over(recovered.store, inventory, recovered.problem)?;
+        let mut drains = Drains::of(recovered.drains);
+        drains.recover(ballast_runtime::unix_now(), &mut inventory);
+        let (durable, thread) = Self::over(recovered.store, inventory, drains, recovered.problem)?;
         if undated {
             // The next start is to find the same time.
-            durable
-                .give(Work::Renew(durable.look().snapshot()))
-                .map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
+            durable.give(durable.all(&durable.look())).map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
         }
         Ok((durable, thread))
     }
@@ -65,6 +69,7 @@ impl DurableInventory {
     fn over(
         store: Store,
         inventory: Inventory,
+        drains: Drains,
         start_problem: Option<std::io::Error>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         // Not bounded: 128 orders at once, each of which waits for its change.
@@ -72,6 +77,7 @@ impl DurableInventory {
         let broken = start_problem.is_some();
         let durable = Arc::new(Self {
             inventory: Mutex::new(inventory),
+            drains: Mutex::new(drains),
             work,
             wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
@@ -113,7 +119,7 @@ impl DurableInventory {
         let changed = {
             let mut inventory = self.look();
             if self.wants_all.swap(false, Ordering::Relaxed) {
-                self.give(Work::Renew(inventory.snapshot()))?;
+                self.give(self.all(&inventory))?;
             }
             let (changed, record) = match change(&mut inventory) {
                 Ok((told, record)) => (Ok(told), record),
@@ -131,6 +137,15 @@ impl DurableInventory {
         written.map_err(|why| Refused(StatusCode::SERVICE_UNAVAILABLE, why))?;
 
         Ok(changed)
+    }
+
+    /// The drains. Whoever locks the inventory, too, has locked it before.
+    pub(super) fn drains(&self) -> MutexGuard<'_, Drains> {
+        lock(&self.drains)
+    }
+
+    fn all(&self, inventory: &Inventory) -> Work {
+        Work::Renew(inventory.snapshot(), self.drains().all().cloned().collect())
     }
 
     fn give(&self, work: Work) -> Result<(), Refused> {
@@ -173,9 +188,9 @@ impl Writer {
                         records.extend(record);
                         waiting.push(done);
                     }
-                    Work::Renew(all) => {
+                    Work::Renew(all, drains) => {
                         self.write(&mut records, &mut waiting);
-                        self.renew(&all);
+                        self.renew(&all, &drains);
                     }
                     Work::Stop => end = true,
                 }
@@ -210,8 +225,8 @@ impl Writer {
         records.clear();
     }
 
-    fn renew(&mut self, all: &Snapshot) {
-        let written = self.store.renew(all);
+    fn renew(&mut self, all: &Snapshot, drains: &[Drain]) {
+        let written = self.store.renew(all, drains);
         self.broken = written.is_err();
         self.note(written);
     }
@@ -252,7 +267,8 @@ mod tests {
     async fn a_full_disk_is_told_and_the_next_change_writes_all() {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
-        let (durable, thread) = DurableInventory::over(store, Inventory::new(Policy::POWER), None).unwrap();
+        let (durable, thread) =
+            DurableInventory::over(store, Inventory::new(Policy::POWER), Drains::default(), None).unwrap();
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.redb: No space left"), "{why}");

@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn what_no_vm_can_take_is_stranded() {
-        let size = |cores, gb: f64| Resources::new(MilliCores::from_cores(cores), MemoryKb::from_gb(gb).unwrap());
+        let size =
+            |cores, gb: f64| Resources::new(MilliCores::from_cores(cores), MemoryKb::from_gb(gb).unwrap());
         let chance = || Stream::new(1, Purpose::Lifetimes, 0, 4);
         let host = size(64, 256.0);
         // Three cores are left of one host, and 13 of the other: VMs of four take twelve of them.

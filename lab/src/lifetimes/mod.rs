@@ -8,6 +8,7 @@
 
 mod inflation;
 mod jobs;
+pub mod lars;
 mod measures;
 pub mod population;
 pub mod recorded;

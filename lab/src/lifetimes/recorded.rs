@@ -55,7 +55,10 @@ impl Recording {
         for (batch, together) in order.chunk_by(alike).enumerate() {
             for vm in together {
                 let resources = resources(vm).ok_or_else(|| {
-                    wrong(format!("{name}, a VM that starts at {} s", vm.start_s), "VMs with cores and memory")
+                    wrong(
+                        format!("{name}, a VM that starts at {} s", vm.start_s),
+                        "VMs with cores and memory",
+                    )
                 })?;
                 let seconds = |s: i64| u32::try_from(s.max(0)).unwrap_or(u32::MAX);
                 let (from_s, to_s) = match vm.end {

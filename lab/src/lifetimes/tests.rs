@@ -80,8 +80,12 @@ fn recorded_arrivals_are_scored_whole_and_held_out_in_time() {
     let table = recorded::tests::vms();
     let recording = Recording::new("test", &table).unwrap();
     let input = Input::new(recording, table, None).unwrap();
-    let options =
-        Options { sets: Sets { syn: vec![], synp: vec![], ..tiny().sets }, pools: 1, host_cores: 16, ..tiny() };
+    let options = Options {
+        sets: Sets { syn: vec![], synp: vec![], ..tiny().sets },
+        pools: 1,
+        host_cores: 16,
+        ..tiny()
+    };
     let all = runs(&options, &[input]);
     let scenarios: Vec<&str> = all.iter().map(|run| run.scenario.as_str()).collect();
     assert_eq!((scenarios[0], scenarios[12]), ("70 %", "70 %, held out in time"));
@@ -95,11 +99,9 @@ fn recorded_arrivals_are_scored_whole_and_held_out_in_time() {
 
 #[test]
 fn what_cannot_be_run_is_refused_with_what_is_allowed() {
-    for options in [
-        Options { pools: 0, ..tiny() },
-        Options { days: 2, ..tiny() },
-        Options { hosts: 1, ..tiny() },
-    ] {
+    for options in
+        [Options { pools: 0, ..tiny() }, Options { days: 2, ..tiny() }, Options { hosts: 1, ..tiny() }]
+    {
         assert!(jobs(&options, &[]).map(drop).unwrap_err().allowed.contains(" to "));
     }
 }

@@ -2,9 +2,7 @@
 
 use ballast_placement::Resources;
 use ballast_predict::lifetime::data::TooFewLifetimes;
-use ballast_predict::lifetime::{
-    LifetimeModel, LifetimeScores, LifetimeTrial, Lifetimes, VmEnd, VmLifetime,
-};
+use ballast_predict::lifetime::{LifetimeModel, LifetimeScores, LifetimeTrial, Lifetimes, VmEnd, VmLifetime};
 use ballast_sim::rng::{Purpose, Stream};
 use ballast_types::survival::{EDGES, bin_of};
 use serde::Serialize;
@@ -54,11 +52,7 @@ impl Stretch {
             let seen_s = self.until_s - vm.start_s;
             VmLifetime {
                 start_s: vm.start_s,
-                end: if life_s > seen_s {
-                    VmEnd::Running { seen_s }
-                } else {
-                    VmEnd::At(vm.start_s + life_s)
-                },
+                end: if life_s > seen_s { VmEnd::Running { seen_s } } else { VmEnd::At(vm.start_s + life_s) },
                 deployment: vm.batch.to_string(),
                 features: vm.features(),
             }

@@ -7,9 +7,7 @@ use serde_json::json;
 
 use super::table::TextTable;
 use super::{Detail, Part, Report, number, percent};
-use crate::lifetimes::{
-    Contestant, LifetimeRow, ModelQuality, Options, Run, SHUFFLED, Table,
-};
+use crate::lifetimes::{Contestant, LifetimeRow, ModelQuality, Options, Run, SHUFFLED, Table};
 
 /// Which lifetimes scores speak of, among those of [`ballast_predict::lifetime::score::LONG_S`]: seven days.
 const WEEK: usize = 2;
@@ -194,8 +192,19 @@ fn quality(models: &[ModelQuality]) -> TextTable {
         }
     }
     let head = [
-        "pool", "prediction", "columns", "VMs", "curves", "C-index", "of KM", "Brier", "of KM", "log10 error",
-        "F1 at 7 d", "precision at 70 % recall", "not calibrated %",
+        "pool",
+        "prediction",
+        "columns",
+        "VMs",
+        "curves",
+        "C-index",
+        "of KM",
+        "Brier",
+        "of KM",
+        "log10 error",
+        "F1 at 7 d",
+        "precision at 70 % recall",
+        "not calibrated %",
     ];
     let mut table = TextTable::new(3, &head);
     for (pool, prediction) in keys {

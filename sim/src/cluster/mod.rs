@@ -35,5 +35,6 @@ pub use power::exceeded;
 pub use power_down::{PowerDown, PowerDownOptions, PowerDownOutcome};
 pub use predictor::{Arm, Class, P95, Prediction, Quarter};
 pub use replay::{
-    Action, Copies, Drained, Foresight, LifetimeSource, Moving, Outcome, Phase, Plan, Recorded, replay,
+    Action, Below, Copies, Drained, Drains, Foresight, LifetimeSource, Moving, Outcome, Phase, Plan,
+    Recorded, replay,
 };

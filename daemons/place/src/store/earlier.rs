@@ -166,6 +166,8 @@ impl Map {
                 self.vms.extend(vms.into_iter().map(|placed| (placed.vm.name.clone(), placed)));
             }
             Record::NoVm(name) => drop(self.vms.remove(&name)),
+            // No earlier version drained hosts.
+            Record::Drains { .. } => {}
         }
     }
 }

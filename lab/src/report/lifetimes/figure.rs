@@ -8,7 +8,8 @@ use crate::plot::{BLUE, GREEN, ORANGE, PURPLE, Panel, legend, panel};
 
 /// Its height, in pixels.
 const HEIGHT: u32 = 460;
-const CAPTION: &str = "Hosts without a VM against best fit, by the accuracy of a noisy predictor; syn at 70 %";
+const CAPTION: &str =
+    "Hosts without a VM against best fit, by the accuracy of a noisy predictor; syn at 70 %";
 
 type Curve = (Contestant, Vec<(f64, Paired)>);
 
@@ -64,8 +65,9 @@ pub(super) fn by_accuracy(table: &Table<'_>, options: &Options) -> Option<Figure
                 let (low, high) = ends(paired);
                 PathElement::new([(*x, low), (*x, high)], colour.stroke_width(1))
             }))?;
-            chart
-                .draw_series(points.iter().map(|(x, paired)| Circle::new((*x, paired.mean), 3, colour.filled())))?;
+            chart.draw_series(
+                points.iter().map(|(x, paired)| Circle::new((*x, paired.mean), 3, colour.filled())),
+            )?;
         }
         legend(&mut chart, SeriesLabelPosition::LowerRight)
     };

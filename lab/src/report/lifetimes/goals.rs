@@ -23,9 +23,11 @@ pub(super) fn goals(table: &Table<'_>, options: &Options) -> Vec<Goal> {
     let mut goals = vec![
         gap_closed(table),
         ahead(table),
-        learnt(table, "L3: syn 70 %, learnt: expected-exit − best fit at least +0.65 points, interval above 0", {
-            (SYN_70, BestFit, 0.65, true)
-        }),
+        learnt(
+            table,
+            "L3: syn 70 %, learnt: expected-exit − best fit at least +0.65 points, interval above 0",
+            { (SYN_70, BestFit, 0.65, true) },
+        ),
         learnt(table, "L3: syn 70 %, learnt: expected-exit − NILAS at least +0.4 points", {
             (SYN_70, Nilas, 0.4, false)
         }),
@@ -40,7 +42,10 @@ pub(super) fn goals(table: &Table<'_>, options: &Options) -> Vec<Goal> {
     goals.push(stranding(table, LEARNT, -1.0));
     goals.push(useless(table));
     // Drains that are ordered by lifetimes are measured by themselves.
-    goals.push(Goal::new("L11: LARS, one list for all hosts of a round: ≥ 6 % (oracle), ≥ 2.5 % (learnt)", None));
+    goals.push(Goal::new(
+        "L11: LARS, one list for all hosts of a round: ≥ 6 % (oracle), ≥ 2.5 % (learnt)",
+        None,
+    ));
     goals.push(Goal::new("L12: LARS by host: ≥ 0.6 % (oracle), > 0 (learnt)", None));
     goals
 }
@@ -97,9 +102,7 @@ fn learnt(
     let paired = less(table, place, LEARNT, ExpectedExit, than);
     Goal::new(
         goal,
-        paired.map(|paired| {
-            (words(&paired), paired.mean >= least && (!surely || paired.is_positive()))
-        }),
+        paired.map(|paired| (words(&paired), paired.mean >= least && (!surely || paired.is_positive()))),
     )
 }
 
@@ -123,7 +126,10 @@ fn recorded(table: &Table<'_>) -> Vec<Goal> {
         ));
     }
     if goals.is_empty() {
-        goals.push(Goal::new("L5: recorded arrivals, learnt: expected-exit ahead of best and first fit", None));
+        goals.push(Goal::new(
+            "L5: recorded arrivals, learnt: expected-exit ahead of best and first fit",
+            None,
+        ));
     }
     goals
 }
