@@ -1,5 +1,7 @@
 //! Tables of VMs with what tells how long they live: whose columns are found by their usual names.
 
+use std::collections::BTreeMap;
+
 use ballast_predict::lifetime::{LifetimeFeatures, VmEnd, VmLifetime};
 use ballast_sim::trace::cells::{TIME, Times, rfc_3339};
 use ballast_sim::trace::{TableReader, TraceError};
@@ -40,6 +42,8 @@ pub(crate) struct LifetimeColumns {
     vm_type: Option<usize>,
     deployment: Option<usize>,
     batch_vms: Option<usize>,
+    /// All labels in one column, as an object in JSON.
+    all_labels: Option<usize>,
     labels: Vec<(String, usize)>,
     times: Times,
 }
@@ -71,6 +75,7 @@ impl LifetimeColumns {
             vm_type: first(&VM_TYPE)?,
             deployment: first(&DEPLOYMENT)?,
             batch_vms: first(&["batch_vms"])?,
+            all_labels: first(&["labels"])?,
             labels: labels.collect(),
             times: Times::default(),
         })
@@ -110,14 +115,19 @@ impl LifetimeColumns {
         let text = |column: usize| {
             Some(table.text(column).into_owned()).filter(|_| !table.cell(column).is_missing())
         };
-        let labels = self.labels.iter().filter_map(|(name, column)| Some((name.clone(), text(*column)?)));
+        let mut labels: BTreeMap<String, String> = match self.all_labels.filter(|it| text(*it).is_some()) {
+            Some(column) => serde_json::from_str(&table.text(column))
+                .map_err(|_| table.refuse(column, "an object of texts in JSON, or blank"))?,
+            None => BTreeMap::new(),
+        };
+        labels.extend(self.labels.iter().filter_map(|(name, column)| Some((name.clone(), text(*column)?))));
         let features = LifetimeFeatures {
             cores: positive(table, self.cores, 65_536.0)?,
             memory_gb: positive(table, self.memory_gb, 1e6)?,
             tenant: self.tenant.and_then(text),
             vm_type: self.vm_type.and_then(text),
             batch_vms: positive(table, self.batch_vms, 1e9)?.map(|vms| vms as u32),
-            labels: labels.collect(),
+            labels,
         };
 
         Ok(VmLifetime {

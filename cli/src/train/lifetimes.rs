@@ -1,5 +1,7 @@
 //! `ballast train --target lifetime`: how long VMs live, from their starts and ends.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -97,9 +99,18 @@ fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
         };
         let mut columns = LifetimeColumns::of(&table)?;
         columns.check_ends(&table)?;
-        let mut vms = Vec::new();
+        let (mut vms, mut places) = (Vec::<VmLifetime>::new(), HashMap::new());
         while table.advance()? {
-            vms.push(columns.vm(&table, None)?);
+            let vm = columns.vm(&table, None)?;
+            // A journal tells a VM when it starts, and again when it has ended: the last row counts.
+            let id = columns.vm_id.filter(|column| !table.cell(*column).is_missing());
+            match id.map(|column| places.entry((table.text(column).into_owned(), vm.start_s))) {
+                Some(Entry::Occupied(place)) => vms[*place.get()] = vm,
+                entry => {
+                    entry.into_iter().for_each(|entry| drop(entry.insert_entry(vms.len())));
+                    vms.push(vm);
+                }
+            }
         }
         Ok(vms)
     };

@@ -9,6 +9,7 @@
 
 mod convert;
 mod error;
+mod lifetimes;
 mod names;
 mod types;
 
@@ -19,9 +20,10 @@ use ballast_types::Instant;
 
 use convert::{check_demand, check_host, check_spec};
 pub use error::InventoryError;
+pub use lifetimes::PredictLifetimes;
 use names::Names;
 pub use types::{
-    HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmView,
+    HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmTraits, VmView,
 };
 
 use crate::{
@@ -55,6 +57,10 @@ pub struct Inventory {
     vms: Names,
     deployments: Names,
     tenants: Names,
+    /// Of VMs that have any.
+    traits: BTreeMap<VmKey, VmTraits>,
+    /// Says how long VMs live of which nobody has told it.
+    lifetimes: Option<Arc<dyn PredictLifetimes>>,
     scheduler: Scheduler,
 }
 
@@ -77,8 +83,18 @@ impl Inventory {
             vms: Names::default(),
             deployments: Names::default(),
             tenants: Names::default(),
+            traits: BTreeMap::new(),
+            lifetimes: None,
             scheduler: policy.scheduler(Cluster::new(&[])),
         }
+    }
+
+    /// Without hosts, of the same policy, and with the same predictions.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let mut empty = Self::new(self.policy);
+        empty.set_lifetimes(Instant::ZERO, self.lifetimes.clone());
+        empty
     }
 
     /// Free and taken, in numbers.
@@ -157,7 +173,7 @@ impl Inventory {
     /// # Errors
     /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.
     pub fn replace(&mut self, now: Instant, snapshot: &Snapshot) -> Result<(), InventoryError> {
-        let mut fresh = Self::new(self.policy);
+        let mut fresh = self.emptied();
         // In the order of names, so that the same list in another order makes the same.
         let mut hosts: Vec<&NamedHost> = snapshot.hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
@@ -177,6 +193,7 @@ impl Inventory {
         for placed in vms {
             fresh.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host)?;
         }
+        fresh.catch_up(now);
         *self = fresh;
 
         Ok(())
@@ -378,6 +395,7 @@ impl Inventory {
             .iter()
             .map(|vm| {
                 let key = VmKey(self.vms.take(&vm.name));
+                self.note_traits(key, &vm.spec.traits);
                 self.take(&vm.spec, key, now)
             })
             .collect();
@@ -392,7 +410,7 @@ impl Inventory {
                     (*refused, *short) = why;
                 }
                 for request in requests {
-                    self.vms.give_back(request.id.0);
+                    self.drop_name(request.id);
                     self.forget(&request);
                 }
                 // Nobody has seen these numbers.
@@ -445,7 +463,7 @@ impl Inventory {
             host: self.host_name(host).to_owned(),
             since: Some(since),
         };
-        self.vms.give_back(key.0);
+        self.drop_name(key);
         self.forget(&vm);
         Ok(gone)
     }
@@ -474,6 +492,7 @@ impl Inventory {
             self.forget(&after);
             return Err(error);
         }
+        self.note_traits(key, &vm.spec.traits);
         if let Some(Resident { vm: before, .. }) = before {
             self.forget(&before);
         }
@@ -489,12 +508,13 @@ impl Inventory {
     ) -> Result<HostId, InventoryError> {
         self.check_kinds(core::iter::empty(), core::iter::once(&vm.spec.extras))?;
         let key = VmKey(self.vms.take(&vm.name));
+        self.note_traits(key, &vm.spec.traits);
         let request = self.take(&vm.spec, key, since);
         match put(&mut self.scheduler, &request) {
             Ok(host) => Ok(host),
             Err(error) => {
                 let error = self.by_name(&vm.name, &error);
-                self.vms.give_back(key.0);
+                self.drop_name(key);
                 self.forget(&request);
                 Err(error)
             }
