@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ballast_placement::inventory::HostView;
+use ballast_placement::inventory::{HostView, PredictLifetimes};
 use ballast_placement::{Inventory, InventoryError};
 use ballast_types::PeerName;
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
@@ -99,6 +99,7 @@ impl Api {
                 predictions: self.counters.predictions(),
                 conservative: count(conservative),
             },
+            lifetime_history: self.inventory.history(),
             kubernetes: self.kube.as_ref().map(|kube| kube.status()),
             tls: self.tls.as_ref().map(|tls| tls.status()),
             alarms,
@@ -123,6 +124,14 @@ impl Api {
         let predicted = request.predicted(model);
         predicted.prediction.iter().for_each(|said| self.counters.predicted(model.is_some(), said));
         predicted
+    }
+
+    /// Gives every VM what the model in force says of its lifetime, where that is new.
+    pub(super) fn follow_lifetimes(&self) {
+        let Some(lifetimes) = self.predictor.new_lifetimes() else { return };
+        let lifetimes = lifetimes.map(|lifetimes| lifetimes as Arc<dyn PredictLifetimes>);
+        self.kube.iter().for_each(|kube| kube.set_lifetimes(lifetimes.clone()));
+        self.inventory.look().set_lifetimes(ballast_runtime::unix_now(), lifetimes);
     }
 
     /// Tells who listens.

@@ -38,6 +38,11 @@ impl Inventory {
         self.catch_up(now);
     }
 
+    /// Says how long VMs live of which nobody has told it.
+    pub fn lifetimes(&self) -> Option<&Arc<dyn PredictLifetimes>> {
+        self.lifetimes.as_ref()
+    }
+
     /// Wakes rules whose time has come: what is asked after this is answered by what is known now.
     pub fn catch_up(&mut self, now: Instant) {
         if self.scheduler.poll_timeout().is_some_and(|due| due <= now) {

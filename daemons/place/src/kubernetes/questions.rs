@@ -165,7 +165,8 @@ impl Kube {
         };
 
         let asked = self.asked(args);
-        let (state, now) = (lock(&self.state), clock::now());
+        let (mut state, now) = (lock(&self.state), clock::now());
+        state.inventory.catch_up(clock::unix_now());
         let Some(Read { spec, amount, .. }) = asked.filter(|_| !self.is_stale(&state, now)) else {
             return neutral();
         };
