@@ -13,7 +13,8 @@ pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
-    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,
+    ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ballast_placement::inventory::{HostView, PredictLifetimes};
-use ballast_placement::{Inventory, InventoryError};
+use ballast_placement::{Inventory, InventoryError, LifetimeRule};
 use ballast_types::PeerName;
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
 
@@ -76,6 +76,7 @@ impl Api {
         alarms.extend(self.agents.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
+        alarms.extend(without_lifetimes(&inventory));
         self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {
             placed: count(&self.counters.placed),
@@ -196,6 +197,14 @@ impl Api {
             problem.map(|why| Alarm::new(AlarmId::HostsRefused, format!("hosts stay as they were: {why}")));
         left.map(alarm).chain(problem).collect()
     }
+}
+
+/// Whether the policy asks for what nobody knows.
+fn without_lifetimes(inventory: &Inventory) -> Option<Alarm> {
+    let asks = inventory.policy().lifetimes != LifetimeRule::None && inventory.lifetimes().is_none();
+    let message = "the policy goes by lifetimes, and there is no model that knows them: VMs of which nobody tells \
+                   lifetime_s are placed by the other rules";
+    asks.then(|| Alarm::new(AlarmId::LifetimesMissing, message))
 }
 
 impl Observable for Api {

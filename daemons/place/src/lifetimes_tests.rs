@@ -214,3 +214,56 @@ async fn a_vm_that_stays_where_it_is_keeps_what_it_was_asked_for_with() {
     assert_eq!((&answer["cores"], &answer["batch_vms"]), (&json!(4.0), &json!(2)), "{answer}");
     assert!((9.0..11.0).contains(&hours(&answer, "remaining_s")), "{answer}");
 }
+
+#[test]
+#[expect(clippy::print_stderr, reason = "it is there to print")]
+#[ignore = "prints how long it takes: run it in release, on a quiet machine"]
+fn how_long_another_model_and_a_placement_take() {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, PredictLifetimes, VmSpec};
+    use ballast_placement::{Inventory, MemoryKb, MilliCores, Resources};
+
+    let size = |cores, gb| Resources::new(MilliCores::from_cores(cores), MemoryKb::from_gb(gb).unwrap());
+    let vm = |n: u64| {
+        let tenant = Some(if n.is_multiple_of(2) { "short" } else { "long" }.to_owned());
+        NamedVm { name: format!("vm-{n}"), spec: VmSpec { tenant, ..VmSpec::new(size(2, 8.0)) } }
+    };
+    let learnt = |turned| {
+        let file = LifetimeFile::decode(&model(turned)).unwrap();
+        Arc::new(super::lifetimes::Lifetimes::new(file)) as Arc<dyn PredictLifetimes>
+    };
+    let now = ballast_runtime::unix_now();
+
+    for lifetimes in [LifetimeRule::None, LifetimeRule::Nilas, LifetimeRule::ExpectedExit] {
+        let mut inventory = Inventory::new(Policy { lifetimes, ..Policy::POWER });
+        inventory.set_lifetimes(now, Some(learnt(false)));
+        let host = |n: u32| {
+            let spec = HostSpec::new(format!("c{}", n / 12), size(64, 256.0));
+            NamedHost { name: format!("s{n:05}"), spec }
+        };
+        inventory.set_hosts(now, &(0..5_000).map(host).collect::<Vec<_>>(), &[]).unwrap();
+        for n in 0..100_000_u64 {
+            let host = format!("s{:05}", n % 5_000);
+            let since =
+                now.since(ballast_types::Instant::ZERO).saturating_sub(std::time::Duration::from_secs(n));
+            inventory.observe(ballast_types::Instant::ZERO + since, &vm(n), &host).unwrap();
+        }
+
+        let start = Instant::now();
+        inventory.set_lifetimes(now, Some(learnt(true)));
+        let swap = start.elapsed();
+        let mut took: Vec<_> = (0..2_000_u64)
+            .map(|n| {
+                let start = Instant::now();
+                inventory.catch_up(now);
+                inventory.place(now, &[vm(200_000 + n)]).unwrap();
+                start.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        let (median, p99) = (took[1_000], took[1_980]);
+        eprintln!("{lifetimes:?}: another model {swap:?}; a placement {median:?}, p99 {p99:?}");
+    }
+}

@@ -8,7 +8,7 @@ use ballast_types::Instant;
 use ballast_types::survival::{CurveId, Curves};
 
 use super::{Inventory, VmSpec, VmTraits};
-use crate::{ExpectedEnd, VmKey};
+use crate::{ExpectedEnd, Policy, VmKey};
 
 /// Predicts lifetimes as curves of survival.
 pub trait PredictLifetimes: fmt::Debug + Send + Sync {
@@ -36,6 +36,11 @@ impl Inventory {
         );
 
         self.catch_up(now);
+    }
+
+    /// How hosts are chosen.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// Says how long VMs live of which nobody has told it.
