@@ -851,6 +851,9 @@ pub enum EventKind {
         standing: Option<u64>,
         /// How many standings there were.
         of: u64,
+        /// What the rules said of the best one, in words.
+        #[serde(default)]
+        why: String,
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
     VmKilled {

@@ -121,8 +121,9 @@ async fn vms_that_end_together_go_together_and_the_reason_is_told() {
         assert_eq!((&scores["lifetime_by"], &scores["hosts"][0]["host"]), (&json!("model"), &first["host"]));
         assert!((0.1..0.3).contains(&hours(&scores, "expected_s")), "{scores}");
         let reasons = scores["hosts"][0]["verdicts"].to_string();
-        let says = "the host is expected to be free in 60 min; this VM lives 1";
-        assert!(reasons.contains(says), "{reasons}");
+        let says =
+            format!("{} is expected to be free in 60 min; this VM lives 1", first["host"].as_str().unwrap());
+        assert!(reasons.contains(&says), "{reasons}");
         assert_eq!(good(&api, "POST", "/v1/score", &told_as("c", 60)).await["lifetime_by"], "request");
 
         // One that lives longer by far is another host's, where that is no empty one.

@@ -28,7 +28,7 @@ pub use types::{
 
 use crate::{
     ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
-    Ties, VmKey, VmRequest,
+    Ties, Verdict, VmKey, VmRequest,
 };
 
 /// How many hosts each constraint refuses, and what there is too little of, where room alone is missing.
@@ -341,7 +341,9 @@ impl Inventory {
     ) -> Result<Scores, InventoryError> {
         check_demand(name, spec)?;
         let scores = self.scheduler.score(now, &self.unplaced_request(now, name, spec)?, top);
-        scores.map_err(|error| self.by_name(name, &error))
+        let mut scores = scores.map_err(|error| self.by_name(name, &error))?;
+        scores.hosts.iter_mut().for_each(|scored| self.name_host(scored.host, &mut scored.verdicts));
+        Ok(scores)
     }
 
     /// Why a host may not have a VM: each constraint that refuses, with its reason. None does: it may.
@@ -357,6 +359,27 @@ impl Inventory {
         let host = self.host_id(host)?;
         let refusals = self.scheduler.refusals(now, &self.unplaced_request(now, "", spec)?, host);
         refusals.map_err(|error| self.by_name("", &error))
+    }
+
+    /// What every rule says of a VM on this host, in the order in which they decide.
+    ///
+    /// # Errors
+    /// Where the host is not known, or no host has what the VM asks for.
+    pub fn explain(&self, now: Instant, spec: &VmSpec, host: &str) -> Result<Vec<Verdict>, InventoryError> {
+        let host = self.host_id(host)?;
+        let verdicts = self.scheduler.explain(now, &self.unplaced_request(now, "", spec)?, host);
+        let mut verdicts = verdicts.map_err(|error| self.by_name("", &error))?;
+        self.name_host(host, &mut verdicts);
+        Ok(verdicts)
+    }
+
+    /// Rules know no names: where one begins with the host, its name stands there.
+    fn name_host(&self, host: HostId, verdicts: &mut [Verdict]) {
+        for verdict in verdicts {
+            if let Some(rest) = verdict.reason.strip_prefix("the host ") {
+                verdict.reason = format!("{} {rest}", self.host_name(host));
+            }
+        }
     }
 
     /// How these hosts stand for a VM, in their order: 0 is the best, the next is 1, hosts that no rule tells apart stand

@@ -320,7 +320,7 @@ impl Kube {
         }
         let Some(shadow) = &self.shadow else { return };
         let Some(outcome) = lock(shadow).bound(&pod.ident.uid, node) else { return };
-        let Outcome { best, standing, of } = outcome;
+        let Outcome { best, standing, of, why } = outcome;
         let agreed = standing == Some(1);
         add(if agreed { &self.counters.agreed } else { &self.counters.differed }, 1);
 
@@ -335,6 +335,7 @@ impl Kube {
             best: best.to_string(),
             standing: standing.map(|it| it as u64),
             of: of as u64,
+            why,
         });
     }
 }
