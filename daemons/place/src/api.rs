@@ -21,6 +21,7 @@ use crate::config::HostFile;
 use crate::kubernetes::Kube;
 use crate::metrics::{Followed, PREFIX, Shown};
 use ballast_runtime::alarms::{self, AlarmBook};
+use ballast_runtime::config::ConfigError;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Observable, Refused};
 use ballast_runtime::metrics::{Common, Scrape};
@@ -148,8 +149,8 @@ impl Api {
     /// Makes the hosts what their file says.
     ///
     /// # Errors
-    /// When it cannot: they stay as they are.
-    pub(super) async fn follow_hosts(&self) -> Result<(), String> {
+    /// When it cannot: they stay as they are. A [`ConfigError`] where the file does not fit what is there.
+    pub(super) async fn follow_hosts(&self) -> anyhow::Result<()> {
         let Some(file) = &self.hosts else { return Ok(()) };
         let told = lock(file).hosts.clone();
         let changed = self.inventory.change(|inventory| {
@@ -161,8 +162,11 @@ impl Api {
                 self.agents.follow(&told);
                 Ok(())
             }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(Refused(_, why)) => Err(why),
+            Ok(Err(error)) => {
+                let file = self.host_file().unwrap_or_default();
+                Err(ConfigError::whole(&file, &error.to_string()).into())
+            }
+            Err(Refused(_, why)) => Err(anyhow::Error::msg(why)),
         }
     }
 
@@ -171,7 +175,7 @@ impl Api {
         let Some(file) = &self.hosts else { return };
         let read = lock(file).load();
         let followed = match read {
-            Ok(()) => self.follow_hosts().await,
+            Ok(()) => self.follow_hosts().await.map_err(|error| error.to_string()),
             Err(why) => Err(why),
         };
         if let Err(why) = &followed {
