@@ -110,8 +110,9 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let old = old.filter(|_| args.replace_if_not_worse).map(|old| trial.score(&old.trial));
     let scores = (&trial.scores.0, &trial.scores.1);
     let verdict = old.as_ref().and_then(|old| worse(scores, (&old.0, &old.1), classes));
-    let lifetime = lifetimes::old_lifetimes(&args.output);
-    let new = ModelFile { lifetime, ..trial.learn_all(&options)? };
+    let learnt = trial.learn_all(&options)?;
+    // Read now: lifetimes may have been learnt meanwhile.
+    let new = ModelFile { lifetime: lifetimes::old_lifetimes(&args.output), ..learnt };
     let about = &new.about;
 
     if verdict.is_none() {

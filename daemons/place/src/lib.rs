@@ -30,6 +30,10 @@ mod host_list;
 mod hosts;
 mod inventory;
 mod kubernetes;
+mod lifetime_history;
+mod lifetimes;
+#[cfg(test)]
+mod lifetimes_tests;
 mod metrics;
 mod open;
 mod placing;

@@ -26,7 +26,7 @@ pub(super) fn goals(table: &Table<'_>, options: &Options) -> Vec<Goal> {
         learnt(
             table,
             "L3: syn 70 %, learnt: expected-exit − best fit at least +0.65 points, interval above 0",
-            { (SYN_70, BestFit, 0.65, true) },
+            (SYN_70, BestFit, 0.65, true),
         ),
         learnt(table, "L3: syn 70 %, learnt: expected-exit − NILAS at least +0.4 points", {
             (SYN_70, Nilas, 0.4, false)
