@@ -106,7 +106,7 @@ struct Printed {
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is said before the work.
     let tape = Tape::new(args.output.as_deref())?;
-    let mut watchers = Watchers { tape, power: args.power_down.probe() };
+    let mut watchers = Watchers { tape, power: args.power_down.probe()? };
     let until_ms = args.until_s.map(|s| s.saturating_mul(1000));
     let source = Recorded::new(args.arrivals()?, until_ms, args.copies(until_ms)?)?;
     let weighs = args.plan.last_policy().unwrap_or(args.policy).weighs();

@@ -351,6 +351,27 @@ fn the_chain_ends_with_what_its_figures_say() {
 }
 
 #[test]
+fn lifetimes_have_a_row_for_every_policy_and_every_kind_of_foresight() {
+    let args = "experiment lifetimes --quick --pools 2 --days 4 --sets noise,shuffled,drains";
+    let report = json(&format!("{args} --json --threads 2"));
+    check(&report, &["empty_pp", "interval_pp", "gap_percent", "wins", "half_host_unusable_pp"]);
+    for row in report["rows"].as_array().unwrap() {
+        for field in ["pool", "scenario", "prediction", "policy"] {
+            assert!(row[field].is_string(), "{field}: {row}");
+        }
+    }
+    // Best and first fit, five by an oracle, a model and a useless one, four by three accuracies.
+    assert_eq!(report["rows"].as_array().unwrap().len(), 2 + 3 * 5 + 3 * 4);
+    assert!(report["options"]["models"][0]["scores"]["c_index"].is_f64(), "{}", report["options"]);
+    let goals = report["goals"].as_array().unwrap();
+    let goal = |name: &str| goals.iter().find(|goal| goal["goal"].as_str().unwrap().starts_with(name));
+    assert!(goal("L6").unwrap()["met"].is_boolean() && goal("L12").unwrap()["met"].is_boolean());
+    assert!(goal("L5").unwrap()["met"].is_null());
+    assert_eq!(report, json(&format!("{args} --json --threads 1")));
+    common::refused(Path::new("."), "experiment lifetimes --days 2", "3..=365");
+}
+
+#[test]
 fn faults_answer_as_the_other_experiments_do() {
     let report = json("experiment faults --seed 1 --seeds 2 --json");
     assert_eq!(report, {

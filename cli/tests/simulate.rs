@@ -212,3 +212,23 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
         assert!(output.status.code() == Some(code) && error.contains(text), "{args:?}: {error}");
     }
 }
+
+#[test]
+fn empty_hosts_are_powered_down_beyond_a_reserve() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.csv");
+    // One VM for a day on one of four hosts; a second one wants a host of its own after half of it.
+    let rows = "1,0,0,64,16,86400,86400,0\n2,1,43200,64,16,86400,86400,0\n3,2,86400,1,1,300,300,0\n";
+    std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
+    let args = ["--hosts", "4", "--json", "--power-down-reserve", "1", "--idle-w", "110", "--off-w", "10"];
+    let said = &json(&simulate(&trace, &args))["power_down"];
+    // Two hosts are off for half a day, then one, but for the three minutes in which another wakes up: it draws then.
+    let saved = said["saved_w"].as_f64().unwrap();
+    assert!((saved - 150.0).abs() < 0.5, "{said}");
+    assert_eq!((&said["wakes"], &said["waited_vms"]), (&1.into(), &0.into()), "{said}");
+
+    let none = json(&simulate(&trace, &args[..3]));
+    assert!(none.get("power_down").is_none(), "{none}");
+    let wrong = simulate(&trace, &[&args[..7], &["--off-w", "111"]].concat());
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("at most the 110 W"), "{wrong:?}");
+}

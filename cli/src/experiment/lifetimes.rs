@@ -18,7 +18,7 @@ use crate::common::threads::{all_cores, run_all};
 
 /// Recorded arrivals, below the folder of all data.
 const AZURE: &str = "azure2017_arrivals/azure2017_dev.csv.zst";
-const SETS: [&str; 6] = ["syn", "synp", "cold", "noise", "shuffled", "recorded"];
+const SETS: [&str; 7] = ["syn", "synp", "cold", "noise", "shuffled", "recorded", "drains"];
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
@@ -34,7 +34,8 @@ pub(crate) struct Choice {
     /// The seed of all pools
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// What is run, with commas between; `cold`, `noise` and `shuffled` belong to `syn` at 70 % [default: all]
+    /// What is run, with commas between; `cold`, `noise`, `shuffled` and `drains` belong to `syn` at 70 %, and
+    /// `drains` to what else is run [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(SETS))]
     sets: Vec<String>,
     /// Recorded arrivals (CSV, also .zst, or Parquet) beside those of $BALLAST_DATA:
@@ -59,8 +60,10 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
 
     let recorded = inputs.iter().flat_map(Input::models);
     let models: Vec<_> = done.iter().flat_map(|done| &done.models).chain(recorded).cloned().collect();
+    let drains: Vec<_> = done.iter().flat_map(|done| &done.drains).cloned().collect();
     let runs: Vec<_> = done.into_iter().flat_map(|done| done.runs).collect();
-    let measured = Measured { options: &options, runs: &runs, models: &models, skipped: &skipped };
+    let measured =
+        Measured { options: &options, runs: &runs, models: &models, drains: &drains, skipped: &skipped };
     report::lifetimes::report(&measured, command(choice, detail), detail)
 }
 
@@ -75,13 +78,14 @@ impl Choice {
         };
         if !self.sets.is_empty() {
             let has = |name: &str| self.sets.iter().any(|set| set == name);
-            let [syn, synp, cold, noise, shuffled, recorded] = SETS;
+            let [syn, synp, cold, noise, shuffled, recorded, drains] = SETS;
             let sets = &mut options.sets;
             // What belongs to `syn` at 70 % runs that alone.
             sets.cold &= has(cold);
             sets.noise &= has(noise);
             sets.shuffled &= has(shuffled);
-            let is_part = sets.cold || sets.noise || sets.shuffled;
+            sets.drains &= has(drains);
+            let is_part = sets.cold || sets.noise || sets.shuffled || sets.drains;
             sets.syn.retain(|(load, memory_gb)| has(syn) || is_part && (*load, *memory_gb) == (0.7, 256));
             sets.synp.retain(|_| has(synp));
             sets.recorded.retain(|_| has(recorded));

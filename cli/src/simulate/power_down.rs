@@ -1,5 +1,6 @@
 //! Empty hosts that are switched off while a trace is played.
 
+use anyhow::bail;
 use ballast_placement::{Cluster, HostId, Resident};
 use ballast_sim::cluster::{PowerDown, PowerDownOptions, PowerDownOutcome, Probe, Reason, RequestedVm};
 use clap::Args;
@@ -25,11 +26,14 @@ pub(super) struct PowerDownArgs {
 }
 
 impl PowerDownArgs {
-    pub(super) fn probe(&self) -> Option<PowerDown> {
-        let Self { power_down_reserve, wake_s, idle_w, off_w } = *self;
-        power_down_reserve.map(|reserve_hosts| {
-            PowerDown::new(PowerDownOptions { reserve_hosts, idle_w, off_w, wake_ms: wake_s })
-        })
+    /// Who switches hosts off, if anybody does.
+    pub(super) fn probe(&self) -> anyhow::Result<Option<PowerDown>> {
+        let Self { power_down_reserve, wake_s: wake_ms, idle_w, off_w } = *self;
+        if off_w > idle_w {
+            bail!("--off-w {off_w}: at most the {idle_w} W of --idle-w are allowed");
+        }
+        let options = |reserve_hosts| PowerDownOptions { reserve_hosts, idle_w, off_w, wake_ms };
+        Ok(power_down_reserve.map(|reserve_hosts| PowerDown::new(options(reserve_hosts))))
     }
 }
 

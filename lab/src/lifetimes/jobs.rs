@@ -10,10 +10,11 @@ use ballast_types::SplitMix64;
 use ballast_types::survival::Curves;
 use serde::Serialize;
 
+use super::lars::{Lars, LarsOptions, LarsRow};
 use super::population::{Kinds, Population, Synthetic};
 use super::recorded::{RecordedPool, Recording};
 use super::training::{ModelQuality, Stretch, learn};
-use super::trial::{Contestant, Score, Setting, TrialError};
+use super::trial::{Contestant, Score, Setting, TrialError, Unwatched};
 use super::workload::{DAY_MS, Foresight, LONGEST_MS, PoolVm, Workload};
 use super::{IN_SAMPLE, LEARNT, ORACLE, SHUFFLED, noisy};
 use crate::OptionError;
@@ -55,11 +56,13 @@ pub struct Sets {
     /// Loads of `syn`, with the host's memory in GB.
     pub syn: Vec<(f64, u16)>,
     pub synp: Vec<(f64, u16)>,
-    /// At the first load of `syn` that is 70 %: the policy from the first VM on, noise, a useless model.
+    /// At the first load of 70 % of `syn`: the policy from the first VM on, noise, a useless model.
     pub cold: bool,
     pub noise: bool,
     pub shuffled: bool,
     pub recorded: Vec<f64>,
+    /// Rounds of drains: at the same load, and on recorded arrivals that the model has not seen.
+    pub drains: bool,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
                 noise: true,
                 shuffled: true,
                 recorded: vec![0.7, 0.8],
+                drains: true,
             },
             accuracies: vec![0.6, 0.7, 0.8, 0.9, 0.95, 1.0],
             inflate_every_h: 12,
@@ -189,6 +193,17 @@ pub struct Run {
 pub struct Done {
     pub runs: Vec<Run>,
     pub models: Vec<ModelQuality>,
+    pub drains: Vec<DrainRun>,
+}
+
+/// Rounds of drains on one pool under best fit, by what is foreseen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DrainRun {
+    pub pool: String,
+    pub number: u64,
+    pub scenario: String,
+    pub prediction: String,
+    pub orders: Vec<LarsRow>,
 }
 
 /// Why a pool cannot be run.
@@ -278,7 +293,13 @@ impl Job<'_> {
             pool.with_oracle(&setting, &scenario, &workload)?;
             pool.with_model(&setting, &scenario, LEARNT, &model, &workload)?;
 
-            if !is_syn || *load != TRAINING_LOAD || !std::mem::take(&mut is_first) {
+            if *load != TRAINING_LOAD || !std::mem::take(&mut is_first) {
+                continue;
+            }
+            if sets.drains {
+                pool.drains(&setting, &scenario, (LEARNT, &model), &workload)?;
+            }
+            if !is_syn {
                 continue;
             }
             if sets.cold {
@@ -325,6 +346,9 @@ impl Job<'_> {
                 pool.baselines(&setting, &scenario, &workload)?;
                 pool.with_oracle(&setting, &scenario, &workload)?;
                 pool.with_model(&setting, &scenario, prediction, model, &workload)?;
+                if self.options.sets.drains && prediction == LEARNT {
+                    pool.drains(&setting, &scenario, (prediction, model), &workload)?;
+                }
             }
         }
         Ok(pool.done)
@@ -480,6 +504,36 @@ impl PoolJob {
         Ok(())
     }
 
+    /// Drains under best fit, by an oracle and by a model.
+    fn drains<W: Workload>(
+        &mut self,
+        setting: &Setting<'_>,
+        scenario: &str,
+        (prediction, model): (&str, &LifetimeModel),
+        again: &Again<'_, W>,
+    ) -> Result<(), LifetimesError> {
+        let curves = Arc::new(model.curves().clone());
+        let oracle = (ORACLE, Foresight::Oracle, Arc::default());
+        for (prediction, foresight, curves) in [oracle, (prediction, Foresight::Model(model), curves)] {
+            let mut lars = Lars::new(LarsOptions::from(setting.switch_ms));
+            let policy = Contestant::BestFit;
+            let played = setting.play(&self.pool, again(), policy, foresight, curves, &mut lars);
+            played.map_err(|error| self.failed(error))?;
+            self.done.drains.push(DrainRun {
+                pool: self.pool.clone(),
+                number: self.number,
+                scenario: scenario.to_owned(),
+                prediction: prediction.to_owned(),
+                orders: lars.rows(),
+            });
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: TrialError) -> LifetimesError {
+        LifetimesError::Trial { pool: self.pool.clone(), number: self.number, error }
+    }
+
     fn play<W: Workload>(
         &mut self,
         setting: &Setting<'_>,
@@ -489,12 +543,8 @@ impl PoolJob {
         (foresight, curves): (Foresight<'_>, Arc<Curves>),
         again: &Again<'_, W>,
     ) -> Result<(), LifetimesError> {
-        let score = setting.play(&self.pool, again(), policy, foresight, curves);
-        let score = score.map_err(|error| LifetimesError::Trial {
-            pool: self.pool.clone(),
-            number: self.number,
-            error,
-        })?;
+        let score = setting.play(&self.pool, again(), policy, foresight, curves, &mut Unwatched);
+        let score = score.map_err(|error| self.failed(error))?;
         self.done.runs.push(Run {
             pool: self.pool.clone(),
             number: self.number,

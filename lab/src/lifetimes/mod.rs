@@ -17,7 +17,7 @@ mod training;
 mod trial;
 pub mod workload;
 
-pub use jobs::{Done, Input, Job, LifetimesError, Options, Run, Sets, jobs};
+pub use jobs::{Done, DrainRun, Input, Job, LifetimesError, Options, Run, Sets, jobs};
 pub use measures::Figures;
 pub use rows::{LifetimeRow, Paired, Table, empty_percent, half_host_unusable_percent};
 pub use training::{ModelQuality, learn};

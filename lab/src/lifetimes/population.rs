@@ -17,10 +17,10 @@ const DIURNAL: f64 = 0.4;
 const BATCHES: [(f64, u32, u32); 5] =
     [(0.55, 1, 1), (0.15, 2, 2), (0.15, 3, 5), (0.10, 6, 10), (0.05, 11, 20)];
 /// No batch has more cores.
-const BATCH_CORES: u32 = 96;
+const BATCH_CORES: u32 = 32;
 /// Share and cores of a kind's VMs, and share and GB for each core.
 const CORES: [(f64, u16); 6] = [(0.22, 1), (0.28, 2), (0.26, 4), (0.16, 8), (0.06, 16), (0.02, 32)];
-const GB_PER_CORE: [(f64, u8); 3] = [(0.48, 2), (0.40, 4), (0.12, 8)];
+const GB_PER_CORE: [(f64, u8); 3] = [(0.50, 2), (0.41, 4), (0.09, 8)];
 
 /// Which kinds there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ballast_placement::rules::LavaReading;
 use ballast_placement::{ChassisId, Cluster, Host, LifetimeRule, Policy, Resources, Scheduler, VmKey};
 use ballast_sim::cluster::{
-    Batches, Engine, EngineError, Noise, Operator, PowerDownOptions, PowerDownOutcome,
+    Batches, Engine, EngineError, Noise, Operator, PowerDownOptions, PowerDownOutcome, Probe,
 };
 use ballast_types::survival::Curves;
 use serde::{Serialize, Serializer};
@@ -107,6 +107,11 @@ pub enum TrialError {
     Overcommitted { policy: Contestant, times: u64 },
 }
 
+/// Nobody watches beside the measures.
+pub(super) struct Unwatched;
+
+impl Probe for Unwatched {}
+
 /// Changes the policy once, and says where what is scored begins and where its second half does.
 struct Switch {
     /// The next one last.
@@ -139,7 +144,7 @@ impl Operator for Switch {
 }
 
 impl Setting<'_> {
-    /// Plays a workload. `curves` are those that the foresight names.
+    /// Plays a workload. `curves` are those that the foresight names; the watcher sees all of it.
     pub(super) fn play<W: Workload>(
         &self,
         name: &str,
@@ -147,6 +152,7 @@ impl Setting<'_> {
         contestant: Contestant,
         foresight: Foresight<'_>,
         curves: Arc<Curves>,
+        watcher: &mut dyn Probe,
     ) -> Result<Score, TrialError> {
         let host = Host::new(ChassisId(0), self.host);
         let cluster = Cluster::new(&vec![host; self.hosts as usize]).with_curves(curves);
@@ -161,7 +167,7 @@ impl Setting<'_> {
 
         let noise: Option<Noise> = if let Foresight::Noisy(noise) = foresight { Some(noise) } else { None };
         let mut source = PoolSource::new(name, workload, foresight, self.from_ms, self.end_ms);
-        let probes: &mut [&mut dyn ballast_sim::cluster::Probe] = &mut [&mut measures];
+        let probes: &mut [&mut dyn Probe] = &mut [&mut measures, watcher];
         let engine = Engine::new(&mut scheduler, &mut switch, probes, Batches::Split);
         engine.with_noise(noise).play(&mut source)?;
 

@@ -1,5 +1,6 @@
 //! Policies by lifetimes against best fit.
 
+mod drains;
 mod figure;
 mod goals;
 
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use super::table::TextTable;
 use super::{Detail, Part, Report, number, percent};
-use crate::lifetimes::{Contestant, LifetimeRow, ModelQuality, Options, Run, SHUFFLED, Table};
+use crate::lifetimes::{Contestant, DrainRun, LifetimeRow, ModelQuality, Options, Run, SHUFFLED, Table};
 
 /// Which lifetimes scores speak of, among those of [`ballast_predict::lifetime::score::LONG_S`]: seven days.
 const WEEK: usize = 2;
@@ -17,13 +18,14 @@ pub struct Measured<'a> {
     pub options: &'a Options,
     pub runs: &'a [Run],
     pub models: &'a [ModelQuality],
+    pub drains: &'a [DrainRun],
     /// Names of recordings that are not there.
     pub skipped: &'a [String],
 }
 
 /// The report; `command` makes it again.
 pub fn report(measured: &Measured<'_>, command: String, detail: Detail) -> anyhow::Result<Report> {
-    let Measured { options, runs, models, skipped } = measured;
+    let Measured { options, runs, models, drains, skipped } = measured;
     let table = Table::new(runs, options.days as f64 - 2.0);
     let rows = table.rows();
     let is_noisy = |row: &&LifetimeRow| row.prediction.starts_with("noisy");
@@ -49,18 +51,24 @@ pub fn report(measured: &Measured<'_>, command: String, detail: Detail) -> anyho
     parts.push(Part::Heading("What empty hosts are good for, against best fit".to_owned()));
     parts.push(Part::Words(measures_words(options)));
     parts.push(Part::TextTable(measures(rows.iter().filter(|row| !is_noisy(row)))));
+    let drains = drains::sums(drains);
+    if !drains.is_empty() {
+        parts.push(Part::Heading("Rounds of drains: moves that each order saves (LARS)".to_owned()));
+        parts.push(Part::TextTable(drains::table(&drains)));
+    }
     parts.push(Part::Heading("The models, on VMs that came after what they learnt from".to_owned()));
     parts.push(Part::TextTable(quality(models)));
 
     let mut described = serde_json::to_value(options)?;
     described["skipped"] = json!(skipped);
     described["models"] = serde_json::to_value(models)?;
+    described["drains"] = serde_json::to_value(&drains)?;
     Ok(Report {
         name: "lifetimes",
         title: "VMs that end together: hosts that come free together (LAVA, arXiv 2412.09840)",
         command,
         parts,
-        goals: goals::goals(&table, options),
+        goals: goals::goals(&table, options, &drains),
         options: described,
         rows: serde_json::to_value(rows)?,
     })

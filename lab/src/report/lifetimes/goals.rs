@@ -1,6 +1,7 @@
-//! Figures to reach: L1 to L8 here, L11 and L12 where drains are measured.
+//! Figures to reach: L1 to L8; L11 and L12 are with the drains.
 
 use super::super::Goal;
+use super::drains::{self as rounds, DrainSum};
 use crate::lifetimes::{
     Contestant, LEARNT, ORACLE, Options, Paired, SHUFFLED, Table, empty_percent, half_host_unusable_percent,
     noisy,
@@ -19,7 +20,7 @@ const SYNP_70: (&str, &str) = ("synp", "70 %");
 type Place = (&'static str, &'static str);
 
 /// All goals, each with the figure where it was measured.
-pub(super) fn goals(table: &Table<'_>, options: &Options) -> Vec<Goal> {
+pub(super) fn goals(table: &Table<'_>, options: &Options, drains: &[DrainSum]) -> Vec<Goal> {
     let mut goals = vec![
         gap_closed(table),
         ahead(table),
@@ -28,12 +29,16 @@ pub(super) fn goals(table: &Table<'_>, options: &Options) -> Vec<Goal> {
             "L3: syn 70 %, learnt: expected-exit − best fit at least +0.65 points, interval above 0",
             (SYN_70, BestFit, 0.65, true),
         ),
-        learnt(table, "L3: syn 70 %, learnt: expected-exit − NILAS at least +0.4 points", {
-            (SYN_70, Nilas, 0.4, false)
-        }),
-        learnt(table, "L4: synp 70 %, learnt: expected-exit − best fit at least +1.5 points", {
-            (SYNP_70, BestFit, 1.5, false)
-        }),
+        learnt(
+            table,
+            "L3: syn 70 %, learnt: expected-exit − NILAS at least +0.4 points",
+            (SYN_70, Nilas, 0.4, false),
+        ),
+        learnt(
+            table,
+            "L4: synp 70 %, learnt: expected-exit − best fit at least +1.5 points",
+            (SYNP_70, BestFit, 1.5, false),
+        ),
     ];
     goals.extend(recorded(table));
     goals.push(noise(table, options));
@@ -41,12 +46,7 @@ pub(super) fn goals(table: &Table<'_>, options: &Options) -> Vec<Goal> {
     goals.push(stranding(table, ORACLE, -3.5));
     goals.push(stranding(table, LEARNT, -1.0));
     goals.push(useless(table));
-    // Drains that are ordered by lifetimes are measured by themselves.
-    goals.push(Goal::new(
-        "L11: LARS, one list for all hosts of a round: ≥ 6 % (oracle), ≥ 2.5 % (learnt)",
-        None,
-    ));
-    goals.push(Goal::new("L12: LARS by host: ≥ 0.6 % (oracle), > 0 (learnt)", None));
+    goals.extend(rounds::goals(drains));
     goals
 }
 
