@@ -3,20 +3,18 @@
 use std::sync::Arc;
 
 use ballast_placement::{MemoryKb, MilliCores, Resources};
-use ballast_predict::lifetime::data::TooFewLifetimes;
 use ballast_predict::lifetime::{LifetimeModel, VmEnd, VmLifetime};
-use ballast_sim::cluster::{Noise, NoisyCurves, PowerDownOptions};
+use ballast_sim::cluster::{Noise, NoisyCurves};
 use ballast_types::SplitMix64;
-use ballast_types::survival::Curves;
-use serde::Serialize;
 
-use super::lars::{Lars, LarsOptions, LarsRow};
+use super::options::{MEMORY_GB, Options};
+use super::pool_job::{Done, LifetimesError, PoolJob};
 use super::population::{Kinds, Population, Synthetic};
 use super::recorded::{RecordedPool, Recording};
 use super::training::{ModelQuality, Stretch, learn};
-use super::trial::{Contestant, Score, Setting, TrialError, Unwatched};
-use super::workload::{DAY_MS, Foresight, LONGEST_MS, PoolVm, Workload};
-use super::{IN_SAMPLE, LEARNT, ORACLE, SHUFFLED, noisy};
+use super::trial::Setting;
+use super::workload::{DAY_MS, LONGEST_MS, PoolVm, Workload};
+use super::{IN_SAMPLE, LEARNT, SHUFFLED};
 use crate::OptionError;
 
 /// Best fit places for so long before the policy does.
@@ -28,103 +26,8 @@ const TRAINING: u64 = 2;
 const TRAINING_LOAD: f64 = 0.7;
 /// Models learn from this part of a recording where the rest is held out.
 const LEARNT_FROM: f64 = 0.6;
-/// Memory of a host, in GB: of two kinds.
-const MEMORY_GB: u16 = 256;
-const TIGHT_GB: u16 = 192;
-
-/// What is run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Options {
-    /// Pools of each population.
-    pub pools: u64,
-    pub seed: u64,
-    /// Hosts of a synthetic pool; a recorded one has as many as make its load.
-    pub hosts: u32,
-    pub host_cores: u16,
-    /// From when who is there at the start is there, the two days of best fit with them.
-    pub days: u64,
-    pub sets: Sets,
-    pub accuracies: Vec<f64>,
-    pub inflate_every_h: u64,
-    pub inflations: u64,
-    pub power: PowerDownOptions,
-}
-
-/// Which pools are run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Sets {
-    /// Loads of `syn`, with the host's memory in GB.
-    pub syn: Vec<(f64, u16)>,
-    pub synp: Vec<(f64, u16)>,
-    /// At the first load of 70 % of `syn`: the policy from the first VM on, noise, a useless model.
-    pub cold: bool,
-    pub noise: bool,
-    pub shuffled: bool,
-    pub recorded: Vec<f64>,
-    /// Rounds of drains: at the same load, and on recorded arrivals that the model has not seen.
-    pub drains: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            pools: 12,
-            seed: 1,
-            hosts: 200,
-            host_cores: 64,
-            days: 28,
-            sets: Sets {
-                syn: vec![(0.6, MEMORY_GB), (0.7, MEMORY_GB), (0.8, MEMORY_GB), (0.7, TIGHT_GB)],
-                synp: vec![(0.7, MEMORY_GB)],
-                cold: true,
-                noise: true,
-                shuffled: true,
-                recorded: vec![0.7, 0.8],
-                drains: true,
-            },
-            accuracies: vec![0.6, 0.7, 0.8, 0.9, 0.95, 1.0],
-            inflate_every_h: 12,
-            inflations: 3,
-            power: PowerDownOptions { reserve_hosts: 4, idle_w: 112.0, off_w: 8.0, wake_ms: 180_000 },
-        }
-    }
-}
-
-impl Options {
-    /// As short as shows that all works.
-    pub fn quick() -> Self {
-        let usual = Self::default();
-        Self {
-            pools: 3,
-            hosts: 60,
-            days: 9,
-            sets: Sets {
-                syn: vec![(0.7, MEMORY_GB)],
-                cold: false,
-                recorded: vec![0.7],
-                ..usual.sets.clone()
-            },
-            accuracies: vec![0.6, 0.8, 0.95],
-            inflate_every_h: 24,
-            inflations: 1,
-            ..usual
-        }
-    }
-
-    fn check(&self) -> Result<(), OptionError> {
-        let bad = |key, value: String, allowed: &str| Err(OptionError::new(key, value, allowed));
-        if !(1..=1000).contains(&self.pools) {
-            return bad("pools", self.pools.to_string(), "1 to 1000");
-        }
-        if !(3..=365).contains(&self.days) {
-            return bad("days", self.days.to_string(), "3 to 365: two of them are best fit's");
-        }
-        if !(10..=100_000).contains(&self.hosts) {
-            return bad("hosts", self.hosts.to_string(), "10 to 100000");
-        }
-        Ok(())
-    }
-}
+/// All of a recording is scored from here on: where copies meet the load jumps, and that lies in the warm-up.
+const SCORED_FROM: f64 = 0.365;
 
 /// Recorded arrivals, with what has learnt from them.
 pub struct Input {
@@ -174,45 +77,6 @@ impl Input {
 /// Where what is held out begins, in milliseconds from the first arrival.
 fn cut_ms(recording: &Recording) -> u64 {
     (recording.span_ms() as f64 * LEARNT_FROM) as u64
-}
-
-/// One pool under one policy.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
-    pub pool: String,
-    pub number: u64,
-    pub scenario: String,
-    pub prediction: String,
-    pub policy: Contestant,
-    pub hosts: u32,
-    pub score: Score,
-}
-
-/// What a job came to.
-#[derive(Clone, Debug, Default)]
-pub struct Done {
-    pub runs: Vec<Run>,
-    pub models: Vec<ModelQuality>,
-    pub drains: Vec<DrainRun>,
-}
-
-/// Rounds of drains on one pool under best fit, by what is foreseen.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DrainRun {
-    pub pool: String,
-    pub number: u64,
-    pub scenario: String,
-    pub prediction: String,
-    pub orders: Vec<LarsRow>,
-}
-
-/// Why a pool cannot be run.
-#[derive(Debug, thiserror::Error)]
-pub enum LifetimesError {
-    #[error("{pool} {number}: {error}")]
-    Trial { pool: String, number: u64, error: TrialError },
-    #[error("{pool} {number}: {error}")]
-    Learn { pool: String, number: u64, error: TooFewLifetimes },
 }
 
 /// One pool.
@@ -272,8 +136,7 @@ impl Job<'_> {
         let training = Synthetic::new(&kinds, seed, TRAINING, cores(TRAINING_LOAD));
         let stretch = Stretch::of(training, length_ms.max(14 * DAY_MS));
         let (mix, lives) = (stretch.mix(seed), stretch.lives());
-        let pool = population.name();
-        let mut pool = PoolJob::new(self, pool.to_owned());
+        let mut pool = PoolJob::new(population.name(), self.number);
         let model = pool.learn(LEARNT, stretch.table(None))?;
         let is_syn = population == Population::Syn;
         let sets = &options.sets;
@@ -324,7 +187,7 @@ impl Job<'_> {
     fn recorded(&self, input: &Input) -> Result<Done, LifetimesError> {
         let (seed, recording) = (self.seed(), &input.recording);
         let workload = || RecordedPool::new(recording, seed);
-        let mut pool = PoolJob::new(self, recording.name.clone());
+        let mut pool = PoolJob::new(&recording.name, self.number);
         let from_ms = recording.begins_ms();
         let end_ms = from_ms + recording.span_ms();
         let stretch = Stretch::of(workload(), end_ms);
@@ -332,8 +195,9 @@ impl Job<'_> {
         drop(stretch);
 
         let cut_ms = from_ms + cut_ms(recording);
+        let scored_ms = from_ms + (recording.span_ms() as f64 * SCORED_FROM) as u64;
         let stretches = [
-            ("", from_ms, input.prediction, &input.whole),
+            ("", scored_ms, input.prediction, &input.whole),
             (", held out in time", cut_ms, LEARNT, &input.earlier),
         ];
         for load in &self.options.sets.recorded {
@@ -411,149 +275,4 @@ fn mean_cores(mut workload: impl Workload, from_ms: u64, end_ms: u64) -> f64 {
         }
     }
     core_ms / (end_ms - from_ms) as f64
-}
-
-/// A pool, as it is played again and again.
-struct PoolJob {
-    pool: String,
-    number: u64,
-    done: Done,
-}
-
-/// How a workload is begun again.
-type Again<'w, W> = dyn Fn() -> W + 'w;
-
-impl PoolJob {
-    fn new(job: &Job<'_>, pool: String) -> Self {
-        Self { pool, number: job.number, done: Done::default() }
-    }
-
-    fn learn(
-        &mut self,
-        prediction: &str,
-        table: Vec<VmLifetime>,
-    ) -> Result<Arc<LifetimeModel>, LifetimesError> {
-        let learnt = learn(&self.pool, self.number, prediction, table);
-        let (model, quality) = learnt.map_err(|error| LifetimesError::Learn {
-            pool: self.pool.clone(),
-            number: self.number,
-            error,
-        })?;
-        self.done.models.push(quality);
-        Ok(Arc::new(model))
-    }
-
-    fn baselines<W: Workload>(
-        &mut self,
-        setting: &Setting<'_>,
-        scenario: &str,
-        again: &Again<'_, W>,
-    ) -> Result<(), LifetimesError> {
-        for policy in [Contestant::BestFit, Contestant::FirstFit] {
-            self.play(setting, scenario, "none", policy, (Foresight::Nothing, Arc::default()), again)?;
-        }
-        Ok(())
-    }
-
-    fn with_oracle<W: Workload>(
-        &mut self,
-        setting: &Setting<'_>,
-        scenario: &str,
-        again: &Again<'_, W>,
-    ) -> Result<(), LifetimesError> {
-        for policy in Contestant::FORESEEING {
-            self.play(setting, scenario, ORACLE, policy, (Foresight::Oracle, Arc::default()), again)?;
-        }
-        Ok(())
-    }
-
-    fn with_model<W: Workload>(
-        &mut self,
-        setting: &Setting<'_>,
-        scenario: &str,
-        prediction: &str,
-        model: &LifetimeModel,
-        again: &Again<'_, W>,
-    ) -> Result<(), LifetimesError> {
-        let curves = Arc::new(model.curves().clone());
-        for policy in Contestant::FORESEEING {
-            let foresight = (Foresight::Model(model), Arc::clone(&curves));
-            self.play(setting, scenario, prediction, policy, foresight, again)?;
-        }
-        Ok(())
-    }
-
-    /// Who weighs chances is told what the word of the predictor is worth; the others take it as it is.
-    fn with_noise<W: Workload>(
-        &mut self,
-        setting: &Setting<'_>,
-        scenario: &str,
-        accuracy: f64,
-        noise: Noise,
-        believed: &NoisyCurves,
-        again: &Again<'_, W>,
-    ) -> Result<(), LifetimesError> {
-        let curves = Arc::new(believed.curves().clone());
-        for policy in [Contestant::Nilas, Contestant::Lava, Contestant::LavaFlat, Contestant::ExpectedExit] {
-            let foresight = match policy {
-                Contestant::ExpectedExit => (Foresight::Believed(believed), Arc::clone(&curves)),
-                _ => (Foresight::Noisy(noise), Arc::default()),
-            };
-            self.play(setting, scenario, &noisy(accuracy), policy, foresight, again)?;
-        }
-        Ok(())
-    }
-
-    /// Drains under best fit, by an oracle and by a model.
-    fn drains<W: Workload>(
-        &mut self,
-        setting: &Setting<'_>,
-        scenario: &str,
-        (prediction, model): (&str, &LifetimeModel),
-        again: &Again<'_, W>,
-    ) -> Result<(), LifetimesError> {
-        let curves = Arc::new(model.curves().clone());
-        let oracle = (ORACLE, Foresight::Oracle, Arc::default());
-        for (prediction, foresight, curves) in [oracle, (prediction, Foresight::Model(model), curves)] {
-            let mut lars = Lars::new(LarsOptions::from(setting.switch_ms));
-            let policy = Contestant::BestFit;
-            let played = setting.play(&self.pool, again(), policy, foresight, curves, &mut lars);
-            played.map_err(|error| self.failed(error))?;
-            self.done.drains.push(DrainRun {
-                pool: self.pool.clone(),
-                number: self.number,
-                scenario: scenario.to_owned(),
-                prediction: prediction.to_owned(),
-                orders: lars.rows(),
-            });
-        }
-        Ok(())
-    }
-
-    fn failed(&self, error: TrialError) -> LifetimesError {
-        LifetimesError::Trial { pool: self.pool.clone(), number: self.number, error }
-    }
-
-    fn play<W: Workload>(
-        &mut self,
-        setting: &Setting<'_>,
-        scenario: &str,
-        prediction: &str,
-        policy: Contestant,
-        (foresight, curves): (Foresight<'_>, Arc<Curves>),
-        again: &Again<'_, W>,
-    ) -> Result<(), LifetimesError> {
-        let score = setting.play(&self.pool, again(), policy, foresight, curves, &mut Unwatched);
-        let score = score.map_err(|error| self.failed(error))?;
-        self.done.runs.push(Run {
-            pool: self.pool.clone(),
-            number: self.number,
-            scenario: scenario.to_owned(),
-            prediction: prediction.to_owned(),
-            policy,
-            hosts: setting.hosts,
-            score,
-        });
-        Ok(())
-    }
 }

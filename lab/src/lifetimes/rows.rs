@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::jobs::Run;
 use super::measures::Figures;
+use super::pool_job::Run;
 use super::trial::Contestant;
 
 /// A mean over pools, with its 95 % t interval.
