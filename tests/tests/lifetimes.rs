@@ -106,8 +106,8 @@ fn lifetimes_are_learnt_from_the_daemons_own_table_and_vms_are_placed_by_them() 
     lab.wait("a has its curve", |lab| (9.0..11.0).contains(&remaining(lab, "a")));
 
     // The command says the same of the same VM.
-    let question = json!({"vm_id": "q", "tenant": "long", "cores": 2, "memory_gb": 8, "start_s": 1_760_000_000,
-        "uptime_s": 7200, "batch_vms": 1});
+    let question = json!({"vm_id": "q", "tenant": "long", "cores": 2, "memory_gb": 8, "batch_vms": 1,
+        "start_s": 1_760_000_000, "uptime_s": 7200});
     let (status, answer) = lab.predict(&question);
     assert_eq!(status, 200, "{answer}");
     fs::write(lab.path("q.jsonl"), question.to_string()).expect("a file");
@@ -177,7 +177,8 @@ fn lifetimes_are_learnt_from_the_daemons_own_table_and_vms_are_placed_by_them() 
     append(
         &lab,
         &format!(
-            "x1,{now},{yesterday},t,2,8,,,1,\nx2,{now},{now},t,2,8,,,1,\nx3,5,9,t,2,8,,,1,\nx4,{yesterday},{future},t,2,8,,,1,\n"
+            "x1,{now},{yesterday},t,2,8,,,1,\nx2,{now},{now},t,2,8,,,1,\nx3,5,9,t,2,8,,,1,\n\
+             x4,{yesterday},{future},t,2,8,,,1,\n"
         ),
     );
     let (code, report) = train(&lab, &[]);

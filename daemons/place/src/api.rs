@@ -212,8 +212,8 @@ impl Api {
 /// Whether the policy asks for what nobody knows.
 fn without_lifetimes(inventory: &Inventory) -> Option<Alarm> {
     let asks = inventory.policy().lifetimes != LifetimeRule::None && inventory.lifetimes().is_none();
-    let message = "the policy goes by lifetimes, and there is no model that knows them: VMs of which nobody tells \
-                   lifetime_s are placed by the other rules";
+    let message = "the policy goes by lifetimes, and there is no model that knows them: VMs of which nobody \
+                   tells lifetime_s are placed by the other rules";
     asks.then(|| Alarm::new(AlarmId::LifetimesMissing, message))
 }
 

@@ -11,14 +11,14 @@ const WHOLE_MAX: f64 = 9e15;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
-    One(Box<Asked>),
+    One(Box<VmQuestion>),
     /// Of several: `{"vms": […]}`.
-    Batch(Vec<Asked>),
+    Batch(Vec<VmQuestion>),
 }
 
 /// A VM: what its class and P95 are asked by, and its lifetime.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct VmQuestion {
     pub(super) request: Request,
     pub(super) lifetime: LifetimeQuestion,
 }
@@ -32,7 +32,7 @@ impl Question {
     }
 }
 
-fn read_vm(vm: &Fields<'_>) -> Result<Asked, String> {
+fn read_vm(vm: &Fields<'_>) -> Result<VmQuestion, String> {
     let needed = |key| vm.number(key)?.ok_or_else(|| format!("{}{key} is missing", vm.at));
     let features = Features {
         cores: needed("cores")?,
@@ -61,7 +61,7 @@ fn read_vm(vm: &Fields<'_>) -> Result<Asked, String> {
     };
     lifetime.check().map_err(|error| format!("{}{error}", vm.at))?;
 
-    Ok(Asked { request: Request { vm_id: vm.name("vm_id")?, subscription, features }, lifetime })
+    Ok(VmQuestion { request: Request { vm_id: vm.name("vm_id")?, subscription, features }, lifetime })
 }
 
 pub(super) fn read_past(past: &Fields<'_>) -> Result<Past, String> {
@@ -115,7 +115,7 @@ mod tests {
 
         let request = Request { vm_id: Some("vm-1".into()), subscription: None, features };
         let Question::One(asked) = &one else { panic!("{one:?}") };
-        let Asked { request: read_one, lifetime } = &**asked;
+        let VmQuestion { request: read_one, lifetime } = &**asked;
         assert_eq!((read_one, lifetime.features.cores), (&request, Some(4.0)));
         let small = json!({"cores": 1, "memory_gb": 0.5, "subscription": "s"});
         let both = read(&json!({"vms": [vm(), small], "more": 1})).unwrap();

@@ -119,8 +119,9 @@ impl ConfigFile for PlaceConfig {
 /// `[placement]`.
 fn read_policy(root: &mut Section<'_, '_>) -> Policy {
     let mut section = root.section("placement", "How a host is chosen.");
-    let help = "What decides: \"power\", packing and balanced power; \"best-fit\", packing alone; or, by what is known of \
-                the ends of VMs and by both of them, \"nilas\" or \"expected-exit\". The weights below change its own.";
+    let help = "What decides: \"power\", packing and balanced power; \"best-fit\", packing alone; or, by \
+                what is known of the ends of VMs and by both of them, \"nilas\" or \"expected-exit\". The \
+                weights below change its own.";
     let usual = section.key("policy", help).or(Policy::POWER, policies());
     let weight = || whole("a whole number", 0..=1000_u32);
     let help = "The weight of packing; 0 leaves the rule out.";
@@ -180,17 +181,18 @@ impl PredictConfig {
                     "A model that knows the subscriptions' past only up to longer ago is an alarm.",
                 )
                 .or(Duration::from_secs(72 * 3600), seconds::<3600>("whole hours", 1..=8760)),
-            history_bytes_max: Some(section
-                .key(
-                    "history_mib_max",
-                    "So much is kept of when VMs started and ended, for the training of lifetimes, in `lifetimes.csv` \
-                     of the state folder; 0 keeps nothing.",
-                )
-                .or(64, whole("a whole number", 0..=1024_u64))).filter(|mib| *mib > 0).map(|mib| mib << 20),
+            history_bytes_max: history_bytes_max(&mut section),
         };
         section.finish();
         config
     }
+}
+
+fn history_bytes_max(section: &mut Section<'_, '_>) -> Option<u64> {
+    let help = "So much is kept of when VMs started and ended, for the training of lifetimes, in \
+                `lifetimes.csv` of the state folder; 0 keeps nothing.";
+    let mib = section.key("history_mib_max", help).or(64, whole("a whole number", 0..=1024_u64));
+    Some(mib << 20).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]
@@ -201,7 +203,8 @@ mod tests {
     fn every_problem_is_told_with_its_line() {
         let text = "listen = \"10.0.0.1:7200\"\nnames = \"a\"\n[predict]\nmodel = 1\n\
                     require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n\
-                    [placement]\npolicy = \"lava\"\nalpha = 1.1\npower_weight = -1\nties = \"name\"\n[inventory]\nfile = 7\n";
+                    [placement]\npolicy = \"lava\"\nalpha = 1.1\npower_weight = -1\nties = \"name\"\n\
+                    [inventory]\nfile = 7\n";
         let problems = PlaceConfig::parse("place.toml", text).unwrap_err().to_string();
         for says in [
             "place.toml:1: name is missing",
@@ -212,7 +215,7 @@ mod tests {
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",
             "place.toml:7: predict.threshold: no such key",
-            "place.toml:9: placement.policy = \"lava\": \"power\", \"best-fit\", \"nilas\" or \"expected-exit\"",
+            "place.toml:9: placement.policy = \"lava\": \"power\", \"best-fit\", \"nilas\" or ",
             "place.toml:10: placement.alpha = 1.1: a number, 0 to 1",
             "place.toml:11: placement.power_weight = -1: a whole number, 0 to 1000",
             "place.toml:12: placement.ties = \"name\": \"id\", \"hash\" or \"hash:SEED\"",

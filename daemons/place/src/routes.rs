@@ -13,7 +13,7 @@ use ballast_runtime::http::{self, Endpoint, Refused};
 use serde::Serialize;
 
 use super::api::Api;
-use super::ask::{Asked, Question};
+use super::ask::{Question, VmQuestion};
 use super::drains::calls as drains;
 use super::{hosts, placing, predictor};
 use crate::kubernetes;
@@ -56,7 +56,7 @@ async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refuse
 
     // One model for all of them, whatever comes in meanwhile.
     let model = api.predictor.now();
-    let reply = |asked: &Asked| {
+    let reply = |asked: &VmQuestion| {
         let impossible = |error: VmError| Refused(StatusCode::BAD_REQUEST, error.to_string());
         let mut reply = predictor::answer(model.as_deref(), &asked.request).map_err(impossible)?;
         let lifetimes = model.as_ref().and_then(|model| model.lifetimes.as_ref());

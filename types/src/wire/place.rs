@@ -96,7 +96,7 @@ pub struct LifetimeModelStatus {
 /// When VMs started and ended, as it is kept for the training of lifetimes, in [`PlaceStatus`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LifetimeHistoryStatus {
-    /// The table.
+    /// Where `ballast train --target lifetime` finds it.
     pub file: String,
     /// How long it is.
     pub bytes: u64,

@@ -312,9 +312,10 @@ mod tests {
                 "status": {"allocatable": {"cpu": "40", "memory": "128Gi"}}}))
             .unwrap()
         };
+        let now = jiff::Timestamp::now().to_string();
         let pod = |name: &str, tenant: &str, labels: Value, node: &str| -> Pod {
             serde_json::from_value(json!({"metadata": {"name": name, "namespace": tenant, "uid": name,
-                "resourceVersion": "1", "labels": labels, "creationTimestamp": jiff::Timestamp::now().to_string()},
+                "resourceVersion": "1", "labels": labels, "creationTimestamp": now},
                 "spec": {"nodeName": node, "containers": [{"name": "c",
                     "resources": {"requests": {"cpu": "2", "memory": "8G"}}}]}}))
             .unwrap()
