@@ -39,7 +39,7 @@ fn good(lab: &PlaceLab, method: &str, path: &str, body: &Value) -> Value {
 fn past(short: &str, long: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let row = |n: u64| {
-        let (tenant, lives_s) = if n % 2 == 0 { (short, 600) } else { (long, 36_000) };
+        let (tenant, lives_s) = if n.is_multiple_of(2) { (short, 600) } else { (long, 36_000) };
         let start_s = now - 10 * 86_400 + n * 400;
         let end_s = start_s + lives_s + n * 37 % 100;
         let end_s = if end_s < now { end_s.to_string() } else { String::new() };

@@ -1,6 +1,5 @@
 //! Tables of VMs with what tells how long they live: whose columns are found by their usual names.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -182,12 +181,14 @@ fn rows(mut table: TableReader<'_>) -> Result<Vec<VmLifetime>, TraceError> {
         let vm = columns.vm(&table, None)?;
         // A journal tells a VM when it starts, and again when it has ended: the last row counts.
         let id = columns.vm_id.filter(|column| !table.cell(*column).is_missing());
-        match id.map(|column| places.entry((table.text(column).into_owned(), vm.start_s))) {
-            Some(Entry::Occupied(place)) => vms[*place.get()] = vm,
-            entry => {
-                entry.into_iter().for_each(|entry| drop(entry.insert_entry(vms.len())));
-                vms.push(vm);
-            }
+        let earlier = id.and_then(|column| {
+            let next = vms.len();
+            let place = *places.entry((table.text(column).into_owned(), vm.start_s)).or_insert(next);
+            (place < next).then_some(place)
+        });
+        match earlier {
+            Some(place) => vms[place] = vm,
+            None => vms.push(vm),
         }
     }
     Ok(vms)
