@@ -9,6 +9,7 @@ mod data;
 mod document;
 mod faults;
 mod labels;
+mod lifetimes;
 mod models;
 mod oversubscription;
 mod scheduler;
@@ -89,6 +90,14 @@ pub(crate) enum Experiment {
         Example: ballast experiment colocation --json\n\
         Example: ballast experiment colocation --instances 1 --sets azure-average,google-2011")]
     Colocation(Data<colocation::Choice>),
+    /// VMs that end together on hosts that come free together: policies by lifetimes against best fit, on synthetic pools
+    /// and on recorded arrivals (LAVA, arXiv 2412.09840)
+    #[command(
+        after_help = "The default run takes about half an hour on 2 cores, --quick about a minute.\n\n\
+        Example: ballast experiment lifetimes --quick --json\n\
+        Example: ballast experiment lifetimes --sets recorded --input arrivals.csv.zst --pools 12"
+    )]
+    Lifetimes(Data<lifetimes::Choice>),
     /// Whole runs drawn from seeds, several faults at once, some for good, judged by the oracles
     #[command(
         after_help = "The default run takes about 10 s on 2 cores. Parts add up: run seeds 1 to 1000 here\n\
@@ -103,7 +112,7 @@ pub(crate) enum Experiment {
         Example: ballast experiment traces --telemetry cpu.csv.zst --json\n\
         Example: ballast experiment traces --telemetry a.csv b.csv --unequal --seeds 3 --plot traces.svg")]
     Traces(Data<traces::Choice>),
-    /// All of them, but for admission, traces and faults
+    /// All of them, but for admission, lifetimes, traces and faults
     #[command(after_help = "The default run takes about an hour on 2 cores.\n\n\
         Example: ballast experiment all --output docs")]
     All(All),
@@ -169,6 +178,9 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Chain(data) => data.results.write(|detail| chain::report(&data.choice, detail))?,
         Experiment::Colocation(data) => {
             data.results.write(|detail| colocation::report(&data.choice, detail))?
+        }
+        Experiment::Lifetimes(data) => {
+            data.results.write(|detail| lifetimes::report(&data.choice, detail))?
         }
         Experiment::Faults(args) => faults::run(args)?,
         Experiment::Traces(data) => data.results.write(|detail| traces::report(&data.choice, detail))?,

@@ -5,6 +5,7 @@ mod budget;
 mod certs;
 mod check;
 mod common;
+mod defrag;
 mod demo;
 mod experiment;
 mod fit;
@@ -129,6 +130,13 @@ enum Command {
     /// Show the power budget of a chassis, lower it for a time, or go back to the configured one
     #[command(subcommand)]
     Budget(budget::Budget),
+    /// Empty hosts: show which VMs would be moved and when each host is free, begin it, follow it, end it
+    #[command(after_help = "Example: ballast defrag --count 3\n\
+        Example: ballast defrag --hosts s001,s002 --approve\n\
+        Example: ballast defrag --id 4 --cancel\n\n\
+        Environment: BALLAST_URL, BALLAST_CERT, BALLAST_KEY, BALLAST_CA.\n\
+        Exit codes: 0 done; 1 refused, or failed; 2 wrong usage.")]
+    Defrag(defrag::DefragArgs),
     /// Show what an agent has recorded of its VMs' use
     #[command(after_help = "Example: ballast records\n\
         Example: ballast records --dir usage --vm web-1 --format csv")]
@@ -231,6 +239,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Budget(budget) => budget::run(&budget),
+        Command::Defrag(args) => defrag::run(&args),
         Command::Records(args) => records::run(&args),
         Command::Agent(child) => Ok(child.tied()?.run()),
         Command::Chassis(child) => Ok(child.tied()?.run()),

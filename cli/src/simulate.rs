@@ -3,6 +3,7 @@
 mod lifetimes;
 mod plan;
 mod policy;
+mod power_down;
 mod tape;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_placement::{ChassisId, Cluster, Host, MemoryKb, MilliCores, Resources, Ties};
-use ballast_sim::cluster::{Arrivals, Batches, Copies, Drained, Outcome, Reason, Recorded, replay};
+use ballast_sim::cluster::{
+    Arrivals, Batches, Copies, Drained, Outcome, PowerDownOutcome, Reason, Recorded, replay,
+};
 use clap::Args;
 use nix::time::ClockId;
 use serde::Serialize;
@@ -22,6 +25,7 @@ use crate::common::terminal::say;
 use lifetimes::LifetimesArg;
 use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
+use power_down::{PowerDownArgs, Watchers};
 use tape::Tape;
 
 #[derive(Args, Debug)]
@@ -69,6 +73,8 @@ pub(crate) struct SimulateArgs {
     atomic_batches: bool,
     #[command(flatten)]
     plan: PlanArgs,
+    #[command(flatten)]
+    power_down: PowerDownArgs,
     /// Write a line `vm_id,host` for every VM in the order of decisions; no host where it failed
     #[arg(long, alias = "placements", value_name = "FILE")]
     output: Option<PathBuf>,
@@ -93,11 +99,14 @@ struct Printed {
     phases: Option<Vec<Named>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     drained: Option<Drained>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    power_down: Option<PowerDownOutcome>,
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     // What cannot be written is said before the work.
-    let mut tape = Tape::new(args.output.as_deref())?;
+    let tape = Tape::new(args.output.as_deref())?;
+    let mut watchers = Watchers { tape, power: args.power_down.probe() };
     let until_ms = args.until_s.map(|s| s.saturating_mul(1000));
     let source = Recorded::new(args.arrivals()?, until_ms, args.copies(until_ms)?)?;
     let weighs = args.plan.last_policy().unwrap_or(args.policy).weighs();
@@ -112,8 +121,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let batches = if args.atomic_batches { Batches::Atomic } else { Batches::Split };
 
     let plan = args.plan.plan(args.alpha, args.ties);
-    let outcome = replay(&mut source, &mut scheduler, batches, &plan, &mut tape)?;
-    let placement_hash = tape.finish()?;
+    let outcome = replay(&mut source, &mut scheduler, batches, &plan, &mut watchers)?;
+    let placement_hash = watchers.tape.finish()?;
     let cpu_s = cpu_s()?;
     let Outcome { placed, failed, empty_host_ratio, packing_density, bound_empty_ratio, .. } = outcome;
     let printed = Printed {
@@ -127,6 +136,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         placement_hash,
         phases: args.plan.named(args.policy, &outcome.phases),
         drained: args.plan.drained(outcome.drained),
+        power_down: watchers.power.map(|power| power.outcome()),
         failures: outcome.failures,
     };
 
@@ -161,6 +171,7 @@ impl Printed {
 
         lines.extend(self.phases.iter().flatten().map(Named::line));
         lines.extend(self.drained.as_ref().map(drained_line));
+        lines.extend(self.power_down.as_ref().map(power_down::line));
         lines.push(format!("{:.3} s of CPU time, {:.0} VMs a second", self.cpu_s, self.vms_per_cpu_s));
 
         lines.push(format!("placements SHA-256 {}", self.placement_hash));

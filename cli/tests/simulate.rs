@@ -154,12 +154,29 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     let drained = &said["drained"];
     assert_eq!((&drained["hosts"], &drained["emptied"]), (&2.into(), &2.into()));
     assert_eq!((&drained["moved"], &drained["left"]), (&1.into(), &0.into()));
+    assert_eq!((&drained["scheduled"], &drained["saved"]), (&1.into(), &0.into()));
     assert_eq!(drained["longest_s"], 69.0);
     assert_eq!(drained["held_core_h"], 32.0 * 69.0 / 3600.0);
     assert!(said.get("phases").is_none() && said.get("failures").is_none());
     let text = simulate(&trace, &drain);
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains("2 hosts drained: 2 became empty, the last after 69 s; 1 VMs moved"), "{text}");
+
+    // With one move at a time the longest-lived of host 0 and 1 goes first; who ends before its turn is saved.
+    let lives = "0,0,0,8,0,0,900,0\n1,1,0,60,0,0,90000,0\n2,2,0,60,0,0,800,0\n3,3,2000,1,0,0,300,0\n";
+    let other = folder.path().join("lives.csv");
+    std::fs::write(&other, format!("{HEAD}{lives}")).unwrap();
+    let drain = ["--ties", "id", "--hosts", "6", "--drain", "400=0-2", "--migration-s", "600", "--json"];
+    for (order, moved, saved) in [("global", 1, 2), ("arrival", 1, 1)] {
+        let args = ["--drain-order", order, "--drain-limit", "1", "--lifetimes", "oracle"];
+        let said = json(&simulate(&other, &[&drain[..], &args].concat()));
+        let drained = &said["drained"];
+        assert_eq!((&drained["moved"], &drained["saved"]), (&moved.into(), &saved.into()), "{order}: {said}");
+        assert_eq!((&drained["scheduled"], &drained["left"]), (&3.into(), &0.into()), "{order}: {said}");
+    }
+    let args = ["--hosts", "4", "--defragment-below", "0.6=1", "--json"];
+    let said = json(&simulate(&other, &args));
+    assert!(said["drained"]["hosts"].as_u64() > Some(0), "{said}");
 
     let args =
         ["--ties", "id", "--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
@@ -182,6 +199,9 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
         (&["--drain", "10=3-1"], 2, "S=HOSTS is needed"),
         (&["--policy-after", "10=worst-fit"], 2, "S=NAME is needed"),
         (&["--defragment", "10=0"], 2, "S=N is needed"),
+        (&["--defragment-below", "1.5=3"], 2, "SHARE=K is needed"),
+        (&["--defragment-below", "0.1=0"], 2, "SHARE=K is needed"),
+        (&["--drain-limit", "0"], 2, "0 is not in 1..=100000"),
         (&["--resize", "10=0-7:4:16"], 1, "10 s after the first arrival: host 2: there are 2 hosts"),
         (&["--resize", "10=0:0:16"], 2, "S=HOSTS:CORES:GB is needed"),
         (&["--admission", "reserve=1.5"], 2, "reserve=F is needed, F from 0 to 1"),

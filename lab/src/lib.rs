@@ -13,6 +13,7 @@ pub mod admission;
 pub mod chain;
 pub mod chassis;
 pub mod colocation;
+pub mod lifetimes;
 mod load;
 mod medians;
 pub mod oversubscription;

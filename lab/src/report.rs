@@ -7,6 +7,7 @@ pub mod colocation;
 pub mod document;
 pub mod faults;
 pub mod labels;
+pub mod lifetimes;
 pub mod models;
 pub mod oversubscription;
 mod paper;

@@ -104,7 +104,7 @@ pub struct Cluster {
     /// Ids of hosts that are gone.
     vacant: Vec<HostId>,
     vms: Slab,
-    /// What [`ExpectedEnd::Curve`] names.
+    /// Shared with whoever made them: they are large, and never change.
     curves: Arc<Curves>,
     /// What hosts offer: each size once, with how many hosts have it.
     sizes: Vec<(Resources, u32)>,
@@ -151,6 +151,17 @@ impl Cluster {
     /// The curves that the VMs' ends name.
     pub fn curves(&self) -> &Curves {
         &self.curves
+    }
+    /// How much longer a VM is expected to live, in seconds; `None` where nothing is known of its end. One that has
+    /// outlived a time that was told has 0 left.
+    pub fn remaining_s(&self, resident: &Resident, now: Instant) -> Option<f32> {
+        match resident.vm.end? {
+            ExpectedEnd::At(exit) => Some(exit.since(now).as_secs_f32()),
+            ExpectedEnd::Curve(id) => {
+                let uptime_s = now.since(resident.since).as_secs_f32();
+                self.curves.get(id).map(|_| self.curves.remaining_s(id, uptime_s))
+            }
+        }
     }
     /// Other curves, and what is known of every VM's end by them.
     pub(crate) fn set_curves(

@@ -10,6 +10,7 @@
 //! * [`Balance`]: how the expected load is spread, kept once for all who ask.
 //! * [`Hold`]: room for a VM that is not there yet: it is on its way, or somebody has reserved it.
 //!
+//! * [`drain::Round`]: hosts that are drained, and which VM is moved next.
 //! * [`Policy`]: the rules that the simulator plays and the daemon serves; [`Inventory`]: hosts and VMs by name under them.
 //!
 //! Quantities are integers, so that removing a VM undoes exactly what placing it did. Hosts, VMs and
@@ -22,6 +23,7 @@
 pub mod admission;
 mod balance;
 mod cluster;
+pub mod drain;
 mod error;
 pub mod fits;
 mod hold;

@@ -337,9 +337,7 @@ impl Scheduler {
     pub fn remove(&mut self, now: Instant, vm: VmKey) -> Result<Resident, PlacementError> {
         let resident = self.cluster.remove(vm)?;
         self.tell(now, &Event::Ended { vm: &resident.vm, host: resident.host });
-        if let Some((id, _)) = self.holds.of_move(vm) {
-            self.release(now, id);
-        }
+        self.cancel_move(now, vm);
         Ok(resident)
     }
 
@@ -378,6 +376,34 @@ impl Scheduler {
         let host = self.find(now, &there.vm, Some(there.host)).ok_or(PlacementError::NoHost { vm })?;
         self.hold_on(now, Hold { vm: there.vm, host, purpose: Purpose::Move(vm), since: now, until: None })?;
         Ok(host)
+    }
+
+    /// As [`Scheduler::start_move`], to this host, whatever the constraints say; only the room is checked.
+    ///
+    /// # Errors
+    /// Where it is not placed, or is on its way elsewhere, or the host is unknown, its own, or has not the room.
+    pub fn start_move_to(&mut self, now: Instant, vm: VmKey, host: HostId) -> Result<(), PlacementError> {
+        let there = self.cluster.resident(vm).ok_or(PlacementError::NotPlaced { vm })?;
+        match self.on_the_way(vm) {
+            Some(to) if to == host => return Ok(()),
+            Some(_) => return Err(PlacementError::NoHost { vm }),
+            None if there.host == host => return Err(PlacementError::AlreadyPlaced { vm, host }),
+            None => {}
+        }
+        self.hold_on(now, Hold { vm: there.vm, host, purpose: Purpose::Move(vm), since: now, until: None })?;
+        Ok(())
+    }
+
+    /// The host that holds room for a VM on its way; `None` where it is not.
+    pub fn on_the_way(&self, vm: VmKey) -> Option<HostId> {
+        self.holds.of_move(vm).map(|(_, hold)| hold.host)
+    }
+
+    /// A VM on its way stays where it is: its room on the other host is released. Nothing happens to one that is not.
+    pub fn cancel_move(&mut self, now: Instant, vm: VmKey) {
+        if let Some((id, _)) = self.holds.of_move(vm) {
+            self.release(now, id);
+        }
     }
 
     /// Holds room for a VM on the best host, until then at most.

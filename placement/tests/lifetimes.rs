@@ -58,8 +58,8 @@ fn nilas_takes_the_host_that_the_vm_outlives_least_and_of_these_the_fullest() {
     };
     assert_eq!(
         reason(1),
-        "the host is expected to be free in 10.0 h; this VM lives 40 min; leaves 70.0 % of its cores, 0.0 % of its \
-         memory"
+        "the host is expected to be free in 10.0 h; this VM lives 40 min; leaves 70.0 % of its cores, \
+         0.0 % of its memory"
     );
     assert!(reason(4).starts_with("the host is empty; this VM lives 40 min; leaves 90.0 %"), "{}", reason(4));
 }
@@ -221,17 +221,17 @@ fn new_curves_change_what_is_known_of_those_that_are_there() {
 
 /// One thing that happens to a cluster.
 #[derive(Clone, Debug)]
-enum Life {
+enum LifetimeStep {
     Place { cores: u16, kb: u32, end: (u8, u32) },
     Remove(usize),
-    Pass { seconds: u32 },
+    Advance { seconds: u32 },
 }
 
-fn lives() -> impl Strategy<Value = Vec<Life>> {
+fn lives() -> impl Strategy<Value = Vec<LifetimeStep>> {
     let place = (1..5u16, 0..9_000_000u32, (0..6u8, 0..2_000_000u32))
-        .prop_map(|(cores, kb, end)| Life::Place { cores, kb, end });
-    let remove = (0..99usize).prop_map(Life::Remove);
-    let pass = (0..90_000u32).prop_map(|seconds| Life::Pass { seconds });
+        .prop_map(|(cores, kb, end)| LifetimeStep::Place { cores, kb, end });
+    let remove = (0..99usize).prop_map(LifetimeStep::Remove);
+    let pass = (0..90_000u32).prop_map(|seconds| LifetimeStep::Advance { seconds });
     proptest::collection::vec(prop_oneof![5 => place, 2 => remove, 2 => pass], 1..60)
 }
 
@@ -255,7 +255,7 @@ proptest! {
         let (mut now, mut there) = (NOW, Vec::new());
         for (id, step) in (0..).zip(steps) {
             match step {
-                Life::Place { cores, kb, end: (kind, after_s) } => {
+                LifetimeStep::Place { cores, kb, end: (kind, after_s) } => {
                     let end = match kind {
                         0 => None,
                         1..=3 if has_curves => Some(ExpectedEnd::Curve(CurveId::new(u32::from(kind) - 1))),
@@ -272,11 +272,11 @@ proptest! {
                         there.push(asked.id);
                     }
                 }
-                Life::Remove(n) if !there.is_empty() => {
+                LifetimeStep::Remove(n) if !there.is_empty() => {
                     scheduler.remove(now, there.swap_remove(n % there.len())).unwrap();
                 }
-                Life::Remove(_) => {}
-                Life::Pass { seconds } => {
+                LifetimeStep::Remove(_) => {}
+                LifetimeStep::Advance { seconds } => {
                     let until = now + Duration::from_secs(u64::from(seconds));
                     while let Some(due) = scheduler.poll_timeout().filter(|due| *due <= until) {
                         now = now.max(due);

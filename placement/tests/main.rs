@@ -4,6 +4,7 @@
 mod admission;
 mod beliefs;
 mod decisions;
+mod drain;
 mod inventory;
 mod lifetimes;
 mod properties;

@@ -20,6 +20,7 @@ pub enum Purpose {
     Placement = 10,
     Packing = 11,
     Foresight = 12,
+    Lifetimes = 13,
 }
 
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use ballast_runtime::Target;
+use ballast_testbed::lab::ballast;
 use ballast_testbed::lab::caller::Caller;
 use ballast_testbed::lab::place::{PlaceLab, SOCKET};
 use nix::sys::signal::Signal;
@@ -18,6 +19,7 @@ ballast_testbed::wall_time![
     a_file_of_hosts_that_does_not_fit_what_is_there_is_a_refused_configuration,
     the_examples_in_the_documentation_are_answered,
     an_order_is_written_down_with_what_was_before,
+    a_drain_goes_on_after_a_kill_and_ends_by_what_others_have_done,
     a_vm_of_which_nothing_is_known_is_packed_and_the_power_rule_is_silent,
 ];
 
@@ -256,7 +258,9 @@ fn curls(text: &str) -> Vec<String> {
     for line in text.lines() {
         match shown.last_mut() {
             Some(open) if open.matches('\'').count() % 2 == 1 => *open += line,
-            _ if line.starts_with("curl ") => shown.push(line.to_owned()),
+            _ if line.starts_with("curl ") || line.starts_with("ballast defrag ") => {
+                shown.push(line.to_owned());
+            }
             _ => {}
         }
     }
@@ -281,6 +285,7 @@ fn the_examples_in_the_documentation_are_answered() {
     for (file, more) in [
         ("README.md", ""),
         ("docs/place-and-plan/place.md", ""),
+        ("docs/place-and-plan/drains.md", ""),
         ("docs/place-and-plan/lifetimes.md", "[placement]\npolicy = \"nilas\"\n"),
     ] {
         let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"))).expect(file);
@@ -291,6 +296,8 @@ fn the_examples_in_the_documentation_are_answered() {
         for command in curls(&text) {
             let here = command.replace("127.0.0.1:7200", &address);
             let here = here.replace("/tmp/place.sock", lab.path(SOCKET).to_str().unwrap());
+            let program = format!("{} defrag ", ballast().display());
+            let here = here.replacen("ballast defrag ", &program, 1);
             let here = here.replacen("curl ", "curl --fail-with-body --noproxy '*' --max-time 20 ", 1);
             let done = Command::new("sh").args(["-c", &here]).output().expect("a shell");
             let said = String::from_utf8_lossy(&done.stdout);
@@ -310,10 +317,62 @@ fn the_examples_in_the_documentation_are_answered() {
             }
         }
 
+        if file == "docs/place-and-plan/drains.md" {
+            let plan = text.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            let plan = words(plan.expect("a plan"));
+            assert!(answers.iter().any(|said| words(said) == plan), "{file}: {plan:?}\n{answers:#?}");
+            let (_, drain) = lab.call("GET", "/v1/drains/1", &Value::Null);
+            assert_eq!((&drain["state"], &drain["moved"]), (&json!("cancelled"), &json!(1)), "{drain}");
+        }
+
         if file == "docs/place-and-plan/place.md" {
             assert!(lab.status().inventory.placed > 0, "{file} places nothing");
         }
     }
+}
+
+fn a_drain_goes_on_after_a_kill_and_ends_by_what_others_have_done() {
+    let mut lab = lab(6, 8);
+    for n in 0..6 {
+        let host = format!("s{:03}", n % 2);
+        let vm = json!({"host": host, "cores": 2, "memory_gb": 2, "lifetime_s": 9000 + n});
+        assert_eq!(lab.call("PUT", &format!("/v1/vms/v{n}"), &vm).0, 200);
+    }
+    let begun = json!({"hosts": ["s000", "s001"], "approve": true, "reopen": true, "limit": 2});
+    let (status, drain) = lab.call("POST", "/v1/drains", &begun);
+    assert_eq!((status, &drain["state"]), (200, &json!("under-way")), "{drain}");
+
+    let due = |drain: &Value| -> Vec<(String, String)> {
+        let moves = drain["moves"].as_array().expect("moves").iter();
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        moves.filter(|it| it["state"] == "due").map(|it| (text(&it["vm_id"]), text(&it["to"]))).collect()
+    };
+    let held = |lab: &PlaceLab| lab.status().inventory.allocated_cores;
+    for round in 0..3 {
+        let (_, before) = lab.call("GET", "/v1/drains/1", &Value::Null);
+        let cores = held(&lab);
+        lab.kill();
+        lab.restart();
+        let (_, after) = lab.call("GET", "/v1/drains/1", &Value::Null);
+        assert_eq!((due(&after), held(&lab)), (due(&before), cores), "{round}\n{}", lab.log());
+
+        // One is told as a move, the other as a VM that another program has put there.
+        let [(one, _), (other, to)] = &due(&after)[..] else { panic!("{after}") };
+        let (status, why) = lab.call("POST", &format!("/v1/drains/1/moves/{one}"), &json!({"done": true}));
+        assert_eq!(status, 200, "{why}");
+        let put = json!({"host": to, "cores": 2, "memory_gb": 2, "lifetime_s": 9000});
+        assert_eq!(lab.call("PUT", &format!("/v1/vms/{other}"), &put).0, 200);
+        lab.wait("the next are due", |lab| {
+            let drain = lab.call("GET", "/v1/drains/1", &Value::Null).1;
+            due(&drain).len() == 2 || drain["state"] == "done"
+        });
+    }
+    let (_, drain) = lab.call("GET", "/v1/drains/1", &Value::Null);
+    assert_eq!((&drain["state"], &drain["moved"]), (&json!("done"), &json!(6)), "{drain}");
+    let on = |host: &str| all(&lab).values().filter(|at| *at == host).count();
+    assert_eq!((on("s000"), on("s001"), held(&lab)), (0, 0, 12.0));
+    assert_eq!(lab.status().inventory.draining_hosts, 0);
 }
 
 fn an_order_is_written_down_with_what_was_before() {

@@ -5,12 +5,14 @@
 use serde::{Deserialize, Serialize};
 
 mod alarm;
+mod drain;
 mod kubernetes;
 mod place;
 mod prediction;
 
 pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
+pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
     AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,

@@ -1,11 +1,16 @@
 //! Tables of VMs with what tells how long they live: whose columns are found by their usual names.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use ballast_predict::lifetime::{LifetimeFeatures, VmEnd, VmLifetime};
 use ballast_sim::trace::cells::{TIME, Times, rfc_3339};
 use ballast_sim::trace::{TableReader, TraceError};
 use clap::ValueEnum;
+use indicatif::ProgressBar;
+
+use crate::common::table;
 
 /// Columns whose names begin so are labels.
 const LABEL: &str = "label_";
@@ -157,6 +162,37 @@ fn binned(table: &TableReader<'_>, [low, high, censored]: [usize; 3]) -> Result<
     }
 }
 
+/// All VMs of a table with starts and ends; `-` is stdin.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
+    let read = || {
+        let table = match path.to_str() {
+            Some("-") => TableReader::csv(table::text(path)?, "stdin")?,
+            _ => table::open(path, &ProgressBar::hidden())?,
+        };
+        Ok(rows(table)?)
+    };
+    table::named(path, read())
+}
+
+fn rows(mut table: TableReader<'_>) -> Result<Vec<VmLifetime>, TraceError> {
+    let mut columns = LifetimeColumns::of(&table)?;
+    columns.check_ends(&table)?;
+    let (mut vms, mut places) = (Vec::<VmLifetime>::new(), HashMap::new());
+    while table.advance()? {
+        let vm = columns.vm(&table, None)?;
+        // A journal tells a VM when it starts, and again when it has ended: the last row counts.
+        let id = columns.vm_id.filter(|column| !table.cell(*column).is_missing());
+        match id.map(|column| places.entry((table.text(column).into_owned(), vm.start_s))) {
+            Some(Entry::Occupied(place)) => vms[*place.get()] = vm,
+            entry => {
+                entry.into_iter().for_each(|entry| drop(entry.insert_entry(vms.len())));
+                vms.push(vm);
+            }
+        }
+    }
+    Ok(vms)
+}
+
 /// A number above 0, at most `most`; nothing where it is missing.
 fn positive(table: &TableReader<'_>, column: Option<usize>, most: f64) -> Result<Option<f64>, TraceError> {
     let Some(column) = column else { return Ok(None) };
@@ -173,14 +209,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<VmLifetime>, TraceError> {
-        let mut table = TableReader::csv(text.as_bytes(), "vms.csv")?;
-        let mut columns = LifetimeColumns::of(&table)?;
-        columns.check_ends(&table)?;
-        let mut vms = Vec::new();
-        while table.advance()? {
-            vms.push(columns.vm(&table, None)?);
-        }
-        Ok(vms)
+        rows(TableReader::csv(text.as_bytes(), "vms.csv")?)
     }
 
     #[test]

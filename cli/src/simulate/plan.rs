@@ -1,9 +1,10 @@
 //! What is done to the cluster on the way: drains, sizes, another policy; and who is let in.
 
+use ballast_placement::drain::DrainOrder;
 use ballast_placement::rules::Alpha;
 use ballast_placement::{HostId, MemoryKb, MilliCores, Reserve, Resources, Ties};
-use ballast_sim::cluster::{Action, Drained, Moving, Phase, Plan};
-use clap::Args;
+use ballast_sim::cluster::{Action, Below, Drained, Drains, Moving, Phase, Plan};
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::policy::PolicyArg;
@@ -26,6 +27,16 @@ pub(super) struct PlanArgs {
     /// again once it is empty
     #[arg(long, value_name = "S=N", value_parser = at_count)]
     defragment: Vec<(u64, u32)>,
+    /// Whenever less than this share of the hosts is empty, and no host is being drained, move the VMs off the K hosts with
+    /// the most cores free; each of them is open again once it is empty
+    #[arg(long, value_name = "SHARE=K", value_parser = below)]
+    defragment_below: Option<Below>,
+    /// Who leaves a host that is drained first
+    #[arg(long, value_enum, default_value_t = DrainOrderArg::Largest)]
+    drain_order: DrainOrderArg,
+    /// So many VMs may be on their way together [default: one of every host]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    drain_limit: Option<u32>,
     /// S seconds after the first arrival these hosts have so many cores and GB of memory; VMs that take more stay
     #[arg(long, value_name = "S=A-B,C,…:CORES:GB", value_parser = at_size)]
     resize: Vec<(u64, (Hosts, Resources))>,
@@ -39,6 +50,30 @@ pub(super) struct PlanArgs {
     /// And for every GB of its memory
     #[arg(long, value_name = "S", default_value = "1", allow_negative_numbers = true, value_parser = move_ms)]
     migration_s_per_gb: u64,
+}
+
+/// Who leaves a host that is drained first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DrainOrderArg {
+    /// Of every host by itself the VM with the most cores, then the most memory
+    Largest,
+    /// Host after host, the VM that came first
+    Arrival,
+    /// Host after host, the VM that is expected to live longest
+    PerHost,
+    /// Of all hosts together, the VM that is expected to live longest
+    Global,
+}
+
+impl From<DrainOrderArg> for DrainOrder {
+    fn from(order: DrainOrderArg) -> Self {
+        match order {
+            DrainOrderArg::Largest => Self::Largest,
+            DrainOrderArg::Arrival => Self::Arrival,
+            DrainOrderArg::PerHost => Self::PerHost,
+            DrainOrderArg::Global => Self::Global,
+        }
+    }
 }
 
 /// Hosts as ranges.
@@ -76,7 +111,9 @@ impl PlanArgs {
         let defragment = self.defragment.iter().map(|(at, hosts)| (*at, Action::Defragment(*hosts)));
         let moving = Moving { base_ms: self.migration_s, per_gb_ms: self.migration_s_per_gb };
         let actions = policies.chain(resize).chain(open).chain(drain).chain(defragment).collect();
-        Plan { actions, moving }
+        let drains =
+            Drains { order: self.drain_order.into(), limit: self.drain_limit, below: self.defragment_below };
+        Plan { actions, moving, drains }
     }
 
     /// The phases by name, where there is more than one.
@@ -95,6 +132,7 @@ impl PlanArgs {
     /// What came of drains, where there were any.
     pub(super) fn drained(&self, drained: Drained) -> Option<Drained> {
         let drains = !self.drain.is_empty() || !self.defragment.is_empty();
+        let drains = drains || self.defragment_below.is_some();
         drains.then_some(drained)
     }
 }
@@ -103,8 +141,8 @@ impl Named {
     pub(super) fn line(&self) -> String {
         let Self { policy, from_s, phase } = self;
         format!(
-            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} % of at most {:.2} %, \
-             cores in use on the others {:.2} %",
+            "from {from_s} s on {policy}: {} placed, {} failed, hosts without a VM {:.2} % of at most \
+             {:.2} %, cores in use on the others {:.2} %",
             phase.placed,
             phase.failed,
             phase.empty_host_ratio * 100.0,
@@ -115,10 +153,11 @@ impl Named {
 }
 
 pub(super) fn drained_line(drained: &Drained) -> String {
-    let Drained { hosts, emptied, longest_s, moved, left, held_core_h } = drained;
+    let Drained { hosts, emptied, longest_s, scheduled, moved, saved, left, held_core_h } = drained;
     format!(
-        "{hosts} hosts drained: {emptied} became empty, the last after {longest_s} s; {moved} VMs moved, \
-         {left} are left; moves held {held_core_h:.2} core-hours twice"
+        "{hosts} hosts drained: {emptied} became empty, the last after {longest_s} s; {moved} VMs moved of \
+         {scheduled}, {saved} ended before their turn, {left} are left; moves held {held_core_h:.2} \
+         core-hours twice"
     )
 }
 
@@ -142,6 +181,17 @@ fn at(text: &str) -> Option<(u64, &str)> {
 fn at_count(text: &str) -> Result<(u64, u32), String> {
     let parse = |(at_ms, count): (u64, &str)| Some((at_ms, count.parse().ok().filter(|n| *n > 0)?));
     at(text).and_then(parse).ok_or_else(|| "S=N is needed: whole seconds, then 1 host or more".to_owned())
+}
+
+fn below(text: &str) -> Result<Below, String> {
+    let parse = |(share, hosts): (&str, &str)| {
+        let empty_share = share.parse().ok().filter(|share| (0.0..=1.0).contains(share))?;
+        let hosts = hosts.parse().ok().filter(|hosts| (1..1_000_000).contains(hosts))?;
+        Some(Below { empty_share, hosts })
+    };
+    text.split_once('=')
+        .and_then(parse)
+        .ok_or_else(|| "SHARE=K is needed: a share from 0 to 1, then 1 host or more".to_owned())
 }
 
 fn at_size(text: &str) -> Result<(u64, (Hosts, Resources)), String> {

@@ -1,7 +1,5 @@
 //! `ballast train --target lifetime`: how long VMs live, from their starts and ends.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -10,16 +8,11 @@ use ballast_predict::file::FileError;
 use ballast_predict::lifetime::boosted::BoostedOptions;
 use ballast_predict::lifetime::score::LongScores;
 use ballast_predict::lifetime::train::{LifetimeArm, worse};
-use ballast_predict::lifetime::{
-    Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes, VmLifetime,
-};
-use ballast_sim::trace::TableReader;
-use indicatif::ProgressBar;
+use ballast_predict::lifetime::{Cleaned, LifetimeFile, LifetimeScores, LifetimeTrial, Lifetimes};
 use serde_json::json;
 
 use super::{TrainArgs, old_model};
-use crate::common::lifetimes::LifetimeColumns;
-use crate::common::table;
+use crate::common::lifetimes;
 use crate::common::terminal::{say, tell};
 use crate::common::threads::all_cores;
 
@@ -35,7 +28,7 @@ pub(super) fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     old_model(&args.output)?;
     let old = old_lifetimes(&args.output).filter(|_| args.replace_if_not_worse);
 
-    let lifetimes = Lifetimes::new(read(input)?);
+    let lifetimes = Lifetimes::new(lifetimes::read(input)?);
     let mut trial = LifetimeTrial::new(&lifetimes).with_context(|| input.display().to_string())?;
     if args.compare {
         let threads = args.threads.unwrap_or_else(all_cores);
@@ -90,32 +83,6 @@ pub(super) fn old_lifetimes(path: &Path) -> Option<LifetimeFile> {
             None
         }
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
-    let read = || {
-        let mut table = match path.to_str() {
-            Some("-") => TableReader::csv(table::text(path)?, "stdin")?,
-            _ => table::open(path, &ProgressBar::hidden())?,
-        };
-        let mut columns = LifetimeColumns::of(&table)?;
-        columns.check_ends(&table)?;
-        let (mut vms, mut places) = (Vec::<VmLifetime>::new(), HashMap::new());
-        while table.advance()? {
-            let vm = columns.vm(&table, None)?;
-            // A journal tells a VM when it starts, and again when it has ended: the last row counts.
-            let id = columns.vm_id.filter(|column| !table.cell(*column).is_missing());
-            match id.map(|column| places.entry((table.text(column).into_owned(), vm.start_s))) {
-                Some(Entry::Occupied(place)) => vms[*place.get()] = vm,
-                entry => {
-                    entry.into_iter().for_each(|entry| drop(entry.insert_entry(vms.len())));
-                    vms.push(vm);
-                }
-            }
-        }
-        Ok(vms)
-    };
-    table::named(path, read())
 }
 
 fn text(path: &Path, file: &LifetimeFile) -> String {

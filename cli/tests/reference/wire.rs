@@ -7,8 +7,15 @@ use std::path::Path;
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
 /// Where the types stand, below `types/src/`.
-const FILES: [&str; 6] =
-    ["wire.rs", "wire/alarm.rs", "impact.rs", "wire/prediction.rs", "wire/place.rs", "wire/kubernetes.rs"];
+const FILES: [&str; 7] = [
+    "wire.rs",
+    "wire/alarm.rs",
+    "impact.rs",
+    "wire/prediction.rs",
+    "wire/place.rs",
+    "wire/drain.rs",
+    "wire/kubernetes.rs",
+];
 
 /// Types of other files whose text is a number.
 const NUMBERS: [&str; 6] = ["Watts", "Epoch", "Seq", "Instance", "Instant", "KiloHertz"];

@@ -17,7 +17,7 @@ use super::host_list;
 use super::inventory::DurableInventory;
 use super::predictor::{Loaded, Predictor};
 use super::vm_request::{PredictedVm, VmRequest};
-use crate::config::HostFile;
+use crate::config::{DrainsConfig, HostFile};
 use crate::kubernetes::Kube;
 use crate::metrics::{Followed, PREFIX, Shown};
 use ballast_runtime::alarms::{self, AlarmBook};
@@ -45,6 +45,8 @@ pub(super) struct Api {
     pub(super) hosts: Option<Arc<Mutex<HostFile>>>,
     /// Why it is not in force as it is now, if it is not.
     pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
+    /// How hosts are drained.
+    pub(super) drains: Arc<DrainsConfig>,
     /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
     /// The hosts' agents, and what they are told.
@@ -77,6 +79,10 @@ impl Api {
         alarms.extend(self.agents.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
+        alarms.extend(self.inventory.drains().waiting().map(|id| {
+            let message = format!("drain {id} waits for approval: too few hosts are empty");
+            Alarm::new(AlarmId::DrainWaits, message)
+        }));
         alarms.extend(without_lifetimes(&inventory));
         self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {

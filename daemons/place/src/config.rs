@@ -1,5 +1,6 @@
 //! `place.toml`.
 
+mod drains;
 mod hosts;
 mod kubernetes;
 
@@ -16,6 +17,8 @@ use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{ConfigError, Listen, ListenConfig};
 use ballast_runtime::log;
 use ballast_runtime::tls::TlsConfig;
+pub use drains::DrainsConfig;
+pub(crate) use drains::ORDERS;
 #[cfg(feature = "testing")]
 pub(crate) use hosts::parse as parse_hosts;
 pub(crate) use hosts::size as host_size;
@@ -39,6 +42,7 @@ pub struct PlaceConfig {
     pub policy: Policy,
     /// The file that says which hosts there are, and what it said; without one they are told by HTTP.
     pub inventory: Option<HostFile>,
+    pub drains: DrainsConfig,
     /// The scheduler extender; `None` when there is none.
     pub kubernetes: Option<KubernetesConfig>,
 }
@@ -92,6 +96,7 @@ impl ConfigFile for PlaceConfig {
         let predict = PredictConfig::read(root);
         let policy = read_policy(root);
         let inventory = read_inventory(root, tls.is_some());
+        let drains = DrainsConfig::read(root);
         let kubernetes = KubernetesConfig::read(root);
         let log_level = log::read_level(root);
 
@@ -105,6 +110,7 @@ impl ConfigFile for PlaceConfig {
             predict,
             policy,
             inventory,
+            drains,
             kubernetes,
         })
     }
@@ -203,8 +209,8 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are allowed_hosts, inventory, kubernetes, listen, \
-             log_level, name, placement, predict, state_dir, tls",
+            "place.toml:2: names: no such key; there are allowed_hosts, drains, inventory, kubernetes, \
+             listen, log_level, name, placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",

@@ -17,6 +17,8 @@ use ballast_placement::inventory::Snapshot;
 use ballast_placement::{Inventory, Policy};
 use tokio::sync::oneshot;
 
+use super::drains::book::Drains;
+use super::drains::record::Drain;
 use super::lifetime_history::{HistoryCounts, HistoryOptions, HistoryRow, LifetimeHistory};
 use super::store::{self, Record, Store};
 use ballast_runtime::http::Refused;
@@ -29,13 +31,15 @@ enum Work {
     /// Put this on disk, or find that all before it is there.
     Write(Option<Record>, oneshot::Sender<Result<(), String>>),
     /// Everything as it is at this point of the order.
-    Renew(Snapshot),
+    Renew(Snapshot, Vec<Drain>),
     Stop,
 }
 
 /// The inventory. What is changed is on disk before anybody is told.
 pub(super) struct DurableInventory {
     inventory: Mutex<Inventory>,
+    /// Locked after the inventory.
+    drains: Mutex<Drains>,
     work: Sender<Work>,
     /// The thread that writes asks for everything: a change could not be written.
     wants_all: Arc<AtomicBool>,
@@ -59,14 +63,14 @@ impl DurableInventory {
         let undated = recovered.inventory.vms.iter().any(|vm| vm.since.is_none());
         let told = inventory.replace(ballast_runtime::unix_now(), &recovered.inventory);
         told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
+        let mut drains = Drains::of(recovered.drains);
+        drains.recover(ballast_runtime::unix_now(), &mut inventory);
         let there = || inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
         let history = history.map(|options| LifetimeHistory::start(folder, options, there())).transpose()?;
-        let (durable, thread) = Self::over(recovered.store, inventory, recovered.problem, history)?;
+        let (durable, thread) = Self::over(recovered.store, inventory, drains, recovered.problem, history)?;
         if undated {
             // The next start is to find the same time.
-            durable
-                .give(Work::Renew(durable.look().snapshot()))
-                .map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
+            durable.give(durable.all(&durable.look())).map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
         }
         Ok((durable, thread))
     }
@@ -74,6 +78,7 @@ impl DurableInventory {
     fn over(
         store: Store,
         inventory: Inventory,
+        drains: Drains,
         start_problem: Option<std::io::Error>,
         history: Option<LifetimeHistory>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
@@ -82,6 +87,7 @@ impl DurableInventory {
         let broken = start_problem.is_some();
         let durable = Arc::new(Self {
             inventory: Mutex::new(inventory),
+            drains: Mutex::new(drains),
             work,
             wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
@@ -132,7 +138,7 @@ impl DurableInventory {
         let changed = {
             let mut inventory = self.look();
             if self.wants_all.swap(false, Ordering::Relaxed) {
-                self.give(Work::Renew(inventory.snapshot()))?;
+                self.give(self.all(&inventory))?;
             }
             let (changed, record) = match change(&mut inventory) {
                 Ok((told, record)) => (Ok(told), record),
@@ -150,6 +156,15 @@ impl DurableInventory {
         written.map_err(|why| Refused(StatusCode::SERVICE_UNAVAILABLE, why))?;
 
         Ok(changed)
+    }
+
+    /// The drains. Whoever locks the inventory, too, has locked it before.
+    pub(super) fn drains(&self) -> MutexGuard<'_, Drains> {
+        lock(&self.drains)
+    }
+
+    fn all(&self, inventory: &Inventory) -> Work {
+        Work::Renew(inventory.snapshot(), self.drains().all().cloned().collect())
     }
 
     fn give(&self, work: Work) -> Result<(), Refused> {
@@ -193,9 +208,9 @@ impl Writer {
                         records.extend(record);
                         waiting.push(done);
                     }
-                    Work::Renew(all) => {
+                    Work::Renew(all, drains) => {
                         self.write(&mut records, &mut waiting);
-                        self.renew(&all);
+                        self.renew(&all, &drains);
                     }
                     Work::Stop => end = true,
                 }
@@ -235,8 +250,8 @@ impl Writer {
         records.clear();
     }
 
-    fn renew(&mut self, all: &Snapshot) {
-        let written = self.store.renew(all);
+    fn renew(&mut self, all: &Snapshot, drains: &[Drain]) {
+        let written = self.store.renew(all, drains);
         self.broken = written.is_err();
         self.note(written);
     }
@@ -254,7 +269,9 @@ impl Writer {
 fn rows(record: Record) -> Vec<HistoryRow> {
     match record {
         Record::Host(_) | Record::Hosts { .. } => vec![],
-        Record::Vms(vms) => vms.into_iter().map(|placed| (placed, None)).collect(),
+        Record::Vms(vms) | Record::Drains { vms, .. } => {
+            vms.into_iter().map(|placed| (placed, None)).collect()
+        }
         Record::Ended { vms, at, .. } => vms.into_iter().map(|placed| (placed, Some(at))).collect(),
     }
 }
@@ -287,7 +304,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
         let (durable, thread) =
-            DurableInventory::over(store, Inventory::new(Policy::POWER), None, None).unwrap();
+            DurableInventory::over(store, Inventory::new(Policy::POWER), Drains::default(), None, None)
+                .unwrap();
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.redb: No space left"), "{why}");

@@ -23,6 +23,7 @@ mod api;
 mod ask;
 pub mod config;
 mod counters;
+mod drains;
 mod fault;
 mod fields;
 mod host_list;

@@ -373,6 +373,8 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
             None => inventory.put(since, &vm, &host)?,
         }
 
+        // Were it on its way, its room elsewhere would be anybody's by now.
+        api.inventory.drains().recover(now, inventory);
         let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
         let hosts = [Some(&host), before.as_ref().map(|(from, ..)| from)];
         api.agents.changed(hosts.into_iter().flatten().map(String::as_str));

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::api::Api;
 use super::ask::{Question, VmQuestion};
+use super::drains::calls as drains;
 use super::{hosts, placing, predictor};
 use crate::kubernetes;
 
@@ -34,7 +35,12 @@ fn endpoints() -> Vec<Endpoint<Api>> {
     let predict = Endpoint::post("/v1/predict", predict).takes("a VM, or 1 to 1,000 `vms`").answers(
         "class and P95 bucket of each VM, and how sure they are; its lifetime, if the model knows it",
     );
-    [predict].into_iter().chain(placing::endpoints()).chain(hosts::endpoints()).collect()
+    [predict]
+        .into_iter()
+        .chain(placing::endpoints())
+        .chain(hosts::endpoints())
+        .chain(drains::endpoints())
+        .collect()
 }
 
 /// The table of all of them in the reference.
@@ -158,6 +164,7 @@ pub(super) mod tests {
             inventory: durable,
             hosts: None,
             hosts_problem: Arc::default(),
+            drains: Arc::default(),
             predictor,
             read_at: Arc::new(Mutex::new(ballast_runtime::now())),
             counters: Arc::default(),

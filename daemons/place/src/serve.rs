@@ -13,6 +13,7 @@ use ballast_runtime::{Leaving, clock};
 use tokio::runtime::Runtime;
 
 use crate::config::PlaceConfig;
+use crate::drains::calls as drains;
 use crate::inventory::DurableInventory;
 use crate::reloader::{ModelAndHosts, ReloadOrder};
 use crate::routes::routes;
@@ -41,6 +42,7 @@ impl Started {
         let leaving = runtime.block_on(async {
             api.follow_hosts().await.context("hosts")?;
             hangups.start()?;
+            tokio::spawn(drains::follow(api.clone()));
             tokio::spawn(feed(Watchdog::of_systemd()));
 
             ballast_runtime::serve(listeners, routes(api), access, reloader).await

@@ -76,6 +76,7 @@ impl Adopted<'_> {
             inventory,
             hosts: config.inventory.clone().map(|file| Arc::new(Mutex::new(file))),
             hosts_problem: Arc::default(),
+            drains: Arc::new(config.drains.clone()),
             counters: Arc::default(),
             agents,
             alarms: AlarmBook::new(faults, opened.tls.clone()),

@@ -22,12 +22,16 @@ use redb::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::drains::record::Drain;
+
 /// In JSON what is known of each.
 type Definition = TableDefinition<'static, &'static str, &'static [u8]>;
 /// By a host's name its [`HostSpec`].
 const HOSTS: Definition = TableDefinition::new("hosts");
 /// By a VM's name all of [`Placed`].
 const VMS: Definition = TableDefinition::new("vms");
+/// By a drain's number, with leading zeros, all of [`Drain`]; databases of before have no such table.
+const DRAINS: Definition = TableDefinition::new("drains");
 /// What is kept of the file in memory: everything is in the inventory as well.
 const CACHE: usize = 4 << 20;
 
@@ -45,6 +49,16 @@ pub(super) enum Record {
     },
     /// VMs are there, and are so: all of a request in one record, so that they are there all or none.
     Vms(Vec<Placed>),
+    /// What a drain has changed: all of it or nothing.
+    Drains {
+        /// Hosts that open or close.
+        hosts: Vec<NamedHost>,
+        /// VMs that have moved.
+        vms: Vec<Placed>,
+        set: Vec<Drain>,
+        /// The numbers of those that are forgotten.
+        gone: Vec<u64>,
+    },
     /// VMs have ended, and a host may be gone with all of its own.
     Ended { vms: Vec<Placed>, host: Option<String>, at: Instant },
 }
@@ -61,6 +75,7 @@ pub(super) struct Store {
 pub(super) struct Recovered {
     pub(super) store: Store,
     pub(super) inventory: Snapshot,
+    pub(super) drains: Vec<Drain>,
     /// Why nothing can be written, if it cannot.
     pub(super) problem: Option<io::Error>,
 }
@@ -75,8 +90,8 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
 
     if !store.path.try_exists().map_err(|error| named(&store.path, &error))? {
         let inventory = earlier::read(folder)?;
-        let problem = store.renew(&inventory).err();
-        return Ok(Recovered { store, inventory, problem });
+        let problem = store.renew(&inventory, &[]).err();
+        return Ok(Recovered { store, inventory, drains: vec![], problem });
     }
 
     let (database, problem) = match checked().open(&store.path).map_err(io_error) {
@@ -86,10 +101,10 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
         Err(error) => (copy(&store.path)?, Some(named(&store.path, &error))),
     };
 
-    let inventory = read(&database).map_err(|error| damaged(&store.path, &error))?;
+    let (inventory, drains) = read(&database).map_err(|error| damaged(&store.path, &error))?;
     store.database = problem.is_none().then_some(database);
 
-    Ok(Recovered { store, inventory, problem })
+    Ok(Recovered { store, inventory, drains, problem })
 }
 
 impl Store {
@@ -100,7 +115,7 @@ impl Store {
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let closed = || ErrorKind::NotFound.into();
         let written = self.database.as_ref().ok_or_else(closed).and_then(|database| {
-            change(database, |hosts, vms| records.iter().try_for_each(|record| note(record, hosts, vms)))
+            change(database, |tables| records.iter().try_for_each(|record| note(record, tables)))
         });
         written.map_err(|error| named(&self.path, &error))
     }
@@ -110,12 +125,12 @@ impl Store {
     ///
     /// # Errors
     /// What the file system says; then what was there before still is.
-    pub(super) fn renew(&mut self, inventory: &Snapshot) -> io::Result<()> {
+    pub(super) fn renew(&mut self, inventory: &Snapshot, drains: &[Drain]) -> io::Result<()> {
         self.database = None;
         let renewed = || {
             if self.path.try_exists()? {
                 let database = checked().open(&self.path).map_err(io_error)?;
-                change(&database, |hosts, vms| replace(inventory, hosts, vms))?;
+                change(&database, |tables| replace(inventory, drains, tables))?;
 
                 return Ok(database);
             }
@@ -129,7 +144,7 @@ impl Store {
             }
 
             let database = checked().create(&new).map_err(io_error)?;
-            change(&database, |hosts, vms| replace(inventory, hosts, vms))?;
+            change(&database, |tables| replace(inventory, drains, tables))?;
             fs::rename(&new, &self.path)?;
             File::open(folder)?.sync_all()?;
             // What stays is not looked at again, for the database is there.
@@ -172,7 +187,7 @@ fn copy(path: &Path) -> io::Result<Database> {
 }
 
 /// All that is in a database.
-fn read(database: &Database) -> io::Result<Snapshot> {
+fn read(database: &Database) -> io::Result<(Snapshot, Vec<Drain>)> {
     let read = database.begin_read().map_err(io_error)?;
     let (hosts, vms) = (read.open_table(HOSTS).map_err(io_error)?, read.open_table(VMS).map_err(io_error)?);
     let mut inventory = Snapshot::default();
@@ -184,26 +199,38 @@ fn read(database: &Database) -> io::Result<Snapshot> {
     for entry in vms.iter().map_err(io_error)? {
         inventory.vms.push(of_json(entry.map_err(io_error)?.1.value())?);
     }
-    Ok(inventory)
+    let mut drains = Vec::new();
+    match read.open_table(DRAINS) {
+        Err(redb::TableError::TableDoesNotExist(_)) => {}
+        table => {
+            let table = table.map_err(io_error)?;
+            for entry in table.iter().map_err(io_error)? {
+                drains.push(of_json(entry.map_err(io_error)?.1.value())?);
+            }
+        }
+    }
+    Ok((inventory, drains))
 }
 
 type Entries<'a> = Table<'a, &'static str, &'static [u8]>;
 
+struct Tables<'a> {
+    hosts: Entries<'a>,
+    vms: Entries<'a>,
+    drains: Entries<'a>,
+}
+
 /// One transaction: on disk as a whole when this comes back, or not at all.
-fn change(
-    database: &Database,
-    change: impl FnOnce(&mut Entries<'_>, &mut Entries<'_>) -> io::Result<()>,
-) -> io::Result<()> {
+fn change(database: &Database, change: impl FnOnce(&mut Tables<'_>) -> io::Result<()>) -> io::Result<()> {
     let write = database.begin_write().map_err(io_error)?;
     {
-        let mut hosts = write.open_table(HOSTS).map_err(io_error)?;
-        let mut vms = write.open_table(VMS).map_err(io_error)?;
-        change(&mut hosts, &mut vms)?;
+        let open = |table| write.open_table(table).map_err(io_error);
+        change(&mut Tables { hosts: open(HOSTS)?, vms: open(VMS)?, drains: open(DRAINS)? })?;
     }
     write.commit().map_err(io_error)
 }
 
-fn note(record: &Record, hosts: &mut Entries<'_>, vms: &mut Entries<'_>) -> io::Result<()> {
+fn note(record: &Record, Tables { hosts, vms, drains }: &mut Tables<'_>) -> io::Result<()> {
     match record {
         Record::Host(host) => set(hosts, &host.name, &host.spec),
         Record::Hosts { set: new, gone } => {
@@ -211,6 +238,12 @@ fn note(record: &Record, hosts: &mut Entries<'_>, vms: &mut Entries<'_>) -> io::
             gone.iter().try_for_each(|name| remove(hosts, name))
         }
         Record::Vms(placed) => placed.iter().try_for_each(|it| set(vms, &it.vm.name, it)),
+        Record::Drains { hosts: new, vms: placed, set: under_way, gone } => {
+            new.iter().try_for_each(|host| set(hosts, &host.name, &host.spec))?;
+            placed.iter().try_for_each(|it| set(vms, &it.vm.name, it))?;
+            under_way.iter().try_for_each(|drain| set(drains, &drain_key(drain.id), drain))?;
+            gone.iter().try_for_each(|id| remove(drains, &drain_key(*id)))
+        }
         Record::Ended { vms: ended, host, .. } => {
             ended.iter().try_for_each(|placed| remove(vms, &placed.vm.name))?;
             host.iter().try_for_each(|name| remove(hosts, name))
@@ -219,7 +252,8 @@ fn note(record: &Record, hosts: &mut Entries<'_>, vms: &mut Entries<'_>) -> io::
 }
 
 /// Only what is otherwise is written: a transaction needs room beside what it replaces.
-fn replace(inventory: &Snapshot, hosts: &mut Entries<'_>, vms: &mut Entries<'_>) -> io::Result<()> {
+fn replace(inventory: &Snapshot, under_way: &[Drain], tables: &mut Tables<'_>) -> io::Result<()> {
+    let Tables { hosts, vms, drains } = tables;
     let named: BTreeMap<&str, &HostSpec> =
         inventory.hosts.iter().map(|host| (host.name.as_str(), &host.spec)).collect();
     let placed: BTreeMap<&str, &Placed> =
@@ -227,7 +261,16 @@ fn replace(inventory: &Snapshot, hosts: &mut Entries<'_>, vms: &mut Entries<'_>)
     hosts.retain(|name, _| named.contains_key(name)).map_err(io_error)?;
     vms.retain(|name, _| placed.contains_key(name)).map_err(io_error)?;
     named.iter().try_for_each(|(name, spec)| set(hosts, name, spec))?;
-    placed.iter().try_for_each(|(name, placed)| set(vms, name, placed))
+    placed.iter().try_for_each(|(name, placed)| set(vms, name, placed))?;
+
+    let kept: BTreeMap<String, &Drain> = under_way.iter().map(|drain| (drain_key(drain.id), drain)).collect();
+    drains.retain(|key, _| kept.contains_key(key)).map_err(io_error)?;
+    kept.iter().try_for_each(|(key, drain)| set(drains, key, drain))
+}
+
+/// In the order of numbers.
+fn drain_key(id: u64) -> String {
+    format!("{id:020}")
 }
 
 fn set<T: Serialize>(entries: &mut Entries<'_>, name: &str, value: &T) -> io::Result<()> {
@@ -381,7 +424,7 @@ mod tests {
         let mut found = open(folder.path()).unwrap();
         assert_eq!(found.inventory, after_all());
         let other = Snapshot { hosts: vec![host("s1"), host("s4")], vms: vec![vm("b", "s4")] };
-        found.store.renew(&other).unwrap();
+        found.store.renew(&other, &[]).unwrap();
         assert_eq!(after_kill(folder.path()), other);
         assert_eq!(names(folder.path()), ["inventory.redb"]);
     }
@@ -414,7 +457,7 @@ mod tests {
         assert!(found.problem.unwrap().to_string().contains("inventory.redb: "));
         assert!(found.store.append(&records()).is_err());
         drop(store);
-        found.store.renew(&Snapshot::default()).unwrap();
+        found.store.renew(&Snapshot::default(), &[]).unwrap();
         assert_eq!(after_kill(folder.path()), Snapshot::default());
     }
 

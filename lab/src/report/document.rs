@@ -7,7 +7,7 @@ pub const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 13] = [
     "server",
     "chassis",
     "tradeoff",
@@ -19,6 +19,7 @@ const ORDER: [&str; 12] = [
     "oversubscription",
     "chain",
     "colocation",
+    "lifetimes",
     "traces",
 ];
 /// What a new document begins with.
@@ -69,6 +70,7 @@ mod tests {
     fn sections_find_their_place_whatever_the_order_of_writing() {
         let sections = [
             ("traces", "R"),
+            ("lifetimes", "N"),
             ("chain", "K"),
             ("colocation", "J"),
             ("oversubscription", "O"),

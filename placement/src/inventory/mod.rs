@@ -8,6 +8,7 @@
 //! Every call is checked whole before anything is changed: what fails changes nothing.
 
 mod convert;
+mod drain;
 mod error;
 mod lifetimes;
 mod names;

@@ -177,6 +177,44 @@ pub(super) fn score((cores, memory): (f64, f64)) -> i64 {
     -((cores.max(memory) * (1u64 << 47) as f64) as i64)
 }
 
+/// The score of a host, as every rule has it that best fit is part of.
+pub(super) fn score_of(ask: &Ask<'_>, host: HostId) -> i64 {
+    score(left(ask, host))
+}
+
+/// Hosts of one size of which a VM leaves as many cores.
+pub(super) struct Left {
+    cores: f64,
+    memory_wide: f64,
+    /// So much memory may be left, and cores still are what counts.
+    covered_kb: u64,
+    by_cores: i64,
+}
+
+impl Left {
+    pub(super) fn of(room: Resources, cores_milli: u32) -> Self {
+        let (cores_wide, memory_wide) = wide(room);
+        let (cores, memory_wide) = (f64::from(cores_milli) / cores_wide as f64, memory_wide as f64);
+        // A kB less than it comes to: divisions round.
+        let covered_kb = ((cores * memory_wide) as u64).saturating_sub(1);
+        Self { cores, memory_wide, covered_kb, by_cores: score((cores, 0.0)) }
+    }
+
+    /// The larger share that is left, where so much memory is.
+    pub(super) fn share(&self, memory_kb: u64) -> f64 {
+        if memory_kb <= self.covered_kb {
+            self.cores
+        } else {
+            self.cores.max(memory_kb as f64 / self.memory_wide)
+        }
+    }
+
+    /// The score of a host of which so much memory is left.
+    pub(super) fn score(&self, memory_kb: u64) -> i64 {
+        if memory_kb <= self.covered_kb { self.by_cores } else { score((self.share(memory_kb), 0.0)) }
+    }
+}
+
 /// The shares that are left, for people.
 pub(super) fn explain(ask: &Ask<'_>, host: HostId) -> String {
     let (cores, memory) = left(ask, host);
@@ -270,7 +308,7 @@ impl Rule for BestFit {
 
     /// Minus the share that is left, in 2⁻⁴⁷: shares that differ by less tie here. The search compares them exactly.
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        score(left(ask, host))
+        score_of(ask, host)
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {

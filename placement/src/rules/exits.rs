@@ -5,7 +5,7 @@ use ballast_types::Instant;
 use super::guests::{Guests, Looks, NEVER};
 use super::index::Index;
 use crate::rule::{Ask, Event};
-use crate::{Cluster, HostId, Ties};
+use crate::{Cluster, ExpectedEnd, HostId, Ties, VmRequest};
 
 /// The exit of every host, with what is free of it. What curves say is looked up again as VMs grow older.
 #[derive(Clone, Debug)]
@@ -77,7 +77,17 @@ impl Exits {
         } else {
             self.guests.handle_event(now, cluster, event);
         }
-        event.hosts().for_each(|host| self.look(now, cluster, host));
+        match *event {
+            // One more that ends at a known time.
+            Event::Placed { vm: VmRequest { end: Some(ExpectedEnd::At(exit)), .. }, host }
+            | Event::Held { vm: VmRequest { end: Some(ExpectedEnd::At(exit)), .. }, host }
+                if !self.looks.is_set(host) =>
+            {
+                let latest = self.of(host).map_or(*exit, |latest| latest.max(*exit));
+                self.index.update(cluster, host, Some(latest.as_nanos()));
+            }
+            _ => event.hosts().for_each(|host| self.look(now, cluster, host)),
+        }
         if matches!(event, Event::Deadline) {
             while let Some(host) = self.looks.pop(now) {
                 self.look(now, cluster, host);

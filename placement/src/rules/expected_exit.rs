@@ -3,9 +3,9 @@
 use ballast_types::Instant;
 use ballast_types::survival::HORIZON_S;
 
-use super::best_fit;
+use super::best_fit::{self, Left};
 use super::guests::{Guest, Guests, Looks, NEVER, in_words, left_s};
-use super::index::{Entry, Index, Row, Size};
+use super::index::{Entry, Index, IndexRow, Size};
 use super::outlook::{Outlook, Outlooks};
 use crate::rule::{Ask, Event, Rule, Search};
 use crate::ties::TieKey;
@@ -43,14 +43,14 @@ pub struct ExpectedExit {
 }
 
 /// What is asked of a VM, once for all hosts.
-struct Life {
+struct AskedVm {
     /// For how long it is expected to live; `None` where nobody knows.
     expected_s: Option<f64>,
     outlook: Option<Outlook>,
 }
 
 /// What a host costs, in parts.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Cost {
     extra_s: f64,
     fragmentation_s: f64,
@@ -68,6 +68,38 @@ impl Cost {
     }
 }
 
+/// Of 1 to 2 by sixteenths.
+const LOG10: [f64; 17] = [
+    0.0000000000,
+    0.0263289387,
+    0.0511525224,
+    0.0746336183,
+    0.0969100130,
+    0.1180993121,
+    0.1383026982,
+    0.1576078534,
+    0.1760912591,
+    0.1938200260,
+    0.2108533653,
+    0.2272437815,
+    0.2430380487,
+    0.2582780152,
+    0.2730012721,
+    0.2872417112,
+    core::f64::consts::LOG10_2,
+];
+
+/// The logarithm of 1 or more, linear between sixteenths of a doubling: 0.0003 off at most, never falling, and five times as
+/// fast as an exact one, which took a fifth of all the time of a run.
+fn log10(ratio: f64) -> f64 {
+    let bits = ratio.to_bits();
+    let doublings = (bits >> 52) as i32 - 1023;
+    let sixteenths = f64::from_bits(bits & ((1 << 52) - 1) | 1023 << 52) * 16.0 - 16.0;
+    let place = (sixteenths as usize).min(15);
+    let within = sixteenths - place as f64;
+    f64::from(doublings) * LOG10[16] + LOG10[place] + (LOG10[place + 1] - LOG10[place]) * within
+}
+
 fn score(cost_s: f64) -> i64 {
     -((cost_s * 1e6) as i64)
 }
@@ -83,16 +115,18 @@ impl ExpectedExit {
         }
     }
 
-    fn life(&self, ask: &Ask<'_>) -> Life {
-        let Some(end) = ask.vm.end else { return Life { expected_s: None, outlook: None } };
+    fn asked(&self, ask: &Ask<'_>) -> AskedVm {
+        let Some(end) = ask.vm.end else { return AskedVm { expected_s: None, outlook: None } };
         match (&self.outlooks, end) {
             (Some(_), _) => {
                 let outlook = Outlook::of(&Guest::asked(ask), ask.cluster.curves(), ask.now);
-                Life { expected_s: Some(outlook.expected_s()), outlook: Some(outlook) }
+                AskedVm { expected_s: Some(outlook.expected_s()), outlook: Some(outlook) }
             }
-            (None, ExpectedEnd::At(exit)) => Life { expected_s: Some(left_s(ask.now, exit)), outlook: None },
+            (None, ExpectedEnd::At(exit)) => {
+                AskedVm { expected_s: Some(left_s(ask.now, exit)), outlook: None }
+            }
             // A curve of a cluster that has none.
-            (None, ExpectedEnd::Curve(_)) => Life { expected_s: None, outlook: None },
+            (None, ExpectedEnd::Curve(_)) => AskedVm { expected_s: None, outlook: None },
         }
     }
 
@@ -105,9 +139,10 @@ impl ExpectedExit {
     }
 
     /// The least that a host with this key can cost, whoever its guests are.
-    fn least(&self, now: Instant, life_s: f64, key: u64) -> Cost {
+    fn least(&self, now: Instant, vm: &AskedVm, key: u64) -> Cost {
+        let Some(life_s) = vm.expected_s else { return Cost::default() };
         let busy_s = self.busy_s(now, key);
-        let longer = if busy_s > life_s { libm::log10((busy_s + SOFT_S) / (life_s + SOFT_S)) } else { 0.0 };
+        let longer = if busy_s > life_s { log10((busy_s + SOFT_S) / (life_s + SOFT_S)) } else { 0.0 };
         Cost {
             extra_s: (life_s - busy_s).max(0.0),
             fragmentation_s: 0.0,
@@ -115,15 +150,13 @@ impl ExpectedExit {
         }
     }
 
-    /// What a host costs of which so much is left; `key` is `None` where it has no guests.
-    fn cost(&self, now: Instant, life: &Life, host: HostId, key: Option<u64>, left: f64) -> Cost {
-        let Some(life_s) = life.expected_s else {
-            return Cost { extra_s: 0.0, fragmentation_s: left, umbrella_s: 0.0 };
-        };
-        let fragmentation_s = FRAGMENTATION * life_s * left;
-        let Some(key) = key else { return Cost { extra_s: life_s, fragmentation_s, umbrella_s: 0.0 } };
-        let mut cost = Cost { fragmentation_s, ..self.least(now, life_s, key) };
-        if let (Some(outlooks), Some(outlook)) = (&self.outlooks, &life.outlook) {
+    /// What a host costs of which so much is left; `least` is [`ExpectedExit::least`], `None` where it has no guests.
+    fn cost(&self, vm: &AskedVm, host: HostId, least: Option<Cost>, left: f64) -> Cost {
+        let fragmentation_s = fragmentation_s(vm, left);
+        let extra_s = vm.expected_s.unwrap_or(0.0);
+        let Some(least) = least else { return Cost { extra_s, fragmentation_s, umbrella_s: 0.0 } };
+        let mut cost = Cost { fragmentation_s, ..least };
+        if let (Some(outlooks), Some(outlook)) = (&self.outlooks, &vm.outlook) {
             cost.extra_s = outlooks.extra_s(host, outlook);
         }
         cost
@@ -131,16 +164,24 @@ impl ExpectedExit {
 
     fn cost_of(&self, ask: &Ask<'_>, host: HostId) -> Cost {
         let (cores, memory) = best_fit::left(ask, host);
-        self.cost(ask.now, &self.life(ask), host, self.index.key(host), cores.max(memory))
+        let vm = self.asked(ask);
+        let least = self.index.key(host).map(|key| self.least(ask.now, &vm, key));
+        self.cost(&vm, host, least, cores.max(memory))
     }
 
     /// What a host's guests come to now.
     fn look(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>, host: HostId) {
         let guests = self.guests.of(host);
+        let comes = matches!(event, Event::Placed { .. } | Event::Held { .. });
         let key = match &mut self.outlooks {
-            None => guests.iter().map(|guest| guest.exit(cluster.curves(), now).as_nanos()).max(),
+            None => {
+                let exit = |guest: &Guest| guest.exit(cluster.curves(), now).as_nanos();
+                match (self.index.key(host), guests.last()) {
+                    (Some(latest), Some(newest)) if comes => Some(latest.max(exit(newest))),
+                    _ => guests.iter().map(exit).max(),
+                }
+            }
             Some(outlooks) => {
-                let comes = matches!(event, Event::Placed { .. } | Event::Held { .. });
                 // Of one that was looked at lately only the new guest is looked up.
                 let newest = guests.last().filter(|_| comes && guests.len() > 1);
                 match newest.filter(|_| self.looks.is_fresh(host, now)) {
@@ -178,22 +219,24 @@ impl Best<'_> {
 impl ExpectedExit {
     /// Goes through a row from the host that lives as long as the VM, both ways: the least that a host can cost rises on
     /// either side.
-    fn search_row(&self, ask: &Ask<'_>, life: &Life, size: &Size, row: &Row, best: &mut Best<'_>) {
+    fn search_row(&self, ask: &Ask<'_>, vm: &AskedVm, size: &Size, row: &IndexRow, best: &mut Best<'_>) {
         let (now, asked) = (ask.now, ask.vm.resources);
         let cores = row.free_milli - asked.cores.milli();
-        let life_s = life.expected_s.unwrap_or(0.0);
-        let by_cores = self.fragmentation_s(life, best_fit::shares(size.room, cores, 0));
+        let life_s = vm.expected_s.unwrap_or(0.0);
+        let left = Left::of(size.room, cores);
+        // Nobody in the row leaves less.
+        let Some((least_kb, ..)) = row.by_memory(asked.memory.kb()).first() else { return };
+        let leaves_s = fragmentation_s(vm, left.share(least_kb - asked.memory.kb()));
+        if !best.may_win(leaves_s) {
+            return;
+        }
         let rounding_s = if self.outlooks.is_some() { ROUNDING * life_s } else { 0.0 };
 
         let mut visit = |host: &Entry| {
-            let least_s = match life.expected_s {
-                Some(_) => self.least(now, life_s, host.key).total_s() - rounding_s,
-                None => 0.0,
-            };
-            let may_win = best.may_win(least_s + by_cores);
+            let least = self.least(now, vm, host.key);
+            let may_win = best.may_win(least.total_s() - rounding_s + leaves_s);
             if may_win && let Some(kb) = host.free_kb.checked_sub(asked.memory.kb()) {
-                let (cores, memory) = best_fit::shares(size.room, cores, kb);
-                let cost = self.cost(now, life, host.tie.host(), Some(host.key), cores.max(memory));
+                let cost = self.cost(vm, host.tie.host(), Some(least), left.share(kb));
                 best.offer(cost.score(), host.tie);
             }
             may_win
@@ -203,10 +246,11 @@ impl ExpectedExit {
         let _ = longer.iter().all(&mut visit);
         let _ = shorter.iter().rev().all(&mut visit);
     }
+}
 
-    fn fragmentation_s(&self, life: &Life, (cores, memory): (f64, f64)) -> f64 {
-        life.expected_s.map_or(1.0, |life_s| FRAGMENTATION * life_s) * cores.max(memory)
-    }
+/// What it costs that a VM leaves so much of a host.
+fn fragmentation_s(vm: &AskedVm, left: f64) -> f64 {
+    vm.expected_s.map_or(1.0, |life_s| FRAGMENTATION * life_s) * left
 }
 
 impl Rule for ExpectedExit {
@@ -220,22 +264,22 @@ impl Rule for ExpectedExit {
     }
 
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
-        let (asked, life) = (ask.vm.resources, self.life(ask));
+        let (asked, vm) = (ask.vm.resources, self.asked(ask));
         let cores = asked.cores.milli();
         let mut best = Best { host: None, admits };
         for size in self.index.sizes().iter().filter(|size| size.room.hold(asked)) {
             for row in size.rows(cores) {
-                let left = best_fit::shares(size.room, row.free_milli - cores, 0);
-                if !best.may_win(self.fragmentation_s(&life, left)) {
+                let left = Left::of(size.room, row.free_milli - cores).share(0);
+                if !best.may_win(fragmentation_s(&vm, left)) {
                     break;
                 }
-                self.search_row(ask, &life, size, row, &mut best);
+                self.search_row(ask, &vm, size, row, &mut best);
             }
 
             let free = size.room.checked_sub(asked).unwrap_or_default();
-            let (cores, memory) = best_fit::shares(size.room, free.cores.milli(), free.memory.kb());
+            let left = Left::of(size.room, free.cores.milli()).share(free.memory.kb());
             for tie in &size.empty {
-                let cost = self.cost(ask.now, &life, tie.host(), None, cores.max(memory));
+                let cost = self.cost(&vm, tie.host(), None, left);
                 let before = best.host;
                 best.offer(cost.score(), *tie);
                 // The next ones cost as much, and come later.
@@ -250,7 +294,7 @@ impl Rule for ExpectedExit {
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
         let (cores, memory) = best_fit::left(ask, host);
         let left = cores.max(memory) * 100.0;
-        let Some(life_s) = self.life(ask).expected_s else {
+        let Some(life_s) = self.asked(ask).expected_s else {
             return format!("nobody knows when the VM will end; the host keeps {left:.1} %");
         };
         let cost = in_words(self.cost_of(ask, host).total_s());
@@ -281,5 +325,22 @@ impl Rule for ExpectedExit {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.looks.next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_near_and_never_falls() {
+        let mut before = 0.0;
+        for n in 0..200_000 {
+            let ratio = libm::exp10(f64::from(n) / 40_000.0);
+            let near = log10(ratio);
+            assert!((near - libm::log10(ratio)).abs() < 3e-4 && near >= before, "{ratio}: {near}");
+            before = near;
+        }
+        assert_eq!((log10(1.0), log10(2.0)), (0.0, LOG10[16]));
     }
 }

@@ -148,6 +148,11 @@ impl Looks {
         }
     }
 
+    /// Whether a host is to be looked at again.
+    pub(super) fn is_set(&self, host: HostId) -> bool {
+        self.due.get(host.0 as usize).is_some_and(Option::is_some)
+    }
+
     /// Whether a host was looked at lately.
     pub(super) fn is_fresh(&self, host: HostId, now: Instant) -> bool {
         self.due.get(host.0 as usize).is_some_and(|due| due.is_some_and(|due| now < due))

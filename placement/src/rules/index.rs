@@ -13,11 +13,36 @@ pub(super) struct Entry {
     pub(super) free_kb: u64,
 }
 
-/// Hosts of one size with guests that have as many free cores, by their keys.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
+/// Hosts of one size with guests that have as many free cores, in two orders.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IndexRow {
     pub(super) free_milli: u32,
+    /// By their keys.
     pub(super) hosts: Vec<Entry>,
+    /// By their free memory, then by their ties.
+    by_memory: Vec<(u64, TieKey, u64)>,
+}
+
+impl IndexRow {
+    /// Hosts that have so much memory, those with the least first: free memory, tie and key.
+    pub(super) fn by_memory(&self, least_kb: u64) -> &[(u64, TieKey, u64)] {
+        &self.by_memory[self.by_memory.partition_point(|host| host.0 < least_kb)..]
+    }
+
+    fn insert(&mut self, host: Entry) {
+        self.hosts.insert(self.hosts.partition_point(|other| *other < host), host);
+        let other = (host.free_kb, host.tie, host.key);
+        self.by_memory.insert(self.by_memory.partition_point(|it| *it < other), other);
+    }
+
+    fn remove(&mut self, host: Entry) {
+        if let Ok(at) = self.hosts.binary_search(&host) {
+            self.hosts.remove(at);
+        }
+        if let Ok(at) = self.by_memory.binary_search(&(host.free_kb, host.tie, host.key)) {
+            self.by_memory.remove(at);
+        }
+    }
 }
 
 /// Hosts of one size.
@@ -25,18 +50,18 @@ pub(super) struct Row {
 pub(super) struct Size {
     pub(super) room: Resources,
     /// By free cores; none is empty.
-    rows: Vec<Row>,
-    /// Hosts without guests.
+    rows: Vec<IndexRow>,
+    /// Apart from the rows: nothing of them is ever taken.
     pub(super) empty: BTreeSet<TieKey>,
 }
 
 impl Size {
     /// The rows of hosts that have so many cores, those with the fewest first.
-    pub(super) fn rows(&self, cores_milli: u32) -> &[Row] {
+    pub(super) fn rows(&self, cores_milli: u32) -> &[IndexRow] {
         &self.rows[self.rows.partition_point(|row| row.free_milli < cores_milli)..]
     }
 
-    fn insert(&mut self, place: &Place) {
+    fn insert(&mut self, place: &IndexedHost) {
         let Some(key) = place.key else {
             self.empty.insert(place.tie);
             return;
@@ -44,14 +69,13 @@ impl Size {
         let free_milli = place.free.cores.milli();
         let row = self.rows.partition_point(|row| row.free_milli < free_milli);
         if self.rows.get(row).is_none_or(|row| row.free_milli != free_milli) {
-            self.rows.insert(row, Row { free_milli, hosts: Vec::new() });
+            self.rows.insert(row, IndexRow { free_milli, ..IndexRow::default() });
         }
         let entry = Entry { key, tie: place.tie, free_kb: place.free.memory.kb() };
-        let hosts = &mut self.rows[row].hosts;
-        hosts.insert(hosts.partition_point(|other| *other < entry), entry);
+        self.rows[row].insert(entry);
     }
 
-    fn remove(&mut self, place: &Place) {
+    fn remove(&mut self, place: &IndexedHost) {
         let Some(key) = place.key else {
             self.empty.remove(&place.tie);
             return;
@@ -59,11 +83,8 @@ impl Size {
         let free_milli = place.free.cores.milli();
         let Ok(row) = self.rows.binary_search_by_key(&free_milli, |row| row.free_milli) else { return };
         let entry = Entry { key, tie: place.tie, free_kb: place.free.memory.kb() };
-        let hosts = &mut self.rows[row].hosts;
-        if let Ok(at) = hosts.binary_search(&entry) {
-            hosts.remove(at);
-        }
-        if hosts.is_empty() {
+        self.rows[row].remove(entry);
+        if self.rows[row].hosts.is_empty() {
             self.rows.remove(row);
         }
     }
@@ -71,7 +92,7 @@ impl Size {
 
 /// Where a host stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct IndexedHost {
     size: u32,
     tie: TieKey,
     free: Resources,
@@ -84,7 +105,7 @@ struct Place {
 pub(super) struct Index {
     ties: Ties,
     sizes: Vec<Size>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<IndexedHost>>,
 }
 
 impl Index {
@@ -118,7 +139,7 @@ impl Index {
                 Some(known) => (known.size, known.tie),
                 None => (self.size(room), self.ties.key(cluster, host)),
             };
-            Place { size, tie, free: cluster.free(host), key }
+            IndexedHost { size, tie, free: cluster.free(host), key }
         });
         if before == after {
             return;

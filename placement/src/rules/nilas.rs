@@ -4,16 +4,15 @@
 
 use ballast_types::Instant;
 
-use super::best_fit;
+use super::best_fit::{self, Left};
 use super::exits::Exits;
 use super::guests::{Guest, in_words, left_s};
 use crate::rule::{Ask, Event, Rule, Search};
 use crate::ties::TieKey;
 use crate::{Cluster, HostId, Ties};
 
-/// Edges of the classes, in seconds: by so much a VM outlives its host.
-const EDGES_S: [f64; 10] =
-    [1_800.0, 3_600.0, 5_400.0, 7_200.0, 10_800.0, 14_400.0, 21_600.0, 43_200.0, 86_400.0, 604_800.0];
+/// Edges of the classes, in minutes: by so much a VM outlives its host.
+const EDGES_MIN: [u64; 10] = [30, 60, 90, 120, 180, 240, 360, 720, 1_440, 10_080];
 /// The scores of best fit within a class take fewer bits.
 const CLASS: i64 = 1 << 48;
 
@@ -41,15 +40,20 @@ impl Nilas {
         Self { packs: true, ..Self::classes(cluster, ties) }
     }
 
-    /// By how much a VM with this exit outlives a host with that.
-    fn beyond_s(now: Instant, vm: Instant, host: Option<Instant>) -> f64 {
-        (left_s(now, vm) - host.map_or(0.0, |host| left_s(now, host))).max(0.0)
+    /// 0 is the best; odd classes are those of empty hosts.
+    fn class(now: Instant, vm: Instant, host: Option<Instant>) -> i64 {
+        let free = host.map_or(now, |host| host.max(now));
+        let beyond = vm.max(now).as_nanos().saturating_sub(free.as_nanos());
+        let cost = EDGES_MIN.partition_point(|edge| nanos(*edge) <= beyond);
+        2 * cost as i64 + i64::from(host.is_none())
     }
 
-    /// 0 is the best; odd classes are those of empty hosts.
-    pub(super) fn class(now: Instant, vm: Instant, host: Option<Instant>) -> i64 {
-        let cost = EDGES_S.partition_point(|edge| *edge <= Self::beyond_s(now, vm, host));
-        2 * cost as i64 + i64::from(host.is_none())
+    /// Hosts with VMs whose exits are then or later are of this class, or of a better one.
+    fn from(now: Instant, vm: Instant, class: i64) -> u64 {
+        let edge = EDGES_MIN.get((class / 2) as usize).map_or(u64::MAX, |edge| nanos(*edge));
+        let after = vm.max(now).as_nanos().saturating_sub(edge);
+        // One that was to be empty by now is as good as one that is to be so now.
+        if after < now.as_nanos() { 0 } else { after.saturating_add(1) }
     }
 
     /// When the VM is expected to end; `None` where nobody knows.
@@ -60,13 +64,13 @@ impl Nilas {
     /// The best class among admitted hosts.
     fn best(&self, ask: &Ask<'_>, vm: Instant, admits: &mut dyn FnMut(HostId) -> bool) -> Option<i64> {
         // The later a host is empty, the less the VM outlives it; an empty one it outlives by all of its life.
-        match self.exits.latest(ask, before(vm, EDGES_S[0] - 1.0), admits) {
+        match self.exits.latest(ask, Instant::from_nanos(Self::from(ask.now, vm, 0)), admits) {
             Some(exit) => Some(Self::class(ask.now, vm, Some(exit))),
             None => self.exits.has_empty(admits).then(|| Self::class(ask.now, vm, None)),
         }
     }
 
-    /// Best fit among the hosts of a class; all better ones are not admitted.
+    /// Best fit among the hosts of a class; all better ones are not admitted. Among all where there is no class.
     fn pack(
         &self,
         ask: &Ask<'_>,
@@ -75,56 +79,62 @@ impl Nilas {
     ) -> Option<HostId> {
         let asked = ask.vm.resources;
         let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
-        let is_empty = vm.is_none_or(|(_, class)| class % 2 == 1);
-        let is_used = vm.is_none_or(|(_, class)| class % 2 == 0);
+        let from = vm.map_or(0, |(vm, class)| Self::from(ask.now, vm, class));
+        let is_empty = |class: i64| class % 2 == 1;
         let mut best: Option<(i64, TieKey)> = None;
 
-        for size in self.exits.index().sizes() {
-            let score = |free_milli: u32, free_kb| {
-                best_fit::score(best_fit::shares(size.room, free_milli - cores, free_kb))
-            };
-            if is_used {
-                for row in size.rows(cores) {
-                    if best.is_some_and(|(best, _)| score(row.free_milli, 0) < best) {
-                        break;
+        for size in self.exits.index().sizes().iter().filter(|size| size.room.hold(asked)) {
+            let rows = if vm.is_some_and(|(_, class)| is_empty(class)) { &[] } else { size.rows(cores) };
+            for row in rows {
+                let left = Left::of(size.room, row.free_milli - cores);
+                if best.is_some_and(|(best, _)| left.score(0) < best) {
+                    break;
+                }
+                let by_memory = row.by_memory(memory);
+                // Nobody in the row has less memory left than the first.
+                let Some((least_kb, ..)) = by_memory.first() else { continue };
+                if best.is_some_and(|(best, _)| left.score(least_kb - memory) < best) {
+                    continue;
+                }
+
+                // Says whether hosts that have as much memory left or more may still be better.
+                let mut offer = |kb: u64, tie: TieKey| {
+                    let found = (left.score(kb - memory), tie);
+                    if wins(best, found) && admits(tie.host()) {
+                        best = Some(found);
                     }
-                    let from = vm.map_or(0, |(vm, class)| {
-                        row.hosts.partition_point(|host| {
-                            Self::class(ask.now, vm, Some(Instant::from_nanos(host.key))) > class
-                        })
-                    });
-                    for host in &row.hosts[from..] {
-                        if host.free_kb < memory {
-                            continue;
-                        }
-                        let found = score(row.free_milli, host.free_kb - memory);
-                        let wins =
-                            best.is_none_or(|(best, tie)| found > best || found == best && host.tie < tie);
-                        if wins && admits(host.tie.host()) {
-                            best = Some((found, host.tie));
-                        }
+                    best.is_none_or(|(best, _)| found.0 >= best)
+                };
+                let of_class = &row.hosts[row.hosts.partition_point(|host| host.key < from)..];
+                // Few of a class are looked at all; of many the first with little memory is soon found.
+                if of_class.len() * of_class.len() <= row.hosts.len() {
+                    for host in of_class.iter().filter(|host| host.free_kb >= memory) {
+                        offer(host.free_kb, host.tie);
                     }
+                } else {
+                    let mut of_class = by_memory.iter().filter(|(.., key)| *key >= from);
+                    let _ = of_class.all(|(kb, tie, _)| offer(*kb, *tie));
                 }
             }
-            if is_empty && size.room.hold(asked) {
-                let found = score(size.room.cores.milli(), size.room.memory.kb() - memory);
-                let wins = |tie: &TieKey| {
-                    best.is_none_or(|(best, lowest)| found > best || found == best && *tie < lowest)
-                };
-                if let Some(tie) =
-                    size.empty.iter().take_while(|tie| wins(tie)).find(|tie| admits(tie.host()))
-                {
-                    best = Some((found, *tie));
-                }
+
+            if vm.is_none_or(|(_, class)| is_empty(class)) {
+                let left = Left::of(size.room, size.room.cores.milli() - cores);
+                let score = left.score(size.room.memory.kb() - memory);
+                let mut hosts = size.empty.iter().take_while(|tie| wins(best, (score, **tie)));
+                best = hosts.find(|tie| admits(tie.host())).map(|tie| (score, *tie)).or(best);
             }
         }
         best.map(|(_, tie)| tie.host())
     }
 }
 
-/// So many seconds earlier.
-fn before(exit: Instant, seconds: f64) -> Instant {
-    Instant::from_nanos(exit.as_nanos().saturating_sub((seconds * 1e9) as u64))
+const fn nanos(minutes: u64) -> u64 {
+    minutes * 60_000_000_000
+}
+
+/// Whether a host with this score and tie is better than the best so far.
+fn wins(best: Option<(i64, TieKey)>, found: (i64, TieKey)) -> bool {
+    best.is_none_or(|(best, tie)| found.0 > best || found.0 == best && found.1 < tie)
 }
 
 impl Rule for Nilas {
@@ -138,7 +148,7 @@ impl Rule for Nilas {
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
         let class = Self::exit(ask).map_or(0, |vm| -Self::class(ask.now, vm, self.exits.of(host)));
-        if self.packs { class * CLASS + best_fit::score(best_fit::left(ask, host)) } else { class }
+        if self.packs { class * CLASS + best_fit::score_of(ask, host) } else { class }
     }
 
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {

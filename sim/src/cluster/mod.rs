@@ -20,6 +20,7 @@ mod generate;
 mod month;
 mod noise;
 mod power;
+mod power_down;
 mod predictor;
 mod replay;
 #[cfg(test)]
@@ -31,7 +32,9 @@ pub use generate::{ClusterVm, Deployment, Workload, made_cores};
 pub use month::{Month, Setup, Site, run};
 pub use noise::{Noise, NoisyCurves};
 pub use power::exceeded;
+pub use power_down::{PowerDown, PowerDownOptions, PowerDownOutcome};
 pub use predictor::{Arm, Class, P95, Prediction, Quarter};
 pub use replay::{
-    Action, Copies, Drained, Foresight, LifetimeSource, Moving, Outcome, Phase, Plan, Recorded, replay,
+    Action, Below, Copies, Drained, Drains, Foresight, LifetimeSource, Moving, Outcome, Phase, Plan,
+    Recorded, replay,
 };

@@ -14,7 +14,7 @@ use super::engine::{Batches, Engine, EngineError, Probe};
 use operations::Operations;
 use outcome::Score;
 pub use outcome::{Drained, Outcome, Phase};
-pub use plan::{Action, Moving, Plan};
+pub use plan::{Action, Below, Drains, Moving, Plan};
 pub use recorded::{Copies, Foresight, LifetimeSource, Recorded};
 
 /// Plays the trace; the probe is told of all that happens.
@@ -37,6 +37,6 @@ pub fn replay(
     let engine = Engine::new(scheduler, &mut operations, probes, batches);
     let last_ms = engine.with_noise(noise).play(source)?;
 
-    let drained = operations.finish(last_ms.unwrap_or(first_ms), scheduler)?;
+    let drained = operations.finish(last_ms.unwrap_or(first_ms))?;
     Ok(score.finish(scheduler.cluster(), drained))
 }

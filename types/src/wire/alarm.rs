@@ -161,6 +161,7 @@ alarms! {
         "The policy goes by lifetimes, and there is no model that knows them.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
+    DrainWaits "drain_waits" Info "Too few hosts are empty: a drain waits for approval.";
     AgentUninformed "agent_uninformed" Warning
         "A host's agent does not hear what is predicted of its VMs: they count as user-facing.";
     KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: every score is neutral.";

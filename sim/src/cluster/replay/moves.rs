@@ -1,68 +1,55 @@
-//! Hosts that are drained, and VMs on their way.
+//! Hosts that are drained, and VMs on their way, in time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ballast_placement::drain::{Round, Turn, emptiest};
 use ballast_placement::{HostId, HostState, PlacementError, Scheduler, VmKey};
 use ballast_types::Instant;
 
 use super::outcome::Drained;
-use super::plan::Moving;
+use super::plan::{Below, Drains, Moving};
 
-/// Moves VMs off hosts that are drained.
-///
-/// A VM on its way is on its old host until the move ends. Its room on the new one is held.
+/// Moves VMs off hosts that are drained, each for as long as its move takes.
 #[derive(Debug)]
 pub(super) struct Moves {
     moving: Moving,
-    sources: BTreeMap<HostId, Source>,
-    /// By the time at which a move ends: the old host.
-    ends: BTreeSet<(u64, HostId)>,
-    /// The old host of every VM that is on its way.
-    on_the_way: BTreeMap<VmKey, HostId>,
+    below: Option<Below>,
+    round: Round<VmKey, HostId>,
+    /// By the time at which a move ends, then by the old host.
+    ends: BTreeSet<(u64, HostId, VmKey)>,
+    /// The VMs that are on their way.
+    timed: BTreeMap<VmKey, Timed>,
     drained: Drained,
 }
 
-/// A host that is or was drained.
-#[derive(Debug, Default)]
-struct Source {
-    since_ms: u64,
-    /// It was empty, and that was counted.
-    emptied: bool,
-    /// It opens once it is empty.
-    opens: bool,
-    /// Who is still to be moved; the last one goes first.
-    waiting: Vec<VmKey>,
-    under_way: Option<Move>,
-}
-
 #[derive(Clone, Copy, Debug)]
-struct Move {
-    vm: VmKey,
-    to: HostId,
+struct Timed {
+    from: HostId,
     since_ms: u64,
     ends_ms: u64,
     cores: f64,
 }
 
 impl Moves {
-    pub(super) fn new(moving: Moving) -> Self {
+    pub(super) fn new(moving: Moving, drains: Drains) -> Self {
         Self {
             moving,
-            sources: BTreeMap::new(),
+            below: drains.below,
+            round: Round::new(drains.order, drains.limit),
             ends: BTreeSet::new(),
-            on_the_way: BTreeMap::new(),
+            timed: BTreeMap::new(),
             drained: Drained::default(),
         }
     }
 
     #[cfg(test)]
     pub(super) fn under_way(&self) -> u64 {
-        self.on_the_way.len() as u64
+        self.timed.len() as u64
     }
 
     /// When the next move ends.
     pub(super) fn next_ms(&self) -> Option<u64> {
-        self.ends.first().map(|(at_ms, _)| *at_ms)
+        self.ends.first().map(|end| end.0)
     }
 
     /// Drains hosts from now on, until they are empty where `opens` says so; those that are drained already are.
@@ -73,138 +60,96 @@ impl Moves {
         opens: bool,
         scheduler: &mut Scheduler,
     ) -> Result<(), PlacementError> {
-        let mut new = BTreeSet::new();
-        for host in hosts {
-            scheduler.cluster().check(*host)?;
-            if scheduler.cluster().state(*host) != HostState::Draining {
-                scheduler.set_state(*host, HostState::Draining)?;
-                let source = self.sources.entry(*host).or_default();
-                (source.since_ms, source.emptied, source.opens) = (at_ms, false, opens);
-                new.insert(*host);
-            } else if let Some(source) = self.sources.get_mut(host) {
-                source.opens &= opens;
-            }
-        }
-
-        self.drained.hosts += new.len() as u64;
-        for host in new {
-            let mut found = scheduler.cluster().residents_of(host);
-            found.sort_by_key(|there| (there.vm.resources.cores, there.vm.resources.memory));
-            // Who is on the way is moved as it is.
-            let stay = found.iter().map(|there| there.vm.id).filter(|vm| !self.on_the_way.contains_key(vm));
-            if let Some(source) = self.sources.get_mut(&host) {
-                source.waiting.extend(stay);
-            }
-        }
-
+        hosts.iter().try_for_each(|host| scheduler.cluster().check(*host))?;
+        let is_new = |host: &&HostId| {
+            self.round.contains(host) || scheduler.cluster().state(**host) != HostState::Draining
+        };
+        let hosts: Vec<HostId> = hosts.iter().filter(is_new).copied().collect();
+        self.round.drain(Instant::from_millis(at_ms), &hosts, opens, scheduler);
         Ok(())
     }
 
-    /// Opens hosts again. What is on its way goes on; nobody else is moved.
-    pub(super) fn open(&mut self, hosts: &[HostId], scheduler: &mut Scheduler) -> Result<(), PlacementError> {
-        for host in hosts {
-            scheduler.set_state(*host, HostState::Open)?;
-            if let Some(source) = self.sources.get_mut(host) {
-                source.waiting.clear();
-            }
+    /// Where too few hosts are empty, and none is drained, drains some; says whether it does.
+    pub(super) fn watch(&mut self, at_ms: u64, scheduler: &mut Scheduler) -> Result<bool, PlacementError> {
+        let Some(Below { empty_share, hosts }) = self.below.filter(|_| self.round.is_over()) else {
+            return Ok(false);
+        };
+        let cluster = scheduler.cluster();
+        let empty = cluster.len() - cluster.used_hosts() as usize;
+        if empty as f64 >= empty_share * cluster.len() as f64 {
+            return Ok(false);
         }
+        let hosts = emptiest(cluster, hosts as usize);
+        self.drain(at_ms, &hosts, true, scheduler)?;
+        Ok(!hosts.is_empty())
+    }
+
+    /// Opens hosts again. What is on its way goes on; nobody else is moved.
+    pub(super) fn open(
+        &mut self,
+        at_ms: u64,
+        hosts: &[HostId],
+        scheduler: &mut Scheduler,
+    ) -> Result<(), PlacementError> {
+        hosts.iter().try_for_each(|host| scheduler.cluster().check(*host))?;
+        self.round.open(Instant::from_millis(at_ms), hosts, scheduler);
         Ok(())
     }
 
     /// A VM has ended: its move ends with it.
     pub(super) fn ended(&mut self, at_ms: u64, vm: VmKey) {
-        if let Some(from) = self.on_the_way.remove(&vm) {
-            self.arrive(at_ms, from);
-        }
+        self.round.ended(&vm);
+        self.arrive(at_ms, vm);
     }
 
     /// Ends the moves whose time has come; says whether there were any.
     pub(super) fn finish(&mut self, at_ms: u64, scheduler: &mut Scheduler) -> bool {
-        let before = self.drained.moved;
-        while let Some((ends_ms, from)) = self.ends.first().copied().filter(|end| end.0 <= at_ms) {
-            let Some(Move { vm, to, .. }) = self.arrive(ends_ms, from) else { break };
-            self.on_the_way.remove(&vm);
-            let moved = scheduler.migrate(Instant::from_millis(ends_ms), vm, to);
-            debug_assert!(moved.is_ok(), "{moved:?}");
-            self.drained.moved += 1;
-            if let Some(next) = self.sources.get_mut(&to)
-                && scheduler.cluster().state(to) == HostState::Draining
-            {
-                next.waiting.push(vm);
-            }
+        let mut any = false;
+        while let Some((ends_ms, _, vm)) = self.ends.first().copied().filter(|end| end.0 <= at_ms) {
+            self.arrive(ends_ms, vm);
+            let moved = self.round.done(Instant::from_millis(ends_ms), &vm, scheduler);
+            debug_assert!(moved.is_some(), "{vm} was not on its way");
+            any = true;
         }
-        self.drained.moved > before
+        any
     }
 
-    /// The move that is under way from there ends, and so does what was held for it.
-    fn arrive(&mut self, at_ms: u64, from: HostId) -> Option<Move> {
-        let done = self.sources.get_mut(&from)?.under_way.take()?;
-        self.ends.remove(&(done.ends_ms, from));
-        self.drained.held_core_h += done.cores * (at_ms - done.since_ms) as f64 / 3_600_000.0;
-        Some(done)
+    /// The move of a VM ends, and so does what was held for it.
+    fn arrive(&mut self, at_ms: u64, vm: VmKey) {
+        if let Some(done) = self.timed.remove(&vm) {
+            self.ends.remove(&(done.ends_ms, done.from, vm));
+            self.drained.held_core_h += done.cores * (at_ms - done.since_ms) as f64 / 3_600_000.0;
+        }
     }
 
     /// Starts what can be started, and sees which hosts have become empty.
     pub(super) fn start(&mut self, at_ms: u64, scheduler: &mut Scheduler) {
-        let hosts: Vec<HostId> = self.sources.keys().copied().collect();
-        for from in hosts {
-            let Some(source) = self.sources.get_mut(&from) else { continue };
-            if source.under_way.is_none()
-                && let Some(started) = source.next(at_ms, from, self.moving, scheduler)
-            {
-                source.under_way = Some(started);
-                self.ends.insert((started.ends_ms, from));
-                self.on_the_way.insert(started.vm, from);
-            }
-
-            let cluster = scheduler.cluster();
-
-            let is_empty = cluster.vms(from) == 0 && cluster.held(from) == 0;
-            if !source.emptied && cluster.state(from) == HostState::Draining && is_empty {
-                source.emptied = true;
-                self.drained.emptied += 1;
-                let took_s = (at_ms - source.since_ms) as f64 / 1e3;
-                self.drained.longest_s = self.drained.longest_s.max(took_s);
-                if source.opens {
-                    let opened = scheduler.set_state(from, HostState::Open);
-                    debug_assert!(opened.is_ok(), "{opened:?}");
-                }
-            }
+        let now = Instant::from_millis(at_ms);
+        let Turn { started, emptied } = self.round.turn(now, scheduler);
+        for (vm, its) in started {
+            let Some(there) = scheduler.cluster().resident(vm) else { continue };
+            let size = there.vm.resources;
+            let ends_ms = at_ms.saturating_add(self.moving.takes_ms(size));
+            let cores = size.cores.cores();
+            self.timed.insert(vm, Timed { from: its.from, since_ms: at_ms, ends_ms, cores });
+            self.ends.insert((ends_ms, its.from, vm));
+        }
+        for (_, since) in emptied {
+            let took_s = now.since(since).as_millis() as f64 / 1e3;
+            self.drained.longest_s = self.drained.longest_s.max(took_s);
         }
     }
 
-    pub(super) fn drained(&self, scheduler: &Scheduler) -> Drained {
-        let here = |(host, source): (&HostId, &Source)| {
-            let waits =
-                |vm: &&VmKey| scheduler.cluster().resident(**vm).is_some_and(|there| there.host == *host);
-            source.waiting.iter().filter(waits).count() as u64
-        };
-        let waiting: u64 = self.sources.iter().map(here).sum();
-        Drained { left: waiting + self.on_the_way.len() as u64, ..self.drained }
-    }
-}
-
-impl Source {
-    /// The first one that waits and finds a host: that is held for it now.
-    fn next(&mut self, at_ms: u64, from: HostId, moving: Moving, scheduler: &mut Scheduler) -> Option<Move> {
-        for place in (0..self.waiting.len()).rev() {
-            let vm = self.waiting[place];
-            let there = scheduler.cluster().resident(vm);
-            let Some(there) = there.filter(|there| there.host == from) else {
-                self.waiting.remove(place);
-                continue;
-            };
-
-            let now = Instant::from_millis(at_ms);
-
-            if let Ok(to) = scheduler.start_move(now, vm) {
-                self.waiting.remove(place);
-                let size = there.vm.resources;
-                let ends_ms = at_ms.saturating_add(moving.takes_ms(size));
-                return Some(Move { vm, to, since_ms: at_ms, ends_ms, cores: size.cores.cores() });
-            }
+    pub(super) fn drained(&self) -> Drained {
+        let counts = self.round.counts();
+        Drained {
+            hosts: counts.hosts,
+            emptied: counts.emptied,
+            scheduled: counts.scheduled,
+            moved: counts.moved,
+            saved: counts.saved,
+            left: (self.round.waiting() + self.timed.len()) as u64,
+            ..self.drained
         }
-
-        None
     }
 }

@@ -24,7 +24,7 @@ impl<'a> Operations<'a> {
     /// The error names a host that is none.
     pub(super) fn new(plan: &'a Plan, first_ms: u64, cluster: &Cluster) -> Result<Self, EngineError> {
         let mut actions = Vec::with_capacity(plan.actions.len());
-        let this = Self { first_ms, actions: Vec::new(), moves: Moves::new(plan.moving) };
+        let this = Self { first_ms, actions: Vec::new(), moves: Moves::new(plan.moving, plan.drains) };
         for (after_ms, action) in &plan.actions {
             let at_ms = first_ms.saturating_add(*after_ms);
             if let Action::Drain(hosts) | Action::Open(hosts) | Action::Resize(hosts, _) = action {
@@ -49,12 +49,12 @@ impl<'a> Operations<'a> {
     }
 
     /// What came of drains. The error names the first action that comes after all is over.
-    pub(super) fn finish(&self, last_ms: u64, scheduler: &Scheduler) -> Result<Drained, EngineError> {
+    pub(super) fn finish(&self, last_ms: u64) -> Result<Drained, EngineError> {
         match self.actions.last() {
             Some((at_ms, _)) => {
                 Err(EngineError::Late { after_s: self.after_s(*at_ms), last_s: self.after_s(last_ms) })
             }
-            None => Ok(self.moves.drained(scheduler)),
+            None => Ok(self.moves.drained()),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Operator for Operations<'_> {
                     self.moves.drain(at_ms, &hosts, true, scheduler)
                 }
                 Action::Resize(hosts, capacity) => resize(at_ms, hosts, *capacity, scheduler),
-                Action::Open(hosts) => self.moves.open(hosts, scheduler),
+                Action::Open(hosts) => self.moves.open(at_ms, hosts, scheduler),
                 Action::Policy(policy) => {
                     let (fits, ranking) = policy.rules(scheduler.cluster());
                     scheduler.set_policy(fits, ranking);
@@ -119,6 +119,7 @@ impl Operator for Operations<'_> {
             changed = true;
         }
 
+        changed |= self.moves.watch(at_ms, scheduler).map_err(|error| self.wrong(at_ms, error))?;
         if changed {
             self.moves.start(at_ms, scheduler);
         }

@@ -34,8 +34,12 @@ pub struct Drained {
     pub emptied: u64,
     /// The longest time from the order to drain until a host was empty.
     pub longest_s: f64,
+    /// VMs that were to be moved.
+    pub scheduled: u64,
     /// VMs that were moved.
     pub moved: u64,
+    /// VMs that ended before their turn, so that they need not be moved.
+    pub saved: u64,
     /// VMs that still wait or are on their way.
     pub left: u64,
     /// Core-hours that moves held on hosts where the VM was not yet.

@@ -1,5 +1,6 @@
 //! What is done to a cluster while a trace is played on it.
 
+use ballast_placement::drain::DrainOrder;
 use ballast_placement::{HostId, Policy, Resources};
 use serde::Serialize;
 
@@ -31,9 +32,8 @@ impl Moving {
 /// What is done at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// No VM comes to these hosts any more, and those that are there are moved to others: on every host one after the
-    /// other, those with the most cores, then the most memory first. One that finds no room waits, and is tried again
-    /// whenever something becomes free.
+    /// No VM comes to these hosts any more, and those that are there are moved to others, on every host one after the
+    /// other, in the order of [`Drains`]. One that finds no room waits, and is tried again whenever something becomes free.
     Drain(Vec<HostId>),
     /// VMs may come to these hosts again. A move that is on its way is ended.
     Open(Vec<HostId>),
@@ -54,4 +54,33 @@ pub struct Plan {
     pub actions: Vec<(u64, Action)>,
     /// How long moves take.
     pub moving: Moving,
+    /// Who is moved first, and how many VMs are on their way together.
+    pub drains: Drains,
+}
+
+/// How hosts are drained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drains {
+    /// By which VMs go one after the other.
+    pub order: DrainOrder,
+    /// So many VMs may be on their way together; without a limit every host sends one at a time.
+    pub limit: Option<u32>,
+    /// Hosts are drained by themselves when too few are empty.
+    pub below: Option<Below>,
+}
+
+/// When fewer hosts than this are empty, and none is being drained, the open hosts with VMs that have the most cores free
+/// are drained, and open again once they are empty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Below {
+    /// The share of hosts that are to be empty.
+    pub empty_share: f64,
+    /// So many hosts are drained together.
+    pub hosts: u32,
+}
+
+impl Default for Drains {
+    fn default() -> Self {
+        Self { order: DrainOrder::Largest, limit: None, below: None }
+    }
 }

@@ -1,3 +1,4 @@
+use ballast_placement::drain::DrainOrder;
 use ballast_placement::{
     Ask, ChassisId, Cluster, Event, Host, HostId, HostState, MemoryKb, MilliCores, Policy, Ranking, Reserve,
     Resources, Rule, Tier, Ties, Totals, VmKey, VmRequest,
@@ -51,7 +52,16 @@ fn a_vm_that_is_moved_holds_room_on_both_hosts_until_it_is_there() {
     assert_eq!(lines, "0,0 1, 2,1 3,0");
     assert_eq!(scheduler.cluster().resident(VmKey(0)).unwrap().host, HostId(1));
     let held_core_h = 2.0 * 12.0 / 3600.0;
-    let drained = Drained { hosts: 1, emptied: 1, longest_s: 12.0, moved: 1, left: 0, held_core_h };
+    let drained = Drained {
+        hosts: 1,
+        emptied: 1,
+        longest_s: 12.0,
+        moved: 1,
+        left: 0,
+        held_core_h,
+        scheduled: 1,
+        saved: 0,
+    };
     assert_eq!(outcome.drained, drained);
     assert_eq!(scheduler.cluster().residents(), 3);
 }
@@ -63,6 +73,7 @@ fn a_host_is_drained_one_by_one_the_largest_first_and_who_finds_no_room_waits() 
     let plan = Plan {
         actions: vec![(100_000, Action::Drain(hosts(&[0, 0])))],
         moving: Moving { base_ms: 20_000, per_gb_ms: 0 },
+        ..Plan::default()
     };
     let mut scheduler = FIRST_FIT.scheduler(cluster(2));
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
@@ -85,6 +96,7 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
             (450_000, Action::Drain(hosts(&[1]))),
         ],
         moving: Moving { base_ms: 100_000, per_gb_ms: 0 },
+        ..Plan::default()
     };
 
     let mut scheduler = FIRST_FIT.scheduler(cluster(3));
@@ -101,7 +113,16 @@ fn a_vm_that_ends_on_its_way_leaves_both_hosts_and_one_that_arrives_on_a_drained
     let (lines, outcome) = play(rows, &mut scheduler, &plan);
     assert_eq!(lines, "0,0 1,1 2,");
     let held_core_h = 2.0 * 50.0 / 3600.0;
-    let drained = Drained { hosts: 1, emptied: 1, longest_s: 50.0, moved: 0, left: 0, held_core_h };
+    let drained = Drained {
+        hosts: 1,
+        emptied: 1,
+        longest_s: 50.0,
+        moved: 0,
+        left: 0,
+        held_core_h,
+        scheduled: 1,
+        saved: 0,
+    };
     assert_eq!(outcome.drained, drained);
 }
 
@@ -117,6 +138,48 @@ fn the_emptiest_host_is_emptied_and_opens_again() {
     // Host 2 has nobody: it is not among the emptiest.
     assert_eq!((hosts, emptied, longest_s, moved), (1, 1, 10.0, 1));
     assert_eq!(scheduler.cluster().resident(VmKey(1)).unwrap().host, HostId(2));
+}
+
+#[test]
+fn one_list_of_the_longest_lived_first_saves_the_moves_of_others() {
+    // Hosts 0 and 1 have three VMs each; every move takes 200 s, two at once.
+    let rows = "0,0,0,1,0,450,0\n1,0,0,1,0,9000,0\n2,0,0,2,0,600,0\n3,1,0,2,0,8000,0\n4,1,0,1,0,480,0\n\
+                5,1,0,1,0,7000,0\n6,2,5000,1,0,300,0\n";
+    let play = |order, limit| {
+        let moving = Moving { base_ms: 200_000, per_gb_ms: 0 };
+        let actions = vec![(100_000, Action::Drain(hosts(&[0, 1])))];
+        let plan = Plan { actions, moving, drains: Drains { order, limit, below: None } };
+        let mut scheduler = FIRST_FIT.scheduler(cluster(4));
+        let mut source = read(rows, 1).with_lifetimes(LifetimeSource::Oracle);
+        let mut lines = Lines::default();
+        let drained = replay(&mut source, &mut scheduler, Batches::Split, &plan, &mut lines).unwrap().drained;
+        assert_eq!((drained.hosts, drained.emptied, drained.scheduled, drained.left), (2, 2, 6, 0));
+        (drained.moved, drained.saved, drained.longest_s)
+    };
+    // 1 and 3 from 100 s on, 5 and 2 from 300 s on, 0 and 4 have ended by 500 s.
+    assert_eq!(play(DrainOrder::Global, Some(2)), (4, 2, 400.0));
+    assert_eq!(play(DrainOrder::PerHost, Some(2)), (4, 2, 400.0));
+    // With one at a time all of host 0 goes first: 1, 2, and then 3 and 5.
+    assert_eq!(play(DrainOrder::PerHost, Some(1)), (4, 2, 800.0));
+    assert_eq!(play(DrainOrder::Global, Some(1)), (3, 3, 600.0));
+    // 0 and 3, then 1 and 4, which ends on its way at 480 s, then 5 and 2.
+    assert_eq!(play(DrainOrder::Arrival, Some(2)), (4, 0, 580.0));
+}
+
+#[test]
+fn hosts_are_drained_by_themselves_when_too_few_are_empty() {
+    // Two of four hosts have VMs; those of host 1 leave at 400 s. From 600 s on all four are in use.
+    let rows = "0,0,0,3,0,9000,0\n1,0,0,2,0,9000,0\n2,1,100,4,0,300,0\n3,2,600,1,0,300,0\n4,3,1000,1,0,9,0\n";
+    let play = |empty_share| {
+        let below = Some(Below { empty_share, hosts: 1 });
+        let plan = Plan { drains: Drains { below, ..Drains::default() }, ..Plan::default() };
+        let mut scheduler = FIRST_FIT.scheduler(cluster(4));
+        play(rows, &mut scheduler, &plan).1.drained
+    };
+    let none = play(0.25);
+    assert_eq!((none.hosts, none.moved), (0, 0));
+    let some = play(0.75);
+    assert!(some.hosts > 0 && some.hosts == some.emptied && some.moved > 0, "{some:?}");
 }
 
 #[test]
@@ -257,6 +320,15 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+fn drains() -> impl Strategy<Value = Drains> {
+    let orders = vec![DrainOrder::Largest, DrainOrder::Arrival, DrainOrder::PerHost, DrainOrder::Global];
+    let below = prop::option::of((0.0..1.0, 1..4u32));
+    (prop::sample::select(orders), prop::option::of(1..4u32), below).prop_map(|(order, limit, below)| {
+        let below = below.map(|(empty_share, hosts)| Below { empty_share, hosts });
+        Drains { order, limit, below }
+    })
+}
+
 /// Sums are those of the VMs that are there, held ones with them; no host has more than it holds.
 fn check(run: &Engine<'_, '_, Operations<'_>>) -> Result<(), TestCaseError> {
     let cluster = run.scheduler.cluster();
@@ -282,6 +354,7 @@ proptest! {
         actions in prop::collection::vec((0..60u64, action()), 0..8),
         base_s in 0..900u64,
         reserve in prop::sample::select(vec![0.0, 0.3]),
+        drains in drains(),
     ) {
         vms.sort_by_key(|vm| vm.0);
         let mut source = trace(&vms);
@@ -289,7 +362,7 @@ proptest! {
         let last = vms.iter().map(|vm| vm.0).max().unwrap();
         let inside = actions.into_iter().map(|(at, action)| (100_000 * at.min(last - first), action));
         let moving = Moving { base_ms: 1000 * base_s, per_gb_ms: 1000 };
-        let plan = Plan { actions: inside.collect(), moving };
+        let plan = Plan { actions: inside.collect(), moving, drains };
         let mut scheduler = POWER.scheduler(cluster(6));
 
         if reserve > 0.0 {
@@ -308,7 +381,7 @@ proptest! {
             check(&run)?;
         }
 
-        let drained = operations.finish(last_ms, &scheduler).unwrap();
+        let drained = operations.finish(last_ms).unwrap();
         let outcome = score.finish(scheduler.cluster(), drained);
         prop_assert_eq!(outcome.placed + outcome.failed, vms.len() as u64);
         prop_assert_eq!(lines.0.len(), vms.len());

@@ -1,0 +1,124 @@
+//! What is said of a drain.
+
+use std::collections::BTreeMap;
+
+use ballast_placement::drain::{DrainCounts, DrainPlan, DrainVm, Fate, Schedule, Site as _, plan, targets};
+use ballast_placement::{Inventory, Resources};
+use ballast_types::Instant;
+use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
+
+use super::record::{Drain, DrainSpec};
+use crate::config::ORDERS;
+
+/// A move that takes so many times as long as it should is late.
+const LATE: f64 = 3.0;
+
+/// What would happen, were this drained from now on.
+pub(super) fn proposed(
+    id: Option<u64>,
+    spec: &DrainSpec,
+    now: Instant,
+    inventory: &mut Inventory,
+) -> DrainAnswer {
+    let move_s = spec.move_time.as_secs_f64();
+    let by = Schedule { order: spec.order, limit: spec.limit as usize, takes_s: |_: Resources| move_s };
+    let plan = plan(&*inventory, now, &spec.hosts, &by);
+    let state = if id.is_some() { DrainState::Proposed } else { DrainState::DryRun };
+    let mut answer = answer(id, state, spec, DrainCounts::default(), inventory, vec![], &plan);
+
+    let mut waiting: Vec<&mut DrainMove> =
+        answer.moves.iter_mut().filter(|it| it.state == MoveState::Waiting).collect();
+    let vms: Vec<String> = waiting.iter().map(|it| it.vm_id.clone()).collect();
+    let targets = targets(inventory, now, &spec.hosts, &vms);
+    answer.without_room = targets.iter().filter(|to| to.is_none()).count() as u64;
+    waiting.iter_mut().zip(targets).for_each(|(it, to)| it.to = to);
+    answer
+}
+
+/// A drain without its VMs, and without what is to be expected.
+pub(super) fn brief(drain: &Drain, inventory: &Inventory) -> DrainAnswer {
+    let nothing = DrainPlan { moves: vec![], hosts: vec![] };
+    let counts = drain.round.counts();
+    answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, vec![], &nothing)
+}
+
+/// A drain as it is now.
+pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> DrainAnswer {
+    if drain.state == DrainState::Proposed {
+        return proposed(Some(drain.id), &drain.spec, now, inventory);
+    }
+
+    let move_s = drain.spec.move_time.as_secs_f64();
+    let inventory = &*inventory;
+    let due = drain.round.moves().filter_map(|(vm, its)| {
+        let guest = inventory.guest(now, vm)?;
+        let took_s = now.since(its.since).as_secs_f64();
+        Some(DrainMove {
+            to: Some(its.to.clone()),
+            state: MoveState::Due,
+            starts_in_s: None,
+            ends_in_s: (move_s - took_s).max(0.0),
+            late: took_s > LATE * move_s,
+            ..moved(&guest)
+        })
+    });
+    let plan = drain.round.plan(inventory, now, |_| move_s);
+    let counts = drain.round.counts();
+    answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, due.collect(), &plan)
+}
+
+fn answer(
+    id: Option<u64>,
+    state: DrainState,
+    spec: &DrainSpec,
+    counts: DrainCounts,
+    inventory: &Inventory,
+    due: Vec<DrainMove>,
+    plan: &DrainPlan<String, String>,
+) -> DrainAnswer {
+    let free_s: BTreeMap<&String, f64> = plan.hosts.iter().map(|(host, free_s)| (host, *free_s)).collect();
+    let host = |host: &String| DrainHost {
+        host: host.clone(),
+        vms: inventory.host(host).map(|it| it.vms),
+        free_in_s: free_s.get(host).copied(),
+    };
+    let planned = plan.moves.iter().map(|it| {
+        let (state, starts_in_s, ends_in_s) = match it.fate {
+            Fate::Moved { starts_s, ends_s } => (MoveState::Waiting, Some(starts_s), ends_s),
+            Fate::Saved { ends_s } => (MoveState::EndsBefore, None, ends_s),
+        };
+        DrainMove { state, starts_in_s, ends_in_s, ..moved(&it.vm) }
+    });
+    let order = ORDERS.iter().find(|(_, order)| *order == spec.order).map_or("", |(word, _)| word);
+
+    DrainAnswer {
+        id,
+        state,
+        order: order.into(),
+        limit: spec.limit,
+        move_s: spec.move_time.as_secs_f64(),
+        reopen: spec.reopen,
+        scheduled: counts.scheduled,
+        moved: counts.moved,
+        saved: counts.saved,
+        other: counts.ended_moving + counts.withdrawn,
+        without_room: 0,
+        hosts: spec.hosts.iter().map(host).collect(),
+        moves: due.into_iter().chain(planned).collect(),
+    }
+}
+
+fn moved(vm: &DrainVm<String, String>) -> DrainMove {
+    DrainMove {
+        vm_id: vm.vm.clone(),
+        from: vm.host.clone(),
+        to: None,
+        state: MoveState::Waiting,
+        cores: vm.resources.cores.cores(),
+        memory_gb: vm.resources.memory.gb(),
+        remaining_s: vm.remaining_s.map(f64::from),
+        starts_in_s: None,
+        ends_in_s: 0.0,
+        late: false,
+    }
+}

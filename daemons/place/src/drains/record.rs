@@ -1,0 +1,31 @@
+//! A drain, as it is written down.
+
+use std::time::Duration;
+
+use ballast_placement::drain::{DrainOrder, Round};
+use ballast_types::Instant;
+use ballast_types::wire::DrainState;
+use serde::{Deserialize, Serialize};
+
+/// What is asked of a drain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DrainSpec {
+    pub(crate) hosts: Vec<String>,
+    pub(crate) order: DrainOrder,
+    pub(crate) limit: u32,
+    pub(crate) move_time: Duration,
+    /// Hosts open again once they are empty.
+    pub(crate) reopen: bool,
+    /// It has begun by itself: too few hosts were empty.
+    pub(crate) by_itself: bool,
+}
+
+/// A drain, as it is written down.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Drain {
+    pub(crate) id: u64,
+    pub(crate) spec: DrainSpec,
+    pub(crate) state: DrainState,
+    pub(crate) ended: Option<Instant>,
+    pub(crate) round: Round<String, String>,
+}

@@ -1,0 +1,175 @@
+//! One pool, played under one policy with one kind of foresight.
+
+use core::fmt;
+use std::sync::Arc;
+
+use ballast_placement::rules::LavaReading;
+use ballast_placement::{ChassisId, Cluster, Host, LifetimeRule, Policy, Resources, Scheduler, VmKey};
+use ballast_sim::cluster::{
+    Batches, Engine, EngineError, Noise, Operator, PowerDownOptions, PowerDownOutcome,
+};
+use ballast_types::survival::Curves;
+use serde::{Serialize, Serializer};
+
+use super::inflation::Inflation;
+use super::measures::{Figures, Measures};
+use super::workload::{Foresight, PoolSource, Workload};
+
+/// A policy that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Contestant {
+    BestFit,
+    FirstFit,
+    LaBinary,
+    Nilas,
+    Lava,
+    LavaFlat,
+    ExpectedExit,
+}
+
+impl Contestant {
+    /// Those that look at lifetimes.
+    pub const FORESEEING: [Self; 5] =
+        [Self::LaBinary, Self::Nilas, Self::Lava, Self::LavaFlat, Self::ExpectedExit];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BestFit => "best-fit",
+            Self::FirstFit => "first-fit",
+            Self::LaBinary => "la-binary",
+            Self::Nilas => "nilas",
+            Self::Lava => "lava",
+            Self::LavaFlat => "lava-flat",
+            Self::ExpectedExit => "expected-exit",
+        }
+    }
+
+    pub const fn policy(self) -> Policy {
+        let (policy, lifetimes) = match self {
+            Self::BestFit => (Policy::BEST_FIT, LifetimeRule::None),
+            Self::FirstFit => (Policy::FIRST_FIT, LifetimeRule::None),
+            Self::LaBinary => (Policy::BEST_FIT, LifetimeRule::LaBinary),
+            Self::Nilas => (Policy::BEST_FIT, LifetimeRule::Nilas),
+            Self::Lava => (Policy::BEST_FIT, LifetimeRule::Lava(LavaReading::ClosestFirst)),
+            Self::LavaFlat => (Policy::BEST_FIT, LifetimeRule::Lava(LavaReading::Flat)),
+            Self::ExpectedExit => (Policy::BEST_FIT, LifetimeRule::ExpectedExit),
+        };
+        // No pool asks for deployments to be spread.
+        Policy { lifetimes, anti_affinity: false, ..policy }
+    }
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Contestant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// Hosts that are all alike, and when what is scored.
+#[derive(Clone, Debug)]
+pub(super) struct Setting<'a> {
+    pub hosts: u32,
+    pub host: Resources,
+    /// Who is there at this time comes before anything else.
+    pub from_ms: u64,
+    /// From here on the policy places, and is scored.
+    pub switch_ms: u64,
+    pub end_ms: u64,
+    /// Whether the policy places from the first VM on.
+    pub is_cold: bool,
+    pub mix: &'a [Resources],
+    pub inflate_every_ms: u64,
+    pub inflations: u64,
+    pub power: PowerDownOptions,
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Score {
+    pub whole: Figures,
+    pub second_half: Figures,
+    pub power: PowerDownOutcome,
+}
+
+/// Why a pool cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("{policy}: hosts had more than they have room for {times} times")]
+    Overcommitted { policy: Contestant, times: u64 },
+}
+
+/// Changes the policy once, and says where what is scored begins and where its second half does.
+struct Switch {
+    /// The next one last.
+    steps: Vec<(u64, Option<Policy>)>,
+}
+
+impl Operator for Switch {
+    fn next_ms(&self) -> Option<u64> {
+        self.steps.last().map(|(at_ms, _)| *at_ms)
+    }
+
+    fn ended(&mut self, _: u64, _: VmKey) {}
+
+    fn act(
+        &mut self,
+        at_ms: u64,
+        _: bool,
+        scheduler: &mut Scheduler,
+        phase: &mut dyn FnMut(&Cluster),
+    ) -> Result<(), EngineError> {
+        while let Some((_, policy)) = self.steps.pop_if(|(due_ms, _)| *due_ms <= at_ms) {
+            if let Some(policy) = policy {
+                let (fits, ranking) = policy.rules(scheduler.cluster());
+                scheduler.set_policy(fits, ranking);
+            }
+            phase(scheduler.cluster());
+        }
+        Ok(())
+    }
+}
+
+impl Setting<'_> {
+    /// Plays a workload. `curves` are those that the foresight names.
+    pub(super) fn play<W: Workload>(
+        &self,
+        name: &str,
+        workload: W,
+        contestant: Contestant,
+        foresight: Foresight<'_>,
+        curves: Arc<Curves>,
+    ) -> Result<Score, TrialError> {
+        let host = Host::new(ChassisId(0), self.host);
+        let cluster = Cluster::new(&vec![host; self.hosts as usize]).with_curves(curves);
+        let inflation = Inflation::new(self.mix, self.seed, self.inflate_every_ms, self.inflations);
+        let mut measures = Measures::new(&cluster, inflation, self.power);
+
+        let (policy, best_fit) = (contestant.policy(), Contestant::BestFit.policy());
+        let mut scheduler = if self.is_cold { policy } else { best_fit }.scheduler(cluster);
+        let middle_ms = u64::midpoint(self.switch_ms, self.end_ms);
+        let changed = (!self.is_cold && contestant != Contestant::BestFit).then_some(policy);
+        let mut switch = Switch { steps: vec![(middle_ms, None), (self.switch_ms, changed)] };
+
+        let noise: Option<Noise> = if let Foresight::Noisy(noise) = foresight { Some(noise) } else { None };
+        let mut source = PoolSource::new(name, workload, foresight, self.from_ms, self.end_ms);
+        let probes: &mut [&mut dyn ballast_sim::cluster::Probe] = &mut [&mut measures];
+        let engine = Engine::new(&mut scheduler, &mut switch, probes, Batches::Split);
+        engine.with_noise(noise).play(&mut source)?;
+
+        if measures.overcommitted() > 0 {
+            let times = measures.overcommitted();
+            return Err(TrialError::Overcommitted { policy: contestant, times });
+        }
+        let [whole, second_half] = measures.figures();
+        Ok(Score { whole, second_half, power: measures.power().outcome() })
+    }
+}
