@@ -337,6 +337,22 @@ mod tests {
         let always = TrainArgs { replace_if_not_worse: false, ..of("bad.csv") };
         assert!(lifetimes::train_and_write(&always).unwrap());
 
+        // A journal has a row when a VM comes and one when it has ended: it is one VM. Without a name every row is.
+        let twice = |row: &str, name: &str| {
+            let columns: Vec<&str> = row.split(',').collect();
+            format!("{name},{},{},\n{name},{row}\n", columns[0], columns[1])
+        };
+        let rows = text.lines().skip(1).enumerate();
+        let named = rows.clone().map(|(n, row)| twice(row, &format!("vm-{n}"))).collect::<String>();
+        let unnamed = rows.map(|(_, row)| twice(row, "")).collect::<String>();
+        for (rows, vms) in [(named, 2_000), (unnamed, 4_000)] {
+            std::fs::write(path.join("journal.csv"), "vm_id,tenant,start_s,end_s\n".to_owned() + &rows)
+                .unwrap();
+            let always = TrainArgs { replace_if_not_worse: false, ..of("journal.csv") };
+            assert!(lifetimes::train_and_write(&always).unwrap());
+            assert_eq!(lifetimes::old_lifetimes(&model).unwrap().about.cleaned.vms, vms);
+        }
+
         let labels = TrainArgs { labels: Some(path.join("labels.csv")), ..of("good.csv") };
         assert!(lifetimes::train_and_write(&labels).unwrap_err().to_string().contains("--labels"));
     }

@@ -236,6 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn all_labels_may_stand_in_one_column() {
+        let of = |labels: &str| format!("start_s,end_s,labels,label_zone\n1,2,{labels},z2\n");
+        let labels = |text: &str| read(text).map(|vms| vms[0].features.labels.clone());
+        let both = labels(&of("\"{\"\"zone\"\":\"\"z1\"\",\"\"tier\"\":\"\"a\"\"}\"")).unwrap();
+        // Whoever has a column of its own means that.
+        assert_eq!(both, [("tier", "a"), ("zone", "z2")].map(|(k, v)| (k.into(), v.into())).into());
+        assert_eq!(labels(&of("")).unwrap(), [("zone".to_owned(), "z2".to_owned())].into());
+        for wrong in ["zone=z1", "[1]", "\"{\"\"zone\"\":1}\""] {
+            let why = read(&of(wrong)).unwrap_err().to_string();
+            assert!(why.contains("labels") && why.contains("object of texts"), "{why}");
+        }
+    }
+
+    #[test]
     fn azures_arrivals_as_they_are() {
         let vms = read(
             "vm_id,batch_id,arrival_s,cores,mem_gb,dur_lo_s,dur_hi_s,censored\n\
