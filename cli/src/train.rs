@@ -342,9 +342,10 @@ mod tests {
             let columns: Vec<&str> = row.split(',').collect();
             format!("{name},{},{},\n{name},{row}\n", columns[0], columns[1])
         };
-        let rows = text.lines().skip(1).enumerate();
-        let named = rows.clone().map(|(n, row)| twice(row, &format!("vm-{n}"))).collect::<String>();
-        let unnamed = rows.map(|(_, row)| twice(row, "")).collect::<String>();
+        let rows = text.lines().skip(1);
+        let named =
+            rows.clone().enumerate().map(|(n, row)| twice(row, &format!("vm-{n}"))).collect::<String>();
+        let unnamed = rows.map(|row| twice(row, "")).collect::<String>();
         for (rows, vms) in [(named, 2_000), (unnamed, 4_000)] {
             std::fs::write(path.join("journal.csv"), "vm_id,tenant,start_s,end_s\n".to_owned() + &rows)
                 .unwrap();

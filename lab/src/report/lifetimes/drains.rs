@@ -105,8 +105,8 @@ pub(super) fn goals(sums: &[DrainSum]) -> [Goal; 2] {
     };
     [
         goal(
-            "L11: drains in one order over all hosts of a round save at least 6 % (oracle) and 2.5 % (learnt) \
-             of the moves, at the least",
+            "L11: drains in one order over all hosts of a round save at least 6 % (oracle) and 2.5 % \
+             (learnt) of the moves, at the least",
             DrainOrder::Global,
             |oracle, learnt| oracle >= 6.0 && learnt >= 2.5,
         ),
