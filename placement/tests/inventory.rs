@@ -42,7 +42,7 @@ fn names(inventory: &Inventory) -> Vec<(String, String)> {
 struct ByType(Arc<Curves>);
 
 impl ByType {
-    fn new(hazards: [f64; 2]) -> Arc<dyn PredictLifetimes> {
+    fn of(hazards: [f64; 2]) -> Arc<dyn PredictLifetimes> {
         let mut curves = Curves::default();
         for hazard in hazards {
             curves.intern(SurvivalCurve::from_hazards(&[hazard; BINS]));
@@ -79,7 +79,7 @@ fn vms_of_which_nobody_tells_when_they_end_have_curves_through_all_that_happens(
         .place(NOW, &[of("a", "short", None), of("b", "long", None), of("c", "short", Some(60))])
         .unwrap();
     assert_eq!(ends(&inventory), [None, None, Some(told)], "nobody predicts");
-    inventory.set_lifetimes(NOW, Some(ByType::new([0.5, 0.1])));
+    inventory.set_lifetimes(NOW, Some(ByType::of([0.5, 0.1])));
     assert_eq!(ends(&inventory), [Some(curve(0)), Some(curve(1)), Some(told)]);
     assert!(
         inventory.expected(NOW, &of("", "short", None).spec)
