@@ -76,6 +76,7 @@ fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults(
     let mut all = PlaceConfig::parse("place.toml", &with_defaults_switched_on(&text)).unwrap();
     assert!(all.tls.take().is_some(), "[tls] is not switched on");
     assert!(all.inventory.take().is_some(), "[inventory] is not switched on");
+    assert!(all.drains.empty_below.take().is_some(), "[drains] is not switched on");
     for table in ["[predict]", "[placement]"] {
         assert!(with_defaults_switched_on(&text).lines().any(|line| line.starts_with(table)));
     }
