@@ -141,7 +141,7 @@ fn csv(model: &ModelFile, input: impl Read, file: &str, output: &mut impl Write)
         let request = Request { vm_id: named(0), subscription: named(1), features };
         let reply = model.answer(&request);
         let reply = reply.with_context(|| format!("{file}, {}", table.place()))?;
-        let Reply { vm_id, prediction: p } = reply;
+        let Reply { vm_id, prediction: p, .. } = reply;
         csv.write_record([
             vm_id.unwrap_or_default(),
             class_name(p.class).to_owned(),

@@ -110,8 +110,9 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let old = old.filter(|_| args.replace_if_not_worse).map(|old| trial.score(&old.trial));
     let scores = (&trial.scores.0, &trial.scores.1);
     let verdict = old.as_ref().and_then(|old| worse(scores, (&old.0, &old.1), classes));
-    let lifetime = lifetimes::old_lifetimes(&args.output);
-    let new = ModelFile { lifetime, ..trial.learn_all(&options)? };
+    let learnt = trial.learn_all(&options)?;
+    // Read now: lifetimes may have been learnt meanwhile.
+    let new = ModelFile { lifetime: lifetimes::old_lifetimes(&args.output), ..learnt };
     let about = &new.about;
 
     if verdict.is_none() {
@@ -335,6 +336,23 @@ mod tests {
         assert_eq!(std::fs::read(&model).unwrap(), before);
         let always = TrainArgs { replace_if_not_worse: false, ..of("bad.csv") };
         assert!(lifetimes::train_and_write(&always).unwrap());
+
+        // A journal has a row when a VM comes and one when it has ended: it is one VM. Without a name every row is.
+        let twice = |row: &str, name: &str| {
+            let columns: Vec<&str> = row.split(',').collect();
+            format!("{name},{},{},\n{name},{row}\n", columns[0], columns[1])
+        };
+        let rows = text.lines().skip(1);
+        let named =
+            rows.clone().enumerate().map(|(n, row)| twice(row, &format!("vm-{n}"))).collect::<String>();
+        let unnamed = rows.map(|row| twice(row, "")).collect::<String>();
+        for (rows, vms) in [(named, 2_000), (unnamed, 4_000)] {
+            std::fs::write(path.join("journal.csv"), "vm_id,tenant,start_s,end_s\n".to_owned() + &rows)
+                .unwrap();
+            let always = TrainArgs { replace_if_not_worse: false, ..of("journal.csv") };
+            assert!(lifetimes::train_and_write(&always).unwrap());
+            assert_eq!(lifetimes::old_lifetimes(&model).unwrap().about.cleaned.vms, vms);
+        }
 
         let labels = TrainArgs { labels: Some(path.join("labels.csv")), ..of("good.csv") };
         assert!(lifetimes::train_and_write(&labels).unwrap_err().to_string().contains("--labels"));

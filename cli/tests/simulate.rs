@@ -225,7 +225,8 @@ fn empty_hosts_are_powered_down_beyond_a_reserve() {
     // Two hosts are off for half a day, then one, but for the three minutes in which another wakes up: it draws then.
     let saved = said["saved_w"].as_f64().unwrap();
     assert!((saved - 150.0).abs() < 0.5, "{said}");
-    assert_eq!((&said["wakes"], &said["waited_vms"]), (&1.into(), &0.into()), "{said}");
+    // The third VM takes the reserve at the very end, so that one more is woken up.
+    assert_eq!((&said["wakes"], &said["waited_vms"]), (&2.into(), &0.into()), "{said}");
 
     let none = json(&simulate(&trace, &args[..3]));
     assert!(none.get("power_down").is_none(), "{none}");

@@ -204,6 +204,20 @@ impl Scheduler {
         verdicts
     }
 
+    /// What every rule says of the VM on this host.
+    ///
+    /// # Errors
+    /// Where there is no such host.
+    pub fn explain(
+        &self,
+        now: Instant,
+        vm: &VmRequest,
+        host: HostId,
+    ) -> Result<Vec<Verdict>, PlacementError> {
+        self.cluster.check(host)?;
+        Ok(self.verdicts(&Ask { now, vm, cluster: &self.cluster }, host))
+    }
+
     /// How these hosts stand for the VM: 0 is the best, the next is 1, hosts that no tier tells apart stand alike. Whether they
     /// fit is not asked. In the order of `hosts`, each of which exists.
     pub fn standings(&self, now: Instant, vm: &VmRequest, hosts: &[HostId]) -> Vec<usize> {

@@ -1,10 +1,16 @@
 //! Hosts and VMs by name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, Snapshot, VmSpec};
-use ballast_placement::{Demand, HostState, Inventory, InventoryError, Policy, Scores, Totals};
+use ballast_placement::inventory::{
+    HostSpec, NamedHost, NamedVm, Placed, PredictLifetimes, Snapshot, VmSpec, VmTraits,
+};
+use ballast_placement::{
+    Demand, ExpectedEnd, HostState, Inventory, InventoryError, LifetimeRule, Policy, Scores, Totals,
+};
+use ballast_types::survival::{BINS, CurveId, Curves, SurvivalCurve};
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
 
@@ -29,6 +35,88 @@ fn inventory(hosts: &[(&str, &str, u64)]) -> Inventory {
 
 fn names(inventory: &Inventory) -> Vec<(String, String)> {
     inventory.vms().map(|vm| (vm.name.to_owned(), vm.host.to_owned())).collect()
+}
+
+/// A VM of type `short` has curve 0, others have curve 1, whose VMs live longer; of VMs of tenant `nobody` it says nothing.
+#[derive(Debug)]
+struct ByType(Arc<Curves>);
+
+impl ByType {
+    fn of(hazards: [f64; 2]) -> Arc<dyn PredictLifetimes> {
+        let mut curves = Curves::default();
+        for hazard in hazards {
+            curves.intern(SurvivalCurve::from_hazards(&[hazard; BINS]));
+        }
+        Arc::new(Self(Arc::new(curves)))
+    }
+}
+
+impl PredictLifetimes for ByType {
+    fn curves(&self) -> Arc<Curves> {
+        Arc::clone(&self.0)
+    }
+
+    fn curve(&self, vm: &VmSpec, _since: Instant) -> Option<CurveId> {
+        let is_long = vm.traits.vm_type.as_deref() != Some("short");
+        (vm.tenant.as_deref() != Some("nobody")).then(|| CurveId::new(u32::from(is_long)))
+    }
+}
+
+#[test]
+fn vms_of_which_nobody_tells_when_they_end_have_curves_through_all_that_happens() {
+    let mut inventory = Inventory::new(Policy { lifetimes: LifetimeRule::Nilas, ..Policy::POWER });
+    inventory.set_host(NOW, "s1", &host("c1", 16)).unwrap();
+    let of = |name: &str, vm_type: &str, lifetime: Option<u64>| {
+        let traits = VmTraits { vm_type: Some(vm_type.to_owned()), batch_vms: Some(3), ..VmTraits::NONE };
+        let spec = VmSpec { traits, lifetime: lifetime.map(Duration::from_secs), ..vm(name, 1).spec };
+        NamedVm { name: name.into(), spec }
+    };
+    let told = ExpectedEnd::At(NOW + Duration::from_secs(60));
+    let curve = |n| ExpectedEnd::Curve(CurveId::new(n));
+    let ends = |inventory: &Inventory| inventory.vms().map(|vm| vm.end).collect::<Vec<_>>();
+
+    inventory
+        .place(NOW, &[of("a", "short", None), of("b", "long", None), of("c", "short", Some(60))])
+        .unwrap();
+    assert_eq!(ends(&inventory), [None, None, Some(told)], "nobody predicts");
+    inventory.set_lifetimes(NOW, Some(ByType::of([0.5, 0.1])));
+    assert_eq!(ends(&inventory), [Some(curve(0)), Some(curve(1)), Some(told)]);
+    assert!(
+        inventory.expected(NOW, &of("", "short", None).spec)
+            < inventory.expected(NOW, &of("", "long", None).spec)
+    );
+    let mut unknown = of("d", "long", None);
+    unknown.spec.tenant = Some("nobody".into());
+    inventory.put(NOW, &unknown, "s1").unwrap();
+    assert_eq!(ends(&inventory)[3], None);
+
+    // A change, a copy and a restart keep what they go by; a refusal leaves it alone.
+    inventory.change(NOW, &of("a", "long", None)).unwrap();
+    let mut larger = of("a", "short", None);
+    larger.spec.resources = size(99_000, 0);
+    inventory.change(NOW, &larger).unwrap_err();
+    assert_eq!(inventory.vm("a").unwrap().spec, of("a", "long", None).spec);
+    let snapshot = inventory.snapshot();
+    let mut again = inventory.emptied();
+    again.replace(NOW, &snapshot).unwrap();
+    assert_eq!((ends(&again), again.snapshot()), (ends(&inventory), snapshot));
+    assert_eq!(ends(&again)[0], Some(curve(1)));
+
+    // What is asked is answered by what is known now: rules wake when their time has come.
+    let later = NOW + Duration::from_secs(40 * 86_400);
+    again.catch_up(later);
+    let scores = again.score(later, "e", &of("e", "short", None).spec, 1).unwrap();
+    assert!(scores.hosts[0].verdicts[0].reason.starts_with("s1 is expected to be free in "), "{scores:?}");
+    again.set_lifetimes(later, None);
+    assert_eq!(ends(&again), [None, None, Some(told), None]);
+    again.remove(later, "a").unwrap();
+    again.place(later, &[vm("a", 1)]).unwrap();
+    assert_eq!(again.vm("a").unwrap().spec.traits, VmTraits::NONE, "another of its name");
+
+    let mut bad = of("f", "short", None);
+    bad.spec.traits.labels = BTreeMap::from([("zone".into(), "a\nb".into())]);
+    let why = again.put(later, &bad, "s1").unwrap_err().to_string();
+    assert!(why.contains("is not a valid name of a label"), "{why}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::answer::Prediction;
 use crate::features::{Evidence, Features};
 use crate::file::ModelFile;
+use crate::lifetime::LifetimeAnswer;
 use crate::vm::VmError;
 
 /// An arriving VM. Its past may be told; otherwise it is looked up by its subscription.
@@ -27,6 +28,9 @@ pub struct Reply {
     pub vm_id: Option<String>,
     #[serde(flatten)]
     pub prediction: Prediction,
+    /// How long it will live, where that was asked of a model that knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<LifetimeAnswer>,
 }
 
 impl ModelFile {
@@ -41,7 +45,7 @@ impl ModelFile {
             known = Evidence { past: Some(past.clone()), of_type: known.of_type, ..Evidence::default() };
         }
         let prediction = self.model.predict(&known, features.cores, features.memory_gb);
-        Ok(Reply { vm_id: vm_id.clone(), prediction })
+        Ok(Reply { vm_id: vm_id.clone(), prediction, lifetime: None })
     }
 }
 
@@ -79,7 +83,8 @@ mod tests {
 
     #[test]
     fn a_reply_has_the_names_that_are_documented() {
-        let reply = Reply { vm_id: Some("a".into()), prediction: Prediction::unknown() };
+        let (prediction, lifetime) = (Prediction::unknown(), None);
+        let reply = Reply { vm_id: Some("a".into()), prediction, lifetime };
         assert_eq!(
             serde_json::to_string(&reply).unwrap(),
             concat!(

@@ -49,7 +49,7 @@ pub struct VmError {
 }
 
 impl VmError {
-    fn new(field: &'static str, value: &dyn ToString, allowed: impl Into<String>) -> Self {
+    pub(crate) fn new(field: &'static str, value: &dyn ToString, allowed: impl Into<String>) -> Self {
         Self { field, value: value.to_string(), allowed: allowed.into() }
     }
 }

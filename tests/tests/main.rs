@@ -12,6 +12,7 @@ mod floating;
 mod full_disk;
 mod kubernetes;
 mod lifecycle;
+mod lifetimes;
 mod machines;
 mod place;
 mod placing;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 ballast_testbed::wall_time![
     killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves,
     hosts_follow_their_file_and_a_damaged_inventory_is_refused_and_kept,
+    a_file_of_hosts_that_does_not_fit_what_is_there_is_a_refused_configuration,
     the_examples_in_the_documentation_are_answered,
     an_order_is_written_down_with_what_was_before,
     a_drain_goes_on_after_a_kill_and_ends_by_what_others_have_done,
@@ -231,6 +232,26 @@ fn hosts_follow_their_file_and_a_damaged_inventory_is_refused_and_kept() {
     assert!(!lab.path("state/inventory.0.journal").exists() && database.exists());
 }
 
+fn a_file_of_hosts_that_does_not_fit_what_is_there_is_a_refused_configuration() {
+    let mut lab = lab(1, 40);
+    assert_eq!(lab.call("PUT", "/v1/hosts/s000", &json!({"extras": {"gpu": 2}})).0, 204);
+    let mut wants = vm("a");
+    wants["extras"] = json!({"gpu": 1});
+    assert_eq!(lab.call("POST", "/v1/place", &wants).0, 200);
+    assert!(lab.end().success(), "{}", lab.log());
+
+    let config = fs::read_to_string(lab.path("place.toml")).expect("a config");
+    let file = lab.path("hosts.toml");
+    fs::write(lab.path("place.toml"), format!("{config}[inventory]\nfile = {file:?}\n")).unwrap();
+    let host = "[[hosts]]\nname = \"n1\"\nchassis = \"c1\"\ncores = 8\nmemory_gb = 64\n";
+    fs::write(&file, format!("{host}extras = {{ a = 1, b = 1, c = 1, d = 1 }}\n")).expect("a file");
+    assert_eq!(lab.refused_restart().code(), Some(78), "{}", lab.log());
+    assert!(lab.log().contains("hosts.toml: "), "{}", lab.log());
+    fs::write(&file, format!("{host}extras = {{ a = 1, b = 1, c = 1 }}\n")).expect("a file");
+    lab.restart();
+    assert!(lab.end().success(), "{}", lab.log());
+}
+
 /// The commands that a text shows for a daemon on port 7200, in their order. A quoted text may go over lines.
 fn curls(text: &str) -> Vec<String> {
     let mut shown: Vec<String> = vec![];
@@ -261,10 +282,15 @@ fn the_examples_in_the_documentation_are_answered() {
         return;
     }
 
-    for file in ["README.md", "docs/place-and-plan/place.md", "docs/place-and-plan/drains.md"] {
+    for (file, more) in [
+        ("README.md", ""),
+        ("docs/place-and-plan/place.md", ""),
+        ("docs/place-and-plan/drains.md", ""),
+        ("docs/place-and-plan/lifetimes.md", "[placement]\npolicy = \"nilas\"\n"),
+    ] {
         let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"))).expect(file);
         let mut answers = vec![];
-        let lab = PlaceLab::start("");
+        let lab = PlaceLab::start(more);
         let address = lab.url("").replace("http://", "");
 
         for command in curls(&text) {
@@ -284,7 +310,11 @@ fn the_examples_in_the_documentation_are_answered() {
         for shown in shown.filter(|it| first(it, "host").is_some() && first(it, "vm_id").is_some()) {
             let is_so =
                 |said: &String| ["vm_id", "host"].iter().all(|key| first(said, key) == first(shown, key));
-            assert!(answers.iter().any(is_so), "{file}: {shown}\n{answers:#?}");
+            let said = answers.iter().find(|said| is_so(said));
+            let said = said.unwrap_or_else(|| panic!("{file}: {shown}\n{answers:#?}"));
+            if let Some(reason) = first(shown, "reason").filter(|reason| reason.contains(" lives ")) {
+                assert!(said.contains(reason), "{file}: {reason}\n{said}");
+            }
         }
 
         if file == "docs/place-and-plan/drains.md" {

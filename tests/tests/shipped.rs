@@ -76,6 +76,7 @@ fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults(
     let mut all = PlaceConfig::parse("place.toml", &with_defaults_switched_on(&text)).unwrap();
     assert!(all.tls.take().is_some(), "[tls] is not switched on");
     assert!(all.inventory.take().is_some(), "[inventory] is not switched on");
+    assert!(all.drains.empty_below.take().is_some(), "[drains] is not switched on");
     for table in ["[predict]", "[placement]"] {
         assert!(with_defaults_switched_on(&text).lines().any(|line| line.starts_with(table)));
     }
@@ -191,19 +192,37 @@ fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
 
 #[test]
 fn the_timer_trains_the_model_that_the_daemon_reads() {
-    let unit = read("systemd/ballast-train.service");
-    let starts = |line: &str| unit.lines().find(|l| l.starts_with(line)).map(str::to_owned);
-    let order = starts("ExecStart=/usr/bin/ballast train ").expect("it trains");
     let shipped = PlaceConfig::parse("place.toml", &read("config/place.toml")).unwrap();
     let model = shipped.predict.model.display().to_string();
-    assert!(order.contains(&format!("--output {model} ")), "{order}: not {model}");
     assert!(model.starts_with("/var/lib/ballast-place/"), "{model} is not in StateDirectory");
-    for line in ["StateDirectory=ballast-place", "User=ballast-place", "PrivateNetwork=yes"] {
-        assert!(starts(line).is_some(), "no {line}");
-    }
-    let timer = read("systemd/ballast-train.timer");
-    for line in ["Persistent=yes", "RandomizedDelaySec=2h", "OnCalendar=*-*-* 03:00:00"] {
-        assert!(timer.lines().any(|l| l == line), "no {line}");
+    // What the daemon keeps is what lifetimes are learnt from.
+    let table = shipped.state_dir.join("lifetimes.csv").display().to_string();
+    assert!(shipped.predict.history_bytes_max.is_some());
+
+    for (name, does, input, delay, at) in [
+        ("ballast-train", "train", "BALLAST_HISTORY=", "2h", "03:00:00"),
+        (
+            "ballast-train-lifetimes",
+            "train --target lifetime",
+            &*format!("BALLAST_LIFETIMES={table}"),
+            "1h",
+            "05:30:00",
+        ),
+    ] {
+        let unit = read(&format!("systemd/{name}.service"));
+        let starts = |line: &str| unit.lines().find(|l| l.starts_with(line)).map(str::to_owned);
+        let order = starts(&format!("ExecStart=/usr/bin/ballast {does} --input ")).expect("it trains");
+        let output = format!("--output {model} --replace-if-not-worse");
+        assert!(order.contains(&output), "{order}: not {output}");
+        let input = format!("Environment={input}");
+        for line in ["StateDirectory=ballast-place", "User=ballast-place", "PrivateNetwork=yes", &input] {
+            assert!(starts(line).is_some(), "{name}: no {line}");
+        }
+        let timer = read(&format!("systemd/{name}.timer"));
+        let (delay, at) = (format!("RandomizedDelaySec={delay}"), format!("OnCalendar=*-*-* {at}"));
+        for line in ["Persistent=yes", &delay, &at] {
+            assert!(timer.lines().any(|l| l == line), "{name}: no {line}");
+        }
     }
 }
 

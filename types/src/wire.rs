@@ -15,7 +15,8 @@ pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
-    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,
+    ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 
@@ -852,6 +853,9 @@ pub enum EventKind {
         standing: Option<u64>,
         /// How many standings there were.
         of: u64,
+        /// What the rules said of the best one, in words.
+        #[serde(default)]
+        why: String,
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.
     VmKilled {

@@ -1,5 +1,6 @@
 //! Tables of VMs with what tells how long they live: whose columns are found by their usual names.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use ballast_predict::lifetime::{LifetimeFeatures, VmEnd, VmLifetime};
@@ -45,6 +46,8 @@ pub(crate) struct LifetimeColumns {
     vm_type: Option<usize>,
     deployment: Option<usize>,
     batch_vms: Option<usize>,
+    /// All labels in one column, as an object in JSON.
+    all_labels: Option<usize>,
     labels: Vec<(String, usize)>,
     times: Times,
 }
@@ -76,6 +79,7 @@ impl LifetimeColumns {
             vm_type: first(&VM_TYPE)?,
             deployment: first(&DEPLOYMENT)?,
             batch_vms: first(&["batch_vms"])?,
+            all_labels: first(&["labels"])?,
             labels: labels.collect(),
             times: Times::default(),
         })
@@ -115,14 +119,19 @@ impl LifetimeColumns {
         let text = |column: usize| {
             Some(table.text(column).into_owned()).filter(|_| !table.cell(column).is_missing())
         };
-        let labels = self.labels.iter().filter_map(|(name, column)| Some((name.clone(), text(*column)?)));
+        let mut labels: BTreeMap<String, String> = match self.all_labels.filter(|it| text(*it).is_some()) {
+            Some(column) => serde_json::from_str(&table.text(column))
+                .map_err(|_| table.refuse(column, "an object of texts in JSON, or blank"))?,
+            None => BTreeMap::new(),
+        };
+        labels.extend(self.labels.iter().filter_map(|(name, column)| Some((name.clone(), text(*column)?))));
         let features = LifetimeFeatures {
             cores: positive(table, self.cores, 65_536.0)?,
             memory_gb: positive(table, self.memory_gb, 1e6)?,
             tenant: self.tenant.and_then(text),
             vm_type: self.vm_type.and_then(text),
             batch_vms: positive(table, self.batch_vms, 1e9)?.map(|vms| vms as u32),
-            labels: labels.collect(),
+            labels,
         };
 
         Ok(VmLifetime {
@@ -155,19 +164,34 @@ fn binned(table: &TableReader<'_>, [low, high, censored]: [usize; 3]) -> Result<
 /// All VMs of a table with starts and ends; `-` is stdin.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
     let read = || {
-        let mut table = match path.to_str() {
+        let table = match path.to_str() {
             Some("-") => TableReader::csv(table::text(path)?, "stdin")?,
             _ => table::open(path, &ProgressBar::hidden())?,
         };
-        let mut columns = LifetimeColumns::of(&table)?;
-        columns.check_ends(&table)?;
-        let mut vms = Vec::new();
-        while table.advance()? {
-            vms.push(columns.vm(&table, None)?);
-        }
-        Ok(vms)
+        Ok(rows(table)?)
     };
     table::named(path, read())
+}
+
+fn rows(mut table: TableReader<'_>) -> Result<Vec<VmLifetime>, TraceError> {
+    let mut columns = LifetimeColumns::of(&table)?;
+    columns.check_ends(&table)?;
+    let (mut vms, mut places) = (Vec::<VmLifetime>::new(), HashMap::new());
+    while table.advance()? {
+        let vm = columns.vm(&table, None)?;
+        // A journal tells a VM when it starts, and again when it has ended: the last row counts.
+        let id = columns.vm_id.filter(|column| !table.cell(*column).is_missing());
+        let earlier = id.and_then(|column| {
+            let next = vms.len();
+            let place = *places.entry((table.text(column).into_owned(), vm.start_s)).or_insert(next);
+            (place < next).then_some(place)
+        });
+        match earlier {
+            Some(place) => vms[place] = vm,
+            None => vms.push(vm),
+        }
+    }
+    Ok(vms)
 }
 
 /// A number above 0, at most `most`; nothing where it is missing.
@@ -186,14 +210,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<VmLifetime>, TraceError> {
-        let mut table = TableReader::csv(text.as_bytes(), "vms.csv")?;
-        let mut columns = LifetimeColumns::of(&table)?;
-        columns.check_ends(&table)?;
-        let mut vms = Vec::new();
-        while table.advance()? {
-            vms.push(columns.vm(&table, None)?);
-        }
-        Ok(vms)
+        rows(TableReader::csv(text.as_bytes(), "vms.csv")?)
     }
 
     #[test]
@@ -216,6 +233,20 @@ mod tests {
         assert_eq!(vms[0], VmLifetime { start_s, end, deployment: "d".into(), features });
         let (end, features) = (VmEnd::Running { seen_s: 0 }, LifetimeFeatures::default());
         assert_eq!(vms[1], VmLifetime { start_s, end, deployment: String::new(), features });
+    }
+
+    #[test]
+    fn all_labels_may_stand_in_one_column() {
+        let of = |labels: &str| format!("start_s,end_s,labels,label_zone\n1,2,{labels},z2\n");
+        let labels = |text: &str| read(text).map(|vms| vms[0].features.labels.clone());
+        let both = labels(&of("\"{\"\"zone\"\":\"\"z1\"\",\"\"tier\"\":\"\"a\"\"}\"")).unwrap();
+        // Whoever has a column of its own means that.
+        assert_eq!(both, [("tier", "a"), ("zone", "z2")].map(|(k, v)| (k.into(), v.into())).into());
+        assert_eq!(labels(&of("")).unwrap(), [("zone".to_owned(), "z2".to_owned())].into());
+        for wrong in ["zone=z1", "[1]", "\"{\"\"zone\"\":1}\""] {
+            let why = read(&of(wrong)).unwrap_err().to_string();
+            assert!(why.contains("labels") && why.contains("object of texts"), "{why}");
+        }
     }
 
     #[test]

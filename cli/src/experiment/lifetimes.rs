@@ -103,7 +103,8 @@ fn command(choice: &Choice, detail: Detail) -> String {
     let train = train.as_ref().map(|file| format!(" --train {}", file.display())).unwrap_or_default();
     let document = if detail.document { " --output docs" } else { "" };
     format!(
-        "ballast experiment lifetimes{quick} --pools {} --days {} --seed {seed}{sets}{input}{train}{document}",
+        "ballast experiment lifetimes{quick} --pools {} --days {} --seed {seed}{sets}{input}{train}\
+         {document}",
         options.pools, options.days
     )
 }

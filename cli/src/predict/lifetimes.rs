@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use ballast_predict::lifetime::data::count_batches;
-use ballast_predict::lifetime::{LifetimeAnswer, LifetimeFeatures, LifetimeModel};
+use ballast_predict::lifetime::{LifetimeAnswer, LifetimeModel, LifetimeQuestion, VmLifetime};
 use ballast_sim::trace::TableReader;
 use serde::{Deserialize, Serialize};
 
@@ -15,13 +15,8 @@ use crate::common::lifetimes::LifetimeColumns;
 #[derive(Deserialize)]
 struct LifetimeRequest {
     vm_id: Option<String>,
-    /// When it starts, in Unix seconds; now if nobody tells.
-    start_s: Option<i64>,
-    /// For how long it has run.
-    #[serde(default)]
-    uptime_s: f32,
     #[serde(flatten)]
-    features: LifetimeFeatures,
+    question: LifetimeQuestion,
 }
 
 #[derive(Serialize)]
@@ -44,19 +39,22 @@ pub(super) fn csv(
     let (now_s, mut vms, mut named) = (now_s(), Vec::new(), Vec::new());
     while table.advance()? {
         let uptime_s = match columns.uptime_s {
-            Some(column) => table.number(column, "seconds, or blank")?.max(0.0),
-            None => 0.0,
+            Some(column) => Some(table.number(column, "seconds, or blank")?).filter(|it| !it.is_nan()),
+            None => None,
         };
+        let uptime_s = uptime_s.unwrap_or_default();
         let vm_id = columns.vm_id.map(|column| table.text(column).into_owned()).unwrap_or_default();
-        named.push((vm_id, uptime_s as f32));
-        vms.push(columns.vm(&table, Some(now_s))?);
+        let vm = columns.vm(&table, Some(now_s - uptime_s as i64))?;
+        question(&vm, uptime_s).check().with_context(|| format!("{file}, {}", table.place()))?;
+        named.push((vm_id, uptime_s));
+        vms.push(vm);
     }
     count_batches(&mut vms);
 
     let mut csv = csv::Writer::from_writer(output);
     csv.write_record(["vm_id", "expected_s", "median_s", "p10_s", "p90_s", "lives_7d", "known_columns"])?;
     for (vm, (vm_id, uptime_s)) in vms.iter().zip(&named) {
-        let of = model.answer(&vm.features, vm.start_s, *uptime_s);
+        let of = model.reply(&question(vm, *uptime_s), now_s)?;
         let times = [of.expected_s, of.median_s, of.p10_s, of.p90_s].map(|time_s| format!("{time_s:.0}"));
         let more = [format!("{:.4}", of.lives_7d), of.known_columns.to_string()];
         csv.write_record([vm_id].into_iter().chain(&times).chain(&more))?;
@@ -65,6 +63,10 @@ pub(super) fn csv(
     csv.flush()?;
 
     Ok(vms.len() as u64)
+}
+
+fn question(vm: &VmLifetime, uptime_s: f64) -> LifetimeQuestion {
+    LifetimeQuestion { start_s: Some(vm.start_s), uptime_s, features: vm.features.clone() }
 }
 
 pub(super) fn json_lines(
@@ -81,8 +83,8 @@ pub(super) fn json_lines(
             continue;
         }
         let request: LifetimeRequest = serde_json::from_str(&line).with_context(place)?;
-        let LifetimeRequest { vm_id, start_s, uptime_s, features } = request;
-        let answer = model.answer(&features, start_s.unwrap_or(now_s), uptime_s);
+        let LifetimeRequest { vm_id, question } = request;
+        let answer = model.reply(&question, now_s).with_context(place)?;
         serde_json::to_writer(&mut *output, &LifetimeReply { vm_id, answer })?;
         writeln!(output)?;
         count += 1;

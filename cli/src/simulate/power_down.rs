@@ -15,13 +15,16 @@ pub(super) struct PowerDownArgs {
     #[arg(long, value_name = "N")]
     power_down_reserve: Option<u32>,
     /// How long a host takes to wake up
-    #[arg(long, value_name = "S", default_value = "180", value_parser = wake_ms, requires = "power_down_reserve")]
+    #[arg(long, value_name = "S", default_value = "180", value_parser = wake_ms,
+          requires = "power_down_reserve")]
     wake_s: u64,
     /// What an empty host draws that is on
-    #[arg(long, value_name = "W", default_value_t = 112.0, value_parser = positive, requires = "power_down_reserve")]
+    #[arg(long, value_name = "W", default_value_t = 112.0, value_parser = positive,
+          requires = "power_down_reserve")]
     idle_w: f64,
     /// What a host draws that is off
-    #[arg(long, value_name = "W", default_value_t = 8.0, value_parser = off_w, requires = "power_down_reserve")]
+    #[arg(long, value_name = "W", default_value_t = 8.0, value_parser = off_w,
+          requires = "power_down_reserve")]
     off_w: f64,
 }
 
@@ -40,8 +43,8 @@ impl PowerDownArgs {
 pub(super) fn line(outcome: &PowerDownOutcome) -> String {
     let PowerDownOutcome { saved_w, off_host_ratio, wakes, waited_vms, longest_wait_s } = outcome;
     format!(
-        "powering down saves {saved_w:.0} W: {:.2} % of the hosts are off, {wakes} were woken up; {waited_vms} \
-         VMs waited for a host, {longest_wait_s} s at most",
+        "powering down saves {saved_w:.0} W: {:.2} % of the hosts are off, {wakes} were woken up; \
+         {waited_vms} VMs waited for a host, {longest_wait_s} s at most",
         off_host_ratio * 100.0
     )
 }

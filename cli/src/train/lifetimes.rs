@@ -25,7 +25,7 @@ pub(super) fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
         );
     };
     // What would stop the writing is said before minutes of learning.
-    let model = old_model(&args.output)?;
+    old_model(&args.output)?;
     let old = old_lifetimes(&args.output).filter(|_| args.replace_if_not_worse);
 
     let lifetimes = Lifetimes::new(lifetimes::read(input)?);
@@ -52,7 +52,8 @@ pub(super) fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     };
 
     if verdict.is_none() {
-        let bytes = match model {
+        // Read again: class and P95 may have been learnt meanwhile.
+        let bytes = match old_model(&args.output)? {
             Some(mut model) => {
                 model.lifetime = Some(new);
                 model.encode()?

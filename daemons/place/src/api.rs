@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ballast_placement::inventory::HostView;
-use ballast_placement::{Inventory, InventoryError};
+use ballast_placement::inventory::{HostView, PredictLifetimes};
+use ballast_placement::{Inventory, InventoryError, LifetimeRule};
 use ballast_types::PeerName;
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
 
@@ -21,6 +21,7 @@ use crate::config::{DrainsConfig, HostFile};
 use crate::kubernetes::Kube;
 use crate::metrics::{Followed, PREFIX, Shown};
 use ballast_runtime::alarms::{self, AlarmBook};
+use ballast_runtime::config::ConfigError;
 use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Observable, Refused};
 use ballast_runtime::metrics::{Common, Scrape};
@@ -82,6 +83,7 @@ impl Api {
             let message = format!("drain {id} waits for approval: too few hosts are empty");
             Alarm::new(AlarmId::DrainWaits, message)
         }));
+        alarms.extend(without_lifetimes(&inventory));
         self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {
             placed: count(&self.counters.placed),
@@ -105,6 +107,7 @@ impl Api {
                 predictions: self.counters.predictions(),
                 conservative: count(conservative),
             },
+            lifetime_history: self.inventory.history(),
             kubernetes: self.kube.as_ref().map(|kube| kube.status()),
             tls: self.tls.as_ref().map(|tls| tls.status()),
             alarms,
@@ -131,6 +134,14 @@ impl Api {
         predicted
     }
 
+    /// Gives every VM what the model in force says of its lifetime, where that is new.
+    pub(super) fn follow_lifetimes(&self) {
+        let Some(lifetimes) = self.predictor.new_lifetimes() else { return };
+        let lifetimes = lifetimes.map(|lifetimes| lifetimes as Arc<dyn PredictLifetimes>);
+        self.kube.iter().for_each(|kube| kube.set_lifetimes(lifetimes.clone()));
+        self.inventory.look().set_lifetimes(ballast_runtime::unix_now(), lifetimes);
+    }
+
     /// Tells who listens.
     pub(super) fn tell(&self, kind: EventKind) {
         self.events.push(Event { at_ns: ballast_runtime::now(), kind });
@@ -144,8 +155,8 @@ impl Api {
     /// Makes the hosts what their file says.
     ///
     /// # Errors
-    /// When it cannot: they stay as they are.
-    pub(super) async fn follow_hosts(&self) -> Result<(), String> {
+    /// When it cannot: they stay as they are. A [`ConfigError`] where the file does not fit what is there.
+    pub(super) async fn follow_hosts(&self) -> anyhow::Result<()> {
         let Some(file) = &self.hosts else { return Ok(()) };
         let told = lock(file).hosts.clone();
         let changed = self.inventory.change(|inventory| {
@@ -157,8 +168,11 @@ impl Api {
                 self.agents.follow(&told);
                 Ok(())
             }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(Refused(_, why)) => Err(why),
+            Ok(Err(error)) => {
+                let file = self.host_file().unwrap_or_default();
+                Err(ConfigError::whole(&file, &error.to_string()).into())
+            }
+            Err(Refused(_, why)) => Err(anyhow::Error::msg(why)),
         }
     }
 
@@ -167,7 +181,7 @@ impl Api {
         let Some(file) = &self.hosts else { return };
         let read = lock(file).load();
         let followed = match read {
-            Ok(()) => self.follow_hosts().await,
+            Ok(()) => self.follow_hosts().await.map_err(|error| error.to_string()),
             Err(why) => Err(why),
         };
         if let Err(why) = &followed {
@@ -193,6 +207,14 @@ impl Api {
             problem.map(|why| Alarm::new(AlarmId::HostsRefused, format!("hosts stay as they were: {why}")));
         left.map(alarm).chain(problem).collect()
     }
+}
+
+/// Whether the policy asks for what nobody knows.
+fn without_lifetimes(inventory: &Inventory) -> Option<Alarm> {
+    let asks = inventory.policy().lifetimes != LifetimeRule::None && inventory.lifetimes().is_none();
+    let message = "the policy goes by lifetimes, and there is no model that knows them: VMs of which nobody \
+                   tells lifetime_s are placed by the other rules";
+    asks.then(|| Alarm::new(AlarmId::LifetimesMissing, message))
 }
 
 impl Observable for Api {

@@ -1,5 +1,6 @@
 //! What is asked of the predictor: one VM or a batch of them.
 
+use ballast_predict::lifetime::{LifetimeFeatures, LifetimeQuestion};
 use ballast_predict::{Features, Past, Request};
 
 use super::fields::{self, Fields};
@@ -10,21 +11,28 @@ const WHOLE_MAX: f64 = 9e15;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
-    One(Request),
+    One(Box<VmQuestion>),
     /// Of several: `{"vms": […]}`.
-    Batch(Vec<Request>),
+    Batch(Vec<VmQuestion>),
+}
+
+/// A VM: what its class and P95 are asked by, and its lifetime.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct VmQuestion {
+    pub(super) request: Request,
+    pub(super) lifetime: LifetimeQuestion,
 }
 
 impl Question {
     pub(super) fn read(body: &[u8]) -> Result<Self, Refused> {
         fields::body(body, |body| match body.vms()? {
-            None => read_vm(body).map(Self::One),
+            None => read_vm(body).map(|asked| Self::One(Box::new(asked))),
             Some(vms) => vms.iter().map(read_vm).collect::<Result<_, _>>().map(Self::Batch),
         })
     }
 }
 
-fn read_vm(vm: &Fields<'_>) -> Result<Request, String> {
+fn read_vm(vm: &Fields<'_>) -> Result<VmQuestion, String> {
     let needed = |key| vm.number(key)?.ok_or_else(|| format!("{}{key} is missing", vm.at));
     let features = Features {
         cores: needed("cores")?,
@@ -33,7 +41,27 @@ fn read_vm(vm: &Fields<'_>) -> Result<Request, String> {
         past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
     };
     features.check().map_err(|error| format!("{}{error}", vm.at))?;
-    Ok(Request { vm_id: vm.name("vm_id")?, subscription: vm.name("subscription")?, features })
+    let subscription = vm.name("subscription")?;
+
+    let start_s = vm.number("start_s")?;
+    if start_s.is_some_and(|start_s| start_s.fract() != 0.0) {
+        return Err(vm.wrong("start_s", "whole Unix seconds"));
+    }
+    let lifetime = LifetimeQuestion {
+        start_s: start_s.map(|start_s| start_s as i64),
+        uptime_s: vm.number("uptime_s")?.unwrap_or_default(),
+        features: LifetimeFeatures {
+            cores: Some(features.cores),
+            memory_gb: Some(features.memory_gb),
+            tenant: vm.name("tenant")?.or_else(|| subscription.clone()),
+            vm_type: features.vm_type.clone(),
+            batch_vms: vm.whole("batch_vms", u32::MAX)?,
+            labels: vm.texts("labels")?.unwrap_or_default(),
+        },
+    };
+    lifetime.check().map_err(|error| format!("{}{error}", vm.at))?;
+
+    Ok(VmQuestion { request: Request { vm_id: vm.name("vm_id")?, subscription, features }, lifetime })
 }
 
 pub(super) fn read_past(past: &Fields<'_>) -> Result<Past, String> {
@@ -86,12 +114,17 @@ mod tests {
             Features { cores: 4.0, memory_gb: 16.0, vm_type: Some("general".into()), past: Some(past) };
 
         let request = Request { vm_id: Some("vm-1".into()), subscription: None, features };
-        assert_eq!(one, Question::One(request.clone()));
+        let Question::One(asked) = &one else { panic!("{one:?}") };
+        let VmQuestion { request: read_one, lifetime } = &**asked;
+        assert_eq!((read_one, lifetime.features.cores), (&request, Some(4.0)));
         let small = json!({"cores": 1, "memory_gb": 0.5, "subscription": "s"});
         let both = read(&json!({"vms": [vm(), small], "more": 1})).unwrap();
         let features = Features { cores: 1.0, memory_gb: 0.5, vm_type: None, past: None };
         let second = Request { vm_id: None, subscription: Some("s".into()), features };
-        assert_eq!(both, Question::Batch(vec![request, second]));
+        let Question::Batch(both) = both else { panic!("{both:?}") };
+        let tenants: Vec<_> = both.iter().map(|it| it.lifetime.features.tenant.as_deref()).collect();
+        assert_eq!(tenants, [None, Some("s")]);
+        assert_eq!(both.into_iter().map(|it| it.request).collect::<Vec<_>>(), [request, second]);
     }
 
     #[test]
@@ -119,6 +152,14 @@ mod tests {
             (with("vm_type", json!("")), "vm_type = \"\": a text"),
             (with("subscription", json!({})), "subscription = {}: a text"),
             (with("past", json!("s")), "past = \"s\": an object"),
+            (with("uptime_s", json!(-1)), "uptime_s = -1: 0 to 3200000000"),
+            (with("uptime_s", json!("1 h")), "uptime_s = \"1 h\": a number"),
+            (with("start_s", json!(0.5)), "start_s = 0.5: whole Unix seconds"),
+            (with("start_s", json!(1e15)), "start_s = 1000000000000000: Unix seconds"),
+            (with("batch_vms", json!(0)), "batch_vms = 0: 1 to 1000000000"),
+            (with("batch_vms", json!(2.5)), "batch_vms = 2.5: a whole number"),
+            (with("labels", json!(["zone"])), "labels = [\"zone\"]: an object"),
+            (with("labels", json!({"zone": 7})), "labels.zone = 7: a text of 1 to 256 bytes"),
             (with_past("vms", json!(1.5)), "past.vms = 1.5: how many"),
             (with_past("vms", Value::Null), "past.vms = null: how many"),
             (with_past("vms", json!(-1)), "past.vms = -1: how many"),

@@ -7,12 +7,12 @@ mod kubernetes;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ballast_placement::Policy;
 use ballast_placement::rules::Alpha;
+use ballast_placement::{LifetimeRule, Policy};
 use ballast_types::{PeerName, Role};
 
 pub use ballast_runtime::config::ConfigFile;
-use ballast_runtime::config::allowed::{Allowed, flag, number_as, path, seconds, whole};
+use ballast_runtime::config::allowed::{Allowed, choice, flag, number_as, path, seconds, whole};
 use ballast_runtime::config::reader::Section;
 use ballast_runtime::config::{ConfigError, Listen, ListenConfig};
 use ballast_runtime::log;
@@ -56,6 +56,8 @@ pub struct PredictConfig {
     pub require_model: bool,
     /// A model that knows the past only up to longer ago is an alarm.
     pub stale_after: Duration,
+    /// When VMs started and ended is kept, up to so many bytes; `None` where it is not.
+    pub history_bytes_max: Option<u64>,
 }
 
 impl ConfigFile for PlaceConfig {
@@ -117,7 +119,10 @@ impl ConfigFile for PlaceConfig {
 /// `[placement]`.
 fn read_policy(root: &mut Section<'_, '_>) -> Policy {
     let mut section = root.section("placement", "How a host is chosen.");
-    let usual = Policy::POWER;
+    let help = "What decides: \"power\", packing and balanced power; \"best-fit\", packing alone; or, by \
+                what is known of the ends of VMs and by both of them, \"nilas\" or \"expected-exit\". The \
+                weights below change its own.";
+    let usual = section.key("policy", help).or(Policy::POWER, policies());
     let weight = || whole("a whole number", 0..=1000_u32);
     let help = "The weight of packing; 0 leaves the rule out.";
     let best_fit = section.key("best_fit_weight", help).or(usual.best_fit, weight());
@@ -134,6 +139,17 @@ fn read_policy(root: &mut Section<'_, '_>) -> Policy {
         .or(usual.ties, Allowed::text("\"id\", \"hash\" or \"hash:SEED\"", |text| text.parse().ok()));
     section.finish();
     Policy { best_fit, power, alpha, ties, ..usual }
+}
+
+/// The policies by their names. Others serve experiments.
+fn policies() -> Allowed<Policy> {
+    let by_ends = |lifetimes| Policy { lifetimes, ..Policy::POWER };
+    choice([
+        ("power", Policy::POWER),
+        ("best-fit", Policy::BEST_FIT),
+        ("nilas", by_ends(LifetimeRule::Nilas)),
+        ("expected-exit", by_ends(LifetimeRule::ExpectedExit)),
+    ])
 }
 
 /// `[inventory]`.
@@ -165,10 +181,18 @@ impl PredictConfig {
                     "A model that knows the subscriptions' past only up to longer ago is an alarm.",
                 )
                 .or(Duration::from_secs(72 * 3600), seconds::<3600>("whole hours", 1..=8760)),
+            history_bytes_max: history_bytes_max(&mut section),
         };
         section.finish();
         config
     }
+}
+
+fn history_bytes_max(section: &mut Section<'_, '_>) -> Option<u64> {
+    let help = "So much is kept of when VMs started and ended, for the training of lifetimes, in \
+                `lifetimes.csv` of the state folder; 0 keeps nothing.";
+    let mib = section.key("history_mib_max", help).or(64, whole("a whole number", 0..=1024_u64));
+    Some(mib << 20).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]
@@ -179,7 +203,8 @@ mod tests {
     fn every_problem_is_told_with_its_line() {
         let text = "listen = \"10.0.0.1:7200\"\nnames = \"a\"\n[predict]\nmodel = 1\n\
                     require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n\
-                    [placement]\nalpha = 1.1\npower_weight = -1\nties = \"name\"\n[inventory]\nfile = 7\n";
+                    [placement]\npolicy = \"lava\"\nalpha = 1.1\npower_weight = -1\nties = \"name\"\n\
+                    [inventory]\nfile = 7\n";
         let problems = PlaceConfig::parse("place.toml", text).unwrap_err().to_string();
         for says in [
             "place.toml:1: name is missing",
@@ -190,14 +215,15 @@ mod tests {
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",
             "place.toml:7: predict.threshold: no such key",
-            "place.toml:9: placement.alpha = 1.1: a number, 0 to 1",
-            "place.toml:10: placement.power_weight = -1: a whole number, 0 to 1000",
-            "place.toml:11: placement.ties = \"name\": \"id\", \"hash\" or \"hash:SEED\"",
-            "place.toml:13: inventory.file = 7: a TOML or JSON file",
+            "place.toml:9: placement.policy = \"lava\": \"power\", \"best-fit\", \"nilas\" or ",
+            "place.toml:10: placement.alpha = 1.1: a number, 0 to 1",
+            "place.toml:11: placement.power_weight = -1: a whole number, 0 to 1000",
+            "place.toml:12: placement.ties = \"name\": \"id\", \"hash\" or \"hash:SEED\"",
+            "place.toml:14: inventory.file = 7: a TOML or JSON file",
         ] {
             assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");
         }
 
-        assert_eq!(problems.lines().count(), 11, "{problems}");
+        assert_eq!(problems.lines().count(), 12, "{problems}");
     }
 }

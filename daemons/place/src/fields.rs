@@ -10,6 +10,8 @@ use ballast_runtime::http::Refused;
 
 /// No name is longer.
 const NAME_MAX: usize = 256;
+/// An object has no more texts.
+const TEXTS_MAX: usize = 32;
 /// How many VMs may be asked for at once.
 pub(super) const BATCH_MAX: usize = 1000;
 
@@ -86,6 +88,17 @@ impl Fields<'_> {
         let amounts = object.object.keys().map(amount).collect::<Result<Vec<_>, String>>()?;
         // None of something is as good as not to name it.
         Ok(Some(amounts.into_iter().filter(|(_, amount)| *amount > 0).collect()))
+    }
+
+    /// Texts by the names of what they say something of.
+    pub(super) fn texts(&self, key: &str) -> Result<Option<BTreeMap<String, String>>, String> {
+        let Some(object) = self.inner(key)? else { return Ok(None) };
+        if object.object.len() > TEXTS_MAX || object.object.keys().any(|name| name.len() > NAME_MAX) {
+            return Err(self.wrong(key, &format!("at most {TEXTS_MAX}, names of at most {NAME_MAX} bytes")));
+        }
+        let text = |name: &String| Ok(object.name(name)?.map(|text| (name.clone(), text)));
+        let texts = object.object.keys().filter_map(|name| text(name).transpose());
+        texts.collect::<Result<_, String>>().map(Some)
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, String> {

@@ -216,8 +216,9 @@ async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response
         if let Some(file) = &file {
             return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
         }
-        let gone = inventory.remove_host(ballast_runtime::unix_now(), &name, leaving.vms.is_some())?;
-        Ok((gone.len(), Some(Record::NoHost(name.clone()))))
+        let at = ballast_runtime::unix_now();
+        let vms = inventory.remove_host(at, &name, leaving.vms.is_some())?;
+        Ok((vms.len(), Some(Record::Ended { vms, host: Some(name.clone()), at })))
     });
     let vms = changed.await?.map_err(|fault| api.refuse(fault))?;
     api.tell(EventKind::HostRemoved { host: name, vms: vms as u64 });

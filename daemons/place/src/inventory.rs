@@ -19,11 +19,12 @@ use tokio::sync::oneshot;
 
 use super::drains::book::Drains;
 use super::drains::record::Drain;
+use super::lifetime_history::{HistoryCounts, HistoryOptions, HistoryRow, LifetimeHistory};
 use super::store::{self, Record, Store};
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;
 use ballast_runtime::threads::supervise;
-use ballast_types::wire::{Alarm, AlarmId};
+use ballast_types::wire::{Alarm, AlarmId, LifetimeHistoryStatus};
 
 /// What the thread that writes is given, in the order of changes.
 enum Work {
@@ -44,12 +45,18 @@ pub(super) struct DurableInventory {
     wants_all: Arc<AtomicBool>,
     /// Why the newest changes are not on disk, if they are not.
     problem: Arc<Mutex<Option<String>>>,
+    /// What became of the history of lifetimes, if one is kept.
+    history: Option<Arc<HistoryCounts>>,
 }
 
 impl DurableInventory {
     /// What is in a folder, placed by `policy`; and the thread that writes. Fails when the folder cannot be
-    /// used, or what is in it is damaged.
-    pub(super) fn open(folder: &Path, policy: Policy) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
+    /// used, or what is in it is damaged. With `history` the starts and ends of VMs are kept beside it.
+    pub(super) fn open(
+        folder: &Path,
+        policy: Policy,
+        history: Option<HistoryOptions>,
+    ) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let recovered = store::open(folder)?;
         let mut inventory = Inventory::new(policy);
         // Folders of before do not say when a VM came: it counts from here on, which is the latest that it can be.
@@ -58,7 +65,9 @@ impl DurableInventory {
         told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
         let mut drains = Drains::of(recovered.drains);
         drains.recover(ballast_runtime::unix_now(), &mut inventory);
-        let (durable, thread) = Self::over(recovered.store, inventory, drains, recovered.problem)?;
+        let there = || inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
+        let history = history.map(|options| LifetimeHistory::start(folder, options, there())).transpose()?;
+        let (durable, thread) = Self::over(recovered.store, inventory, drains, recovered.problem, history)?;
         if undated {
             // The next start is to find the same time.
             durable.give(durable.all(&durable.look())).map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
@@ -71,6 +80,7 @@ impl DurableInventory {
         inventory: Inventory,
         drains: Drains,
         start_problem: Option<std::io::Error>,
+        history: Option<LifetimeHistory>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         // Not bounded: 128 orders at once, each of which waits for its change.
         let (work, inbox) = mpsc::channel();
@@ -81,10 +91,11 @@ impl DurableInventory {
             work,
             wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
+            history: history.as_ref().map(LifetimeHistory::counts),
         });
 
         let (wants_all, problem) = (Arc::clone(&durable.wants_all), Arc::clone(&durable.problem));
-        let mut writer = Writer { store, broken, wants_all, problem };
+        let mut writer = Writer { store, broken, wants_all, problem, history };
 
         if let Some(error) = start_problem {
             writer.note(Err(error));
@@ -102,8 +113,16 @@ impl DurableInventory {
         Ok((durable, thread))
     }
 
+    /// The inventory as it is now: rules whose time has come have looked at their hosts again.
     pub(super) fn look(&self) -> MutexGuard<'_, Inventory> {
-        lock(&self.inventory)
+        let mut inventory = lock(&self.inventory);
+        inventory.catch_up(ballast_runtime::unix_now());
+        inventory
+    }
+
+    /// What became of the history of lifetimes, if one is kept.
+    pub(super) fn history(&self) -> Option<LifetimeHistoryStatus> {
+        self.history.as_ref().map(|history| history.status())
     }
 
     /// Makes a change, and comes back when it is on disk, with all changes before it.
@@ -175,6 +194,7 @@ struct Writer {
     broken: bool,
     wants_all: Arc<AtomicBool>,
     problem: Arc<Mutex<Option<String>>>,
+    history: Option<LifetimeHistory>,
 }
 
 impl Writer {
@@ -199,6 +219,7 @@ impl Writer {
             self.write(&mut records, &mut waiting);
 
             if end {
+                self.history = None;
                 return;
             }
         }
@@ -222,6 +243,10 @@ impl Writer {
             let _ = done.send(problem.clone().map_or(Ok(()), Err));
         }
 
+        // In memory they have changed, whatever the disk says.
+        if let Some(history) = &self.history {
+            history.note(records.drain(..).flat_map(rows).collect());
+        }
         records.clear();
     }
 
@@ -237,6 +262,17 @@ impl Writer {
             tracing::error!("{problem}");
         }
         *lock(&self.problem) = problem;
+    }
+}
+
+/// What the history of lifetimes is told of a change.
+fn rows(record: Record) -> Vec<HistoryRow> {
+    match record {
+        Record::Host(_) | Record::Hosts { .. } => vec![],
+        Record::Vms(vms) | Record::Drains { vms, .. } => {
+            vms.into_iter().map(|placed| (placed, None)).collect()
+        }
+        Record::Ended { vms, at, .. } => vms.into_iter().map(|placed| (placed, Some(at))).collect(),
     }
 }
 
@@ -268,7 +304,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
         let (durable, thread) =
-            DurableInventory::over(store, Inventory::new(Policy::POWER), Drains::default(), None).unwrap();
+            DurableInventory::over(store, Inventory::new(Policy::POWER), Drains::default(), None, None)
+                .unwrap();
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.redb: No space left"), "{why}");
@@ -282,7 +319,7 @@ mod tests {
         assert!(matches!(bad, InventoryError::Name { .. }));
         durable.stop();
         thread.join().unwrap();
-        let (again, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+        let (again, _) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
         assert_eq!(names(&again.look()), ["s1", "s2"]);
         assert_eq!(names(&durable.look()), ["s1", "s2"]);
     }
@@ -290,7 +327,7 @@ mod tests {
     #[tokio::test]
     async fn a_vm_of_a_folder_that_does_not_say_when_it_came_counts_from_the_first_start_on() {
         let folder = tempfile::tempdir().unwrap();
-        let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+        let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
         add(&durable, "s1").await.ok().unwrap().unwrap();
         durable.stop();
         thread.join().unwrap();
@@ -300,7 +337,7 @@ mod tests {
         store::open(folder.path()).unwrap().store.append(&[old]).unwrap();
 
         let since = || {
-            let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+            let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
             let since = durable.look().vm("a").unwrap().since;
             durable.stop();
             thread.join().unwrap();
@@ -315,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn changes_that_come_together_are_all_on_disk_when_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER).unwrap();
+        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
         let all: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
         let mut tasks = tokio::task::JoinSet::new();
         for name in all.clone() {

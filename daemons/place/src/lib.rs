@@ -11,8 +11,11 @@
 //!                                       inventory ──▶ database on disk
 //! ```
 //!
-//! One thread answers; one reads the model's file and swaps what it has read; one writes the inventory; one tells the
-//! hosts' agents. An answer never waits for the model or an agent, and one that changes something waits for the
+//! What the model knows of lifetimes goes to the inventory, which gives every VM its curve; what VMs come and end goes to a
+//! table that training reads (`lifetime_history`).
+//!
+//! One thread answers; one reads the model's file and swaps what it has read; one writes the inventory, one that table; one
+//! tells the hosts' agents. An answer never waits for the model or an agent, and one that changes something waits for the
 //! disk.
 //!
 //! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
@@ -30,6 +33,10 @@ mod host_list;
 mod hosts;
 mod inventory;
 mod kubernetes;
+mod lifetime_history;
+mod lifetimes;
+#[cfg(test)]
+mod lifetimes_tests;
 mod metrics;
 mod open;
 mod placing;

@@ -3,7 +3,7 @@
 mod kubernetes;
 
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
-use ballast_types::wire::{AgentsStatus, PlaceStatus};
+use ballast_types::wire::{AgentsStatus, LifetimeModelStatus, PlaceStatus};
 
 use crate::agents::Agents;
 use crate::counters::{Counters, Sure, count};
@@ -28,7 +28,14 @@ pub fn metrics_references() -> [Vec<MetricLine>; 2] {
 
 /// Every metric, but for those of the scheduler extender.
 pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
-    model().into_iter().chain(answers()).chain(hosts()).chain(scores()).chain(agents()).collect()
+    model()
+        .into_iter()
+        .chain(lifetimes())
+        .chain(answers())
+        .chain(hosts())
+        .chain(scores())
+        .chain(agents())
+        .collect()
 }
 
 fn model<'a>() -> [Metric<Shown<'a>>; 6] {
@@ -50,6 +57,34 @@ fn model<'a>() -> [Metric<Shown<'a>>; 6] {
         one("model_failed_loads_total", "Model files that could not be used", |it| {
             Some(it.status.predict.failed_loads as f64)
         }),
+    ]
+}
+
+fn lifetimes<'a>() -> [Metric<Shown<'a>>; 4] {
+    fn of<'s>(shown: &'s Shown<'_>) -> Option<&'s LifetimeModelStatus> {
+        shown.status.predict.model.as_ref()?.lifetime.as_ref()
+    }
+    [
+        one("lifetime_curves", "Curves of lifetimes that the model has; absent where it knows none", |it| {
+            Some(of(it)?.curves as f64)
+        }),
+        one("lifetime_model_age_seconds", "Since the last start or end of a VM that the model knows", |it| {
+            Some(of(it)?.age_s as f64)
+        }),
+        one("lifetime_history_bytes", "Length of the table of when VMs started and ended", |it| {
+            Some(it.status.lifetime_history.as_ref()?.bytes as f64)
+        }),
+        each(
+            "lifetime_history_rows_total",
+            &["outcome"],
+            "Rows for that table by what became of them",
+            |it| {
+                let rows = it.status.lifetime_history.iter();
+                rows.flat_map(|it| [("written", it.written), ("dropped", it.dropped)])
+                    .map(|(outcome, rows)| (vec![outcome.to_owned()], rows as f64))
+                    .collect()
+            },
+        ),
     ]
 }
 

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use ballast_placement::inventory::{NamedVm, Placed, VmView};
+use ballast_placement::inventory::{NamedVm, Placed, VmSpec, VmTraits, VmView};
 use ballast_placement::{Inventory, InventoryError, Verdict};
 use ballast_types::VmClass;
 use ballast_types::wire::{EventKind, PlacedVm};
@@ -66,6 +66,10 @@ struct Scores<'a> {
     class_by: By,
     p95_percent: f64,
     p95_by: By,
+    lifetime_by: By,
+    /// How long it is expected to live.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected_s: Option<f64>,
     fitting: usize,
     /// How many hosts every constraint refuses; a host counts where it is refused first.
     refused: BTreeMap<&'static str, usize>,
@@ -87,7 +91,8 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         if top.is_some_and(|top| top.fract() != 0.0) {
             return Err(body.wrong("top", "a whole number, 1 to 1000"));
         }
-        Ok((VmRequest::read(body, None)?, top.map_or(TOP, |top| top as usize)))
+        let request = VmRequest::read(body, None)?.of_batch(Some(1));
+        Ok((request, top.map_or(TOP, |top| top as usize)))
     };
 
     let (request, top) = api.checked(fields::body(&body, read))?;
@@ -95,9 +100,10 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     let predicted = api.predict(model.as_deref(), &request);
     let inventory = api.inventory.look();
     let name = &predicted.vm.name;
+    let (now, spec) = (ballast_runtime::unix_now(), &predicted.vm.spec);
     let scored = match inventory.vm(name) {
         Some(there) => Err(already(&there)),
-        None => inventory.score(ballast_runtime::unix_now(), name, &predicted.vm.spec, top),
+        None => inventory.score(now, name, spec, top),
     };
 
     let scores = scored.map_err(|error| api.refuse(error.into()))?;
@@ -113,6 +119,8 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         class_by: predicted.class_by,
         p95_percent: percent(predicted.vm.spec.p95),
         p95_by: predicted.p95_by,
+        lifetime_by: lifetime_by(&inventory, spec),
+        expected_s: inventory.expected(now, spec).map(|expected| expected.as_secs_f64()),
         fitting: scores.fitting,
         refused: scores.refused.into_iter().collect(),
         hosts: hosts.collect(),
@@ -147,13 +155,19 @@ struct VmAnswer {
     subscription: Option<String>,
     /// When it came, in milliseconds since 1970.
     since_ms: u64,
-    /// How long it will live in all.
+    /// How long it will live in all, as told.
     lifetime_s: Option<f64>,
+    /// How much longer it is expected to live, as told or as the model says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_s: Option<f64>,
+    #[serde(flatten)]
+    traits: VmTraits,
 }
 
 impl VmAnswer {
     fn new(inventory: &Inventory, vm: VmView<'_>) -> Self {
         let chassis = inventory.host(vm.host).map_or("", |host| &host.spec.chassis).to_owned();
+        let remaining = inventory.remaining(ballast_runtime::unix_now(), vm.since, vm.end);
         Self {
             vm_id: vm.name.to_owned(),
             host: vm.host.to_owned(),
@@ -169,6 +183,8 @@ impl VmAnswer {
             subscription: vm.spec.tenant,
             since_ms: vm.since.as_millis(),
             lifetime_s: vm.spec.lifetime.map(|lifetime| lifetime.as_secs_f64()),
+            remaining_s: remaining.map(|remaining| remaining.as_secs_f64().round()),
+            traits: vm.spec.traits,
         }
     }
 }
@@ -197,9 +213,10 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         };
 
         match body.vms()? {
-            None => Ok((true, vec![named(body, VmRequest::read(body, None)?)?])),
+            None => Ok((true, vec![named(body, VmRequest::read(body, None)?.of_batch(Some(1)))?])),
             Some(vms) => {
-                let all = vms.iter().map(|vm| named(vm, VmRequest::read(vm, Some(body))?));
+                let count = Some(vms.len() as u32);
+                let all = vms.iter().map(|vm| named(vm, VmRequest::read(vm, Some(body))?.of_batch(count)));
                 Ok((false, all.collect::<Result<_, _>>()?))
             }
         }
@@ -265,6 +282,15 @@ fn already(there: &VmView<'_>) -> InventoryError {
     InventoryError::AlreadyPlaced { vm: there.name.to_owned(), host: there.host.to_owned() }
 }
 
+/// Who says how long a VM will live.
+fn lifetime_by(inventory: &Inventory, spec: &VmSpec) -> By {
+    match (spec.lifetime, inventory.lifetimes()) {
+        (Some(_), _) => By::Request,
+        (None, Some(_)) => By::Model,
+        (None, None) => By::Default,
+    }
+}
+
 fn percent(utilisation: ballast_types::Utilisation) -> f64 {
     f64::from(utilisation.ten_thousandths()) / 100.0
 }
@@ -322,33 +348,39 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
     vm.name = id;
     let changed = api.inventory.change(|inventory| {
         let now = ballast_runtime::unix_now();
-        if let Some(there) = inventory.vm(&vm.name)
-            && request.is(&there.spec)
-        {
-            // What was predicted when it came stays.
-            vm.spec = there.spec;
+        let before = inventory.vm(&vm.name).map(|there| (there.host.to_owned(), there.since, there.spec));
+        if let Some((_, _, spec)) = &before {
+            if request.is(spec) {
+                // What was predicted when it came stays.
+                vm.spec = spec.clone();
+            } else if request.batch().is_none() {
+                vm.spec.traits.batch_vms = spec.traits.batch_vms;
+            }
         }
 
-        let before = inventory.vm(&vm.name).is_some().then(|| inventory.remove(now, &vm.name));
-        let before = before.transpose()?;
-
         // Moved, resized, predicted anew: it came when it came.
-        let since = before.as_ref().and_then(|before| before.since).unwrap_or(now);
-
-        if let Err(error) = inventory.put(since, &vm, &host) {
-            if let Some(Placed { vm, host, .. }) = before {
-                inventory.observe(since, &vm, &host)?;
+        let since = before.as_ref().map_or(now, |(_, since, _)| *since);
+        match &before {
+            Some((from, _, spec)) if *from == host && *spec == vm.spec => {}
+            Some((from, ..)) if *from == host => inventory.change(now, &vm)?,
+            Some((from, ..)) => {
+                let there = inventory.remove(now, &vm.name)?;
+                if let Err(error) = inventory.put(since, &vm, &host) {
+                    inventory.observe(since, &there.vm, from)?;
+                    return Err(error);
+                }
             }
-            return Err(error);
+            None => inventory.put(since, &vm, &host)?,
         }
 
         // Were it on its way, its room elsewhere would be anybody's by now.
         api.inventory.drains().recover(now, inventory);
         let answer = inventory.vm(&vm.name).map(|view| VmAnswer::new(inventory, view));
-        let hosts = [Some(&host), before.as_ref().map(|before| &before.host)];
+        let hosts = [Some(&host), before.as_ref().map(|(from, ..)| from)];
         api.agents.changed(hosts.into_iter().flatten().map(String::as_str));
+        let same = before.is_some_and(|(from, _, spec)| from == host && spec == vm.spec);
         let placed = Placed { vm, host, since: Some(since) };
-        let record = (before.as_ref() != Some(&placed)).then(|| Record::Vms(vec![placed]));
+        let record = (!same).then(|| Record::Vms(vec![placed]));
 
         Ok((answer, record))
     });
@@ -360,9 +392,11 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
 
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
     let changed = api.inventory.change(|inventory| {
-        let gone = inventory.remove(ballast_runtime::unix_now(), &id)?;
+        let at = ballast_runtime::unix_now();
+        let gone = inventory.remove(at, &id)?;
         api.agents.changed([gone.host.as_str()]);
-        Ok((PlacedVm { vm: gone.vm.name, host: gone.host }, Some(Record::NoVm(id.clone()))))
+        let told = PlacedVm { vm: gone.vm.name.clone(), host: gone.host.clone() };
+        Ok((told, Some(Record::Ended { vms: vec![gone], host: None, at })))
     });
     let PlacedVm { vm, host } = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
     api.counters.removed();

@@ -8,12 +8,12 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use ballast_predict::{Reply, Request, VmError};
+use ballast_predict::{Reply, VmError};
 use ballast_runtime::http::{self, Endpoint, Refused};
 use serde::Serialize;
 
 use super::api::Api;
-use super::ask::Question;
+use super::ask::{Question, VmQuestion};
 use super::drains::calls as drains;
 use super::{hosts, placing, predictor};
 use crate::kubernetes;
@@ -32,9 +32,9 @@ pub(super) fn routes(api: Api) -> Router {
 
 /// What it answers beside what every daemon does, but for the scheduler extender.
 fn endpoints() -> Vec<Endpoint<Api>> {
-    let predict = Endpoint::post("/v1/predict", predict)
-        .takes("a VM, or 1 to 1,000 `vms`")
-        .answers("class and P95 bucket of each VM, and how sure they are");
+    let predict = Endpoint::post("/v1/predict", predict).takes("a VM, or 1 to 1,000 `vms`").answers(
+        "class and P95 bucket of each VM, and how sure they are; its lifetime, if the model knows it",
+    );
     [predict]
         .into_iter()
         .chain(placing::endpoints())
@@ -56,9 +56,12 @@ async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refuse
 
     // One model for all of them, whatever comes in meanwhile.
     let model = api.predictor.now();
-    let reply = |request: &Request| {
+    let reply = |asked: &VmQuestion| {
         let impossible = |error: VmError| Refused(StatusCode::BAD_REQUEST, error.to_string());
-        let reply = predictor::answer(model.as_deref(), request).map_err(impossible)?;
+        let mut reply = predictor::answer(model.as_deref(), &asked.request).map_err(impossible)?;
+        let lifetimes = model.as_ref().and_then(|model| model.lifetimes.as_ref());
+        let lifetime = lifetimes.map(|lifetimes| lifetimes.reply(&asked.lifetime)).transpose();
+        reply.lifetime = lifetime.map_err(impossible)?;
         api.counters.predicted(model.is_some(), &reply.prediction);
 
         Ok::<_, Refused>(reply)
@@ -66,15 +69,15 @@ async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refuse
 
     let name = model.as_ref().map_or("none", |model| &model.checksum);
     let answer = match &question {
-        Question::One(request) => Json(One { model: name, reply: reply(request)? }).into_response(),
-        Question::Batch(requests) => {
-            let mut vms = Vec::with_capacity(requests.len());
-            for some in requests.chunks(AT_ONCE) {
+        Question::One(asked) => Json(One { model: name, reply: reply(asked)? }).into_response(),
+        Question::Batch(all) => {
+            let mut vms = Vec::with_capacity(all.len());
+            for some in all.chunks(AT_ONCE) {
                 if !vms.is_empty() {
                     tokio::task::yield_now().await;
                 }
-                for request in some {
-                    vms.push(reply(request)?);
+                for asked in some {
+                    vms.push(reply(asked)?);
                 }
             }
 
@@ -112,11 +115,12 @@ pub(super) mod tests {
 
     use axum::body::to_bytes;
     use ballast_placement::{Policy, Ties};
-    use ballast_predict::{ModelFile, fleet, train};
+    use ballast_predict::{ModelFile, Request, fleet, train};
     use ballast_runtime::alarms::AlarmBook;
     use ballast_runtime::events::Events;
     use ballast_runtime::http::AccessPolicy;
     use ballast_runtime::lock;
+    use ballast_runtime::state::DiskFaults;
     use ballast_types::PeerName;
     use ballast_types::wire::AlarmId;
     use serde_json::{Value, json};
@@ -127,10 +131,16 @@ pub(super) mod tests {
     use crate::api::LOOKED_WITHIN;
     use crate::config::PredictConfig;
     use crate::inventory::DurableInventory;
+    use crate::lifetime_history::HistoryOptions;
     use crate::predictor::Predictor;
 
     /// A daemon's handlers over the model in `bytes`, if any.
     pub(crate) fn api(bytes: Option<&[u8]>) -> (TempDir, Api) {
+        api_with(bytes, Policy::POWER)
+    }
+
+    /// The same, with a policy.
+    pub(crate) fn api_with(bytes: Option<&[u8]>, policy: Policy) -> (TempDir, Api) {
         let dir = tempfile::tempdir().unwrap();
         let path: PathBuf = dir.path().join("model");
         if let Some(bytes) = bytes {
@@ -140,12 +150,14 @@ pub(super) mod tests {
             model: path,
             require_model: true,
             stale_after: Duration::from_secs(3600),
+            history_bytes_max: None,
         }));
 
         let events = Events::default();
         predictor.look(&events, false);
+        let history = HistoryOptions { bytes_max: 1 << 20, faults: DiskFaults::default() };
         let (durable, _) =
-            DurableInventory::open(dir.path(), Policy { ties: Ties::Id, ..Policy::POWER }).unwrap();
+            DurableInventory::open(dir.path(), Policy { ties: Ties::Id, ..policy }, Some(history)).unwrap();
         let api = Api {
             name: PeerName::new("p1").unwrap(),
             require_model: true,
@@ -163,6 +175,7 @@ pub(super) mod tests {
             tls: None,
             access: Arc::new(AccessPolicy::of_queries()),
         };
+        api.follow_lifetimes();
 
         (dir, api)
     }

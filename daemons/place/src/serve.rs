@@ -40,7 +40,7 @@ impl Started {
         let (events, alarms, tls) = (api.events.clone(), api.alarms.clone(), api.tls.clone());
         let hangups = Reloader::new(loaded, reload, events, alarms, tls);
         let leaving = runtime.block_on(async {
-            api.follow_hosts().await.map_err(anyhow::Error::msg).context("hosts")?;
+            api.follow_hosts().await.context("hosts")?;
             hangups.start()?;
             tokio::spawn(drains::follow(api.clone()));
             tokio::spawn(feed(Watchdog::of_systemd()));

@@ -9,9 +9,7 @@ use ballast_predict::Request;
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::audit::AuditLog;
 use ballast_runtime::config::Listen;
-use ballast_runtime::events::Events;
 use ballast_runtime::http::{AccessPolicy, Listener};
-use ballast_runtime::state::DiskFaults;
 use ballast_runtime::{clock, lock};
 use tokio::runtime::Runtime;
 
@@ -37,8 +35,8 @@ pub(crate) struct Started {
 impl Adopted<'_> {
     /// Reads the model, and starts the threads that follow the model's file and the cluster.
     pub(crate) fn start(self) -> anyhow::Result<Started> {
-        let Self { opened, inventory, writer } = self;
-        let (config, events) = (opened.config, Events::default());
+        let Self { opened, inventory, writer, events, faults } = self;
+        let config = opened.config;
 
         // The first answer is given with the model, if there is one.
         let predictor = Arc::new(Predictor::new(&config.predict));
@@ -64,7 +62,6 @@ impl Adopted<'_> {
         let agents = Arc::new(Agents::default());
         agents.start(Arc::clone(&inventory), opened.tls.clone())?;
 
-        let faults = DiskFaults::new(events.clone());
         let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts)
             .with_audit(AuditLog::new(&config.state_dir, events.clone(), faults.clone()));
@@ -89,10 +86,13 @@ impl Adopted<'_> {
             access: Arc::new(access),
         };
 
+        // Nobody is answered before VMs have what the model says of their lifetimes.
+        api.follow_lifetimes();
         let of_thread = api.clone();
         let reloader = thread::Builder::new().name("model".into()).spawn(move || {
             reloader::run(&inbox, |ordered| {
                 of_thread.predictor.look(&of_thread.events, ordered);
+                of_thread.follow_lifetimes();
                 *lock(&of_thread.read_at) = clock::now();
                 // Alarms begin when they are first seen.
                 let _ = of_thread.look();

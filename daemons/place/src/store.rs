@@ -14,12 +14,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot};
+use ballast_types::Instant;
 use redb::backends::InMemoryBackend;
 use redb::{
     Builder, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table, TableDefinition,
 };
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::drains::record::Drain;
 
@@ -35,8 +36,7 @@ const DRAINS: Definition = TableDefinition::new("drains");
 const CACHE: usize = 4 << 20;
 
 /// One change, told as what is there afterwards: taking note of it twice is as good as once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Record {
     /// A host is there, and is so.
     Host(NamedHost),
@@ -47,11 +47,8 @@ pub(super) enum Record {
         /// Those that are gone.
         gone: Vec<String>,
     },
-    /// A host is gone, with all its VMs.
-    NoHost(String),
     /// VMs are there, and are so: all of a request in one record, so that they are there all or none.
     Vms(Vec<Placed>),
-    NoVm(String),
     /// What a drain has changed: all of it or nothing.
     Drains {
         /// Hosts that open or close.
@@ -62,6 +59,8 @@ pub(super) enum Record {
         /// The numbers of those that are forgotten.
         gone: Vec<u64>,
     },
+    /// VMs have ended, and a host may be gone with all of its own.
+    Ended { vms: Vec<Placed>, host: Option<String>, at: Instant },
 }
 
 /// The database of one folder, which is this process's alone.
@@ -238,19 +237,16 @@ fn note(record: &Record, Tables { hosts, vms, drains }: &mut Tables<'_>) -> io::
             new.iter().try_for_each(|host| set(hosts, &host.name, &host.spec))?;
             gone.iter().try_for_each(|name| remove(hosts, name))
         }
-        Record::NoHost(name) => {
-            remove(hosts, name)?;
-            // The inventory lets no host go that has VMs; an earlier version's journal may.
-            let elsewhere = |_: &str, vm: &[u8]| of_json::<Placed>(vm).is_ok_and(|vm| vm.host != *name);
-            vms.retain(elsewhere).map_err(io_error)
-        }
         Record::Vms(placed) => placed.iter().try_for_each(|it| set(vms, &it.vm.name, it)),
-        Record::NoVm(name) => remove(vms, name),
         Record::Drains { hosts: new, vms: placed, set: under_way, gone } => {
             new.iter().try_for_each(|host| set(hosts, &host.name, &host.spec))?;
             placed.iter().try_for_each(|it| set(vms, &it.vm.name, it))?;
             under_way.iter().try_for_each(|drain| set(drains, &drain_key(drain.id), drain))?;
             gone.iter().try_for_each(|id| remove(drains, &drain_key(*id)))
+        }
+        Record::Ended { vms: ended, host, .. } => {
+            ended.iter().try_for_each(|placed| remove(vms, &placed.vm.name))?;
+            host.iter().try_for_each(|name| remove(hosts, name))
         }
     }
 }
@@ -326,7 +322,6 @@ mod tests {
 
     use ballast_placement::inventory::{NamedVm, VmSpec};
     use ballast_placement::{MemoryKb, MilliCores, Resources};
-    use ballast_types::Instant;
     use nix::errno::Errno;
 
     use super::*;
@@ -383,9 +378,9 @@ mod tests {
             Record::Host(host("s1")),
             Record::Host(host("s2")),
             Record::Vms(vec![vm("a", "s1"), vm("b", "s2")]),
-            Record::NoVm("a".into()),
+            Record::Ended { vms: vec![vm("a", "s1")], host: None, at: Instant::ZERO },
             Record::Vms(vec![vm("b", "s1"), vm("c", "s2")]),
-            Record::NoHost("s2".into()),
+            Record::Ended { vms: vec![vm("c", "s2")], host: Some("s2".into()), at: Instant::ZERO },
             Record::Hosts { set: vec![host("s3")], gone: vec![] },
         ]
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_placement::inventory::{NamedVm, VmSpec};
+use ballast_placement::inventory::{NamedVm, VmSpec, VmTraits};
 use ballast_placement::{Expected, MemoryKb, MilliCores, Resources};
 use ballast_predict::{Features, Prediction, Request};
 use ballast_types::{Utilisation, VmClass};
@@ -14,6 +14,8 @@ use super::predictor::{self, Loaded};
 
 /// No VM lives longer: 100 years.
 const LIFETIME_MAX_S: f64 = 3.2e9;
+/// No batch has more VMs.
+const BATCH_MAX: u32 = 1_000_000_000;
 const CLASSES: [(&str, VmClass); 2] =
     [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
 
@@ -25,6 +27,8 @@ pub(super) struct VmRequest {
     spec: VmSpec,
     class: Option<VmClass>,
     p95: Option<Utilisation>,
+    /// Whether it was told how many VMs were asked for together.
+    batch_told: bool,
     /// What the predictor is asked for the rest.
     question: Request,
 }
@@ -76,6 +80,17 @@ impl VmRequest {
             .whole("domain_skew", u32::from(u8::MAX))?
             .map_or_else(|| all.map_or(Ok(None), |all| all.whole("domain_skew", 255)), |own| Ok(Some(own)))?;
         let subscription = name("subscription")?;
+        let batch_vms = vm.whole("batch_vms", BATCH_MAX)?.map_or_else(
+            || all.map_or(Ok(None), |all| all.whole("batch_vms", BATCH_MAX)),
+            |own| Ok(Some(own)),
+        )?;
+        if batch_vms == Some(0) {
+            return Err(vm.wrong("batch_vms", "1 or more"));
+        }
+        let labels = vm.texts("labels")?;
+        let labels =
+            labels.map_or_else(|| all.map_or(Ok(None), |all| all.texts("labels")), |it| Ok(Some(it)))?;
+        let traits = VmTraits { vm_type: name("vm_type")?, batch_vms, labels: labels.unwrap_or_default() };
         let spec = VmSpec {
             deployment: name("deployment")?,
             tenant: subscription.clone(),
@@ -83,6 +98,7 @@ impl VmRequest {
             extras: vm.amounts("extras")?.unwrap_or_default(),
             spread: spread.unwrap_or(false),
             domain_skew: domain_skew.unwrap_or(0) as u8,
+            traits,
             ..VmSpec::new(resources)
         };
 
@@ -96,7 +112,7 @@ impl VmRequest {
             // The model knows whole cores, and no smaller VM than one.
             cores: cores.max(1.0),
             memory_gb,
-            vm_type: name("vm_type")?,
+            vm_type: spec.traits.vm_type.clone(),
             past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
         };
 
@@ -104,6 +120,7 @@ impl VmRequest {
             name: vm.name("vm_id")?,
             spec,
             class: vm.word("class", &CLASSES)?,
+            batch_told: batch_vms.is_some(),
             p95: p95.and_then(|percent| Utilisation::from_ratio(percent / 100.0)),
             question: Request { vm_id: None, subscription, features },
         };
@@ -114,6 +131,19 @@ impl VmRequest {
         }
 
         Ok(request)
+    }
+
+    /// One of so many that are asked for together, where that was not told.
+    pub(super) fn of_batch(mut self, vms: Option<u32>) -> Self {
+        if !self.batch_told {
+            self.spec.traits.batch_vms = vms;
+        }
+        self
+    }
+
+    /// How many VMs were asked for together, where that was told.
+    pub(super) fn batch(&self) -> Option<u32> {
+        self.spec.traits.batch_vms.filter(|_| self.batch_told)
     }
 
     /// Whether the predictor is asked.
@@ -151,7 +181,9 @@ impl VmRequest {
     /// count: by now another model may say otherwise.
     pub(super) fn is(&self, placed: &VmSpec) -> bool {
         let VmSpec { known, class, p95, .. } = *placed;
-        let as_placed = VmSpec { known, class, p95, ..self.spec.clone() };
+        // A part of a request is the same request.
+        let this = self.clone().of_batch(placed.traits.batch_vms).spec;
+        let as_placed = VmSpec { known, class, p95, ..this };
         as_placed == *placed
             && self.class.is_none_or(|class| class == placed.class)
             && self.p95.is_none_or(|p95| p95 == placed.p95)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{ConfigFile, EXIT_CONFIG, Loaded};
+use crate::config::{ConfigError, ConfigFile, EXIT_CONFIG, Loaded};
 use crate::confine::{self, Needs};
 use crate::{log, reload, threads, tls};
 
@@ -132,7 +132,8 @@ impl RunArgs {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!("{error:#}");
-                ExitCode::FAILURE
+                // What fits no machine was seen before; this does not fit what the daemon remembers.
+                if error.is::<ConfigError>() { EXIT_CONFIG.into() } else { ExitCode::FAILURE }
             }
         }
     }

@@ -23,7 +23,7 @@ pub use jobs::{Input, Job, jobs};
 pub use measures::Figures;
 pub use options::{Options, Sets};
 pub use pool_job::{Done, DrainRun, LifetimesError, Run};
-pub use rows::{LifetimeRow, Paired, Table, empty_percent, half_host_unusable_percent};
+pub use rows::{LifetimeRow, Paired, PairedTable, empty_percent, half_host_unusable_percent};
 pub use training::{ModelQuality, learn};
 pub use trial::{Contestant, Score, TrialError};
 

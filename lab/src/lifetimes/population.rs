@@ -163,11 +163,6 @@ impl Kinds {
         });
         each.sum()
     }
-
-    /// The name of a kind.
-    pub fn name(kind: u32) -> String {
-        format!("kind-{kind}")
-    }
 }
 
 impl VmKind {

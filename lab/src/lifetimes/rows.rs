@@ -15,7 +15,7 @@ pub struct Paired {
     /// Of how many pools the difference is above 0.
     pub wins: usize,
     pub pools: usize,
-    /// Pool by pool.
+    /// In the order of the pools, in percentage points or whatever is compared.
     pub each: Vec<f64>,
 }
 
@@ -97,13 +97,13 @@ fn saved_w_per_host(run: &Run) -> f64 {
 type Key<'k> = (&'k str, &'k str, &'k str);
 
 /// All runs of an experiment.
-pub struct Table<'a> {
+pub struct PairedTable<'a> {
     runs: &'a [Run],
     /// Days that are scored.
     pub days: f64,
 }
 
-impl<'a> Table<'a> {
+impl<'a> PairedTable<'a> {
     pub fn new(runs: &'a [Run], days: f64) -> Self {
         Self { runs, days }
     }

@@ -44,7 +44,7 @@ fn pools_are_played_alike_each_time_and_with_the_same_vms_for_each_policy() {
 #[test]
 fn rows_have_the_fields_that_programs_read_and_gaps_are_between_best_fit_and_the_bound() {
     let all = runs(&tiny(), &[]);
-    let table = Table::new(&all, 2.0);
+    let table = PairedTable::new(&all, 2.0);
     let rows = table.rows();
     assert_eq!(rows.len(), all.len() / 2);
     for row in &rows {

@@ -6,8 +6,6 @@ use ballast_predict::lifetime::{LifetimeFeatures, LifetimeModel};
 use ballast_sim::cluster::{EngineError, Noise, NoisyCurves, RequestedVm, Source};
 use ballast_types::Instant;
 
-use super::population::Kinds;
-
 pub(super) const DAY_MS: u64 = 86_400_000;
 /// No VM lives longer: 28 days.
 pub(super) const LONGEST_MS: u64 = 28 * DAY_MS;
@@ -33,11 +31,16 @@ impl PoolVm {
         LifetimeFeatures {
             cores: Some(self.resources.cores.cores()),
             memory_gb: Some(self.resources.memory.gb()),
-            vm_type: self.kind.map(Kinds::name),
+            vm_type: self.kind.map(kind_name),
             batch_vms: Some(self.batch_vms),
             ..LifetimeFeatures::default()
         }
     }
+}
+
+/// What models know a kind by.
+fn kind_name(kind: u32) -> String {
+    format!("kind-{kind}")
 }
 
 /// Batches of VMs in the order of time.

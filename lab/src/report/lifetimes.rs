@@ -8,7 +8,9 @@ use serde_json::json;
 
 use super::table::TextTable;
 use super::{Detail, Part, Report, number, percent};
-use crate::lifetimes::{Contestant, DrainRun, LifetimeRow, ModelQuality, Options, Run, SHUFFLED, Table};
+use crate::lifetimes::{
+    Contestant, DrainRun, LifetimeRow, ModelQuality, Options, PairedTable, Run, SHUFFLED,
+};
 
 /// Which lifetimes scores speak of, among those of [`ballast_predict::lifetime::score::LONG_S`]: seven days.
 const WEEK: usize = 2;
@@ -26,7 +28,7 @@ pub struct Measured<'a> {
 /// The report; `command` makes it again.
 pub fn report(measured: &Measured<'_>, command: String, detail: Detail) -> anyhow::Result<Report> {
     let Measured { options, runs, models, drains, skipped } = measured;
-    let table = Table::new(runs, options.days as f64 - 2.0);
+    let table = PairedTable::new(runs, options.days as f64 - 2.0);
     let rows = table.rows();
     let is_noisy = |row: &&LifetimeRow| row.prediction.starts_with("noisy");
 

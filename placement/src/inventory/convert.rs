@@ -1,11 +1,12 @@
 //! Between names and numbers, and what is checked on the way.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_types::{Instant, SplitMix64};
 
 use super::names::check;
-use super::{HostSpec, HostView, Inventory, InventoryError, NamedHost, NamedVm, VmSpec, VmView};
+use super::{HostSpec, HostView, Inventory, InventoryError, NamedHost, NamedVm, VmSpec, VmTraits, VmView};
 use crate::{
     ChassisId, DeploymentId, DomainId, EXTRAS, ExpectedEnd, Extras, Host, HostId, PlacementError, Resident,
     Resources, TenantId, VmKey, VmRequest,
@@ -32,6 +33,9 @@ pub(super) fn check_spec(vm: &NamedVm) -> Result<(), InventoryError> {
     vm.spec.deployment.iter().try_for_each(|name| check("deployment", name))?;
     vm.spec.tenant.iter().try_for_each(|name| check("tenant", name))?;
     vm.spec.extras.keys().try_for_each(|name| check("resource", name))?;
+    let VmTraits { vm_type, labels, .. } = &vm.spec.traits;
+    vm_type.iter().try_for_each(|name| check("VM type", name))?;
+    labels.iter().flat_map(<[_; 2]>::from).try_for_each(|text| check("label", text))?;
     if vm.spec.resources.cores.milli() == 0 {
         return Err(InventoryError::Empty { vm: vm.name.clone() });
     }
@@ -148,8 +152,8 @@ impl Inventory {
     }
 
     pub(super) fn vm_view<'a>(&'a self, name: &'a str, resident: &Resident) -> VmView<'a> {
-        let Resident { host, since, .. } = *resident;
-        VmView { name, host: self.host_name(host), spec: self.spec(resident), since }
+        let Resident { vm, host, since } = *resident;
+        VmView { name, host: self.host_name(host), spec: self.spec(resident), since, end: vm.end }
     }
 
     pub(super) fn spec(&self, resident: &Resident) -> VmSpec {
@@ -169,7 +173,30 @@ impl Inventory {
             },
             spread: vm.spread,
             domain_skew: vm.domain_skew,
+            traits: self.traits.get(&vm.id).cloned().unwrap_or_default(),
         }
+    }
+
+    /// What is known of the end of a VM that came then: what was told, else what is predicted.
+    pub(super) fn end(&self, spec: &VmSpec, since: Instant) -> Option<ExpectedEnd> {
+        let curve = || self.lifetimes.as_ref()?.curve(spec, since).map(ExpectedEnd::Curve);
+        spec.lifetime.map(|lifetime| ExpectedEnd::At(since + lifetime)).or_else(curve)
+    }
+
+    /// How much longer a VM is expected to live; `None` where nobody knows.
+    pub fn remaining(&self, now: Instant, since: Instant, end: Option<ExpectedEnd>) -> Option<Duration> {
+        match end? {
+            ExpectedEnd::At(exit) => Some(exit.since(now)),
+            ExpectedEnd::Curve(id) => {
+                let left_s = self.cluster().curves().remaining_s(id, now.since(since).as_secs_f32());
+                Some(Duration::from_secs_f32(left_s))
+            }
+        }
+    }
+
+    /// The same of a VM that is not placed and would come now.
+    pub fn expected(&self, now: Instant, spec: &VmSpec) -> Option<Duration> {
+        self.remaining(now, now, self.end(spec, now))
     }
 
     /// A VM that is not placed and would come now, in numbers that a new one would get.
@@ -186,7 +213,7 @@ impl Inventory {
         let tenant = spec.tenant.as_deref().map(|name| self.tenants.peek(name));
         let key = VmKey(self.vms.fresh());
         match self.extras(&spec.extras) {
-            (extras, None) => Ok(request(spec, key, deployment, tenant, extras, now)),
+            (extras, None) => Ok(request(spec, key, deployment, tenant, extras, self.end(spec, now))),
             (_, Some(unknown)) => {
                 Err(InventoryError::NotOffered { vm: name.to_owned(), name: unknown.to_owned() })
             }
@@ -198,7 +225,7 @@ impl Inventory {
         let deployment = spec.deployment.as_deref().map(|name| self.deployments.take(name));
         let tenant = spec.tenant.as_deref().map(|name| self.tenants.take(name));
         let extras = self.take_kinds(&spec.extras);
-        request(spec, key, deployment, tenant, extras, since)
+        request(spec, key, deployment, tenant, extras, self.end(spec, since))
     }
 
     /// The numbers of its names, but its own, are in use once less.
@@ -266,7 +293,7 @@ fn request(
     deployment: Option<u64>,
     tenant: Option<u64>,
     extras: Extras,
-    since: Instant,
+    end: Option<ExpectedEnd>,
 ) -> VmRequest {
     VmRequest {
         id,
@@ -277,7 +304,7 @@ fn request(
         class: spec.class,
         p95: spec.p95,
         demand: spec.demand,
-        end: spec.lifetime.map(|lifetime| ExpectedEnd::At(since + lifetime)),
+        end,
         spread: spec.spread,
         domain_skew: spec.domain_skew,
     }

@@ -8,7 +8,7 @@ pub enum InventoryError {
     /// This is no name.
     #[error("{name:?} is not a valid name of a {what}: 1 to 320 bytes without control characters")]
     Name {
-        /// `host`, `chassis`, `fault domain`, `resource`, `VM`, `deployment` or `tenant`.
+        /// `host`, `chassis`, `fault domain`, `resource`, `VM`, `deployment`, `tenant`, `VM type` or `label`.
         what: &'static str,
         /// As told, at most 80 characters of it.
         name: String,

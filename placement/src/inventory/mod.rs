@@ -10,6 +10,7 @@
 mod convert;
 mod drain;
 mod error;
+mod lifetimes;
 mod names;
 mod types;
 
@@ -20,14 +21,15 @@ use ballast_types::Instant;
 
 use convert::{check_demand, check_host, check_spec};
 pub use error::InventoryError;
+pub use lifetimes::PredictLifetimes;
 use names::Names;
 pub use types::{
-    HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmView,
+    HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmTraits, VmView,
 };
 
 use crate::{
     ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
-    Ties, VmKey, VmRequest,
+    Ties, Verdict, VmKey, VmRequest,
 };
 
 /// How many hosts each constraint refuses, and what there is too little of, where room alone is missing.
@@ -56,6 +58,10 @@ pub struct Inventory {
     vms: Names,
     deployments: Names,
     tenants: Names,
+    /// Of VMs that have any.
+    traits: BTreeMap<VmKey, VmTraits>,
+    /// Says how long VMs live of which nobody has told it.
+    lifetimes: Option<Arc<dyn PredictLifetimes>>,
     scheduler: Scheduler,
 }
 
@@ -78,8 +84,18 @@ impl Inventory {
             vms: Names::default(),
             deployments: Names::default(),
             tenants: Names::default(),
+            traits: BTreeMap::new(),
+            lifetimes: None,
             scheduler: policy.scheduler(Cluster::new(&[])),
         }
+    }
+
+    /// Without hosts, of the same policy, and with the same predictions.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let mut empty = Self::new(self.policy);
+        empty.set_lifetimes(Instant::ZERO, self.lifetimes.clone());
+        empty
     }
 
     /// Free and taken, in numbers.
@@ -158,7 +174,7 @@ impl Inventory {
     /// # Errors
     /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.
     pub fn replace(&mut self, now: Instant, snapshot: &Snapshot) -> Result<(), InventoryError> {
-        let mut fresh = Self::new(self.policy);
+        let mut fresh = self.emptied();
         // In the order of names, so that the same list in another order makes the same.
         let mut hosts: Vec<&NamedHost> = snapshot.hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
@@ -178,6 +194,7 @@ impl Inventory {
         for placed in vms {
             fresh.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host)?;
         }
+        fresh.catch_up(now);
         *self = fresh;
 
         Ok(())
@@ -325,7 +342,9 @@ impl Inventory {
     ) -> Result<Scores, InventoryError> {
         check_demand(name, spec)?;
         let scores = self.scheduler.score(now, &self.unplaced_request(now, name, spec)?, top);
-        scores.map_err(|error| self.by_name(name, &error))
+        let mut scores = scores.map_err(|error| self.by_name(name, &error))?;
+        scores.hosts.iter_mut().for_each(|scored| self.name_host(scored.host, &mut scored.verdicts));
+        Ok(scores)
     }
 
     /// Why a host may not have a VM: each constraint that refuses, with its reason. None does: it may.
@@ -341,6 +360,27 @@ impl Inventory {
         let host = self.host_id(host)?;
         let refusals = self.scheduler.refusals(now, &self.unplaced_request(now, "", spec)?, host);
         refusals.map_err(|error| self.by_name("", &error))
+    }
+
+    /// What every rule says of a VM on this host, in the order in which they decide.
+    ///
+    /// # Errors
+    /// Where the host is not known, or no host has what the VM asks for.
+    pub fn explain(&self, now: Instant, spec: &VmSpec, host: &str) -> Result<Vec<Verdict>, InventoryError> {
+        let host = self.host_id(host)?;
+        let verdicts = self.scheduler.explain(now, &self.unplaced_request(now, "", spec)?, host);
+        let mut verdicts = verdicts.map_err(|error| self.by_name("", &error))?;
+        self.name_host(host, &mut verdicts);
+        Ok(verdicts)
+    }
+
+    /// Rules know no names: where one begins with the host, its name stands there.
+    fn name_host(&self, host: HostId, verdicts: &mut [Verdict]) {
+        for verdict in verdicts {
+            if let Some(rest) = verdict.reason.strip_prefix("the host ") {
+                verdict.reason = format!("{} {rest}", self.host_name(host));
+            }
+        }
     }
 
     /// How these hosts stand for a VM, in their order: 0 is the best, the next is 1, hosts that no rule tells apart stand
@@ -379,6 +419,7 @@ impl Inventory {
             .iter()
             .map(|vm| {
                 let key = VmKey(self.vms.take(&vm.name));
+                self.note_traits(key, &vm.spec.traits);
                 self.take(&vm.spec, key, now)
             })
             .collect();
@@ -393,7 +434,7 @@ impl Inventory {
                     (*refused, *short) = why;
                 }
                 for request in requests {
-                    self.vms.give_back(request.id.0);
+                    self.drop_name(request.id);
                     self.forget(&request);
                 }
                 // Nobody has seen these numbers.
@@ -446,7 +487,7 @@ impl Inventory {
             host: self.host_name(host).to_owned(),
             since: Some(since),
         };
-        self.vms.give_back(key.0);
+        self.drop_name(key);
         self.forget(&vm);
         Ok(gone)
     }
@@ -475,6 +516,7 @@ impl Inventory {
             self.forget(&after);
             return Err(error);
         }
+        self.note_traits(key, &vm.spec.traits);
         if let Some(Resident { vm: before, .. }) = before {
             self.forget(&before);
         }
@@ -490,12 +532,13 @@ impl Inventory {
     ) -> Result<HostId, InventoryError> {
         self.check_kinds(core::iter::empty(), core::iter::once(&vm.spec.extras))?;
         let key = VmKey(self.vms.take(&vm.name));
+        self.note_traits(key, &vm.spec.traits);
         let request = self.take(&vm.spec, key, since);
         match put(&mut self.scheduler, &request) {
             Ok(host) => Ok(host),
             Err(error) => {
                 let error = self.by_name(&vm.name, &error);
-                self.vms.give_back(key.0);
+                self.drop_name(key);
                 self.forget(&request);
                 Err(error)
             }

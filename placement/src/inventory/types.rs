@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ballast_types::{Instant, Utilisation, VmClass};
 use serde::{Deserialize, Serialize};
 
-use crate::{Demand, HostState, MemoryKb, MilliCores, Resources, Totals};
+use crate::{Demand, ExpectedEnd, HostState, MemoryKb, MilliCores, Resources, Totals};
 
 /// How much more than there is of something may be given away: from 0.1 to 16 times as much, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,13 +136,39 @@ pub struct VmSpec {
     pub p95: Utilisation,
     /// Its CPU demand, where known.
     pub demand: Option<Demand>,
-    /// How long it will live in all, where predicted: counted from when it came.
+    /// How long it will live in all, where somebody has told that: counted from when it came.
     pub lifetime: Option<Duration>,
     /// No two VMs of its deployment on one host.
     pub spread: bool,
     /// No fault domain has so many more VMs of its deployment than another; 0 asks for nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub domain_skew: u8,
+    /// What else its lifetime is predicted by.
+    #[serde(default, skip_serializing_if = "VmTraits::is_none")]
+    pub traits: VmTraits,
+}
+
+/// What a lifetime is predicted by, beside a VM's size and tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmTraits {
+    /// The name of its size or family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_type: Option<String>,
+    /// How many VMs were asked for together, this one with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_vms: Option<u32>,
+    /// Whatever else is known: zone, priority, a category.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl VmTraits {
+    /// Without any.
+    pub const NONE: Self = Self { vm_type: None, batch_vms: None, labels: BTreeMap::new() };
+
+    fn is_none(&self) -> bool {
+        *self == Self::NONE
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -165,6 +191,7 @@ impl VmSpec {
             lifetime: None,
             spread: false,
             domain_skew: 0,
+            traits: VmTraits::NONE,
         }
     }
 }
@@ -240,4 +267,6 @@ pub struct VmView<'a> {
     pub spec: VmSpec,
     /// The time at which the VM came.
     pub since: Instant,
+    /// What is known of its end, told or predicted.
+    pub end: Option<ExpectedEnd>,
 }

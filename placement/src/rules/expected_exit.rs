@@ -43,7 +43,7 @@ pub struct ExpectedExit {
 }
 
 /// What is asked of a VM, once for all hosts.
-struct AskedVm {
+struct Expectation {
     /// For how long it is expected to live; `None` where nobody knows.
     expected_s: Option<f64>,
     outlook: Option<Outlook>,
@@ -115,18 +115,18 @@ impl ExpectedExit {
         }
     }
 
-    fn asked(&self, ask: &Ask<'_>) -> AskedVm {
-        let Some(end) = ask.vm.end else { return AskedVm { expected_s: None, outlook: None } };
+    fn asked(&self, ask: &Ask<'_>) -> Expectation {
+        let Some(end) = ask.vm.end else { return Expectation { expected_s: None, outlook: None } };
         match (&self.outlooks, end) {
             (Some(_), _) => {
                 let outlook = Outlook::of(&Guest::asked(ask), ask.cluster.curves(), ask.now);
-                AskedVm { expected_s: Some(outlook.expected_s()), outlook: Some(outlook) }
+                Expectation { expected_s: Some(outlook.expected_s()), outlook: Some(outlook) }
             }
             (None, ExpectedEnd::At(exit)) => {
-                AskedVm { expected_s: Some(left_s(ask.now, exit)), outlook: None }
+                Expectation { expected_s: Some(left_s(ask.now, exit)), outlook: None }
             }
             // A curve of a cluster that has none.
-            (None, ExpectedEnd::Curve(_)) => AskedVm { expected_s: None, outlook: None },
+            (None, ExpectedEnd::Curve(_)) => Expectation { expected_s: None, outlook: None },
         }
     }
 
@@ -139,7 +139,7 @@ impl ExpectedExit {
     }
 
     /// The least that a host with this key can cost, whoever its guests are.
-    fn least(&self, now: Instant, vm: &AskedVm, key: u64) -> Cost {
+    fn least(&self, now: Instant, vm: &Expectation, key: u64) -> Cost {
         let Some(life_s) = vm.expected_s else { return Cost::default() };
         let busy_s = self.busy_s(now, key);
         let longer = if busy_s > life_s { log10((busy_s + SOFT_S) / (life_s + SOFT_S)) } else { 0.0 };
@@ -151,7 +151,7 @@ impl ExpectedExit {
     }
 
     /// What a host costs of which so much is left; `least` is [`ExpectedExit::least`], `None` where it has no guests.
-    fn cost(&self, vm: &AskedVm, host: HostId, least: Option<Cost>, left: f64) -> Cost {
+    fn cost(&self, vm: &Expectation, host: HostId, least: Option<Cost>, left: f64) -> Cost {
         let fragmentation_s = fragmentation_s(vm, left);
         let extra_s = vm.expected_s.unwrap_or(0.0);
         let Some(least) = least else { return Cost { extra_s, fragmentation_s, umbrella_s: 0.0 } };
@@ -219,7 +219,7 @@ impl Best<'_> {
 impl ExpectedExit {
     /// Goes through a row from the host that lives as long as the VM, both ways: the least that a host can cost rises on
     /// either side.
-    fn search_row(&self, ask: &Ask<'_>, vm: &AskedVm, size: &Size, row: &IndexRow, best: &mut Best<'_>) {
+    fn search_row(&self, ask: &Ask<'_>, vm: &Expectation, size: &Size, row: &IndexRow, best: &mut Best<'_>) {
         let (now, asked) = (ask.now, ask.vm.resources);
         let cores = row.free_milli - asked.cores.milli();
         let life_s = vm.expected_s.unwrap_or(0.0);
@@ -249,7 +249,7 @@ impl ExpectedExit {
 }
 
 /// What it costs that a VM leaves so much of a host.
-fn fragmentation_s(vm: &AskedVm, left: f64) -> f64 {
+fn fragmentation_s(vm: &Expectation, left: f64) -> f64 {
     vm.expected_s.map_or(1.0, |life_s| FRAGMENTATION * life_s) * left
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct IndexRow {
     pub(super) free_milli: u32,
-    /// By their keys.
+    /// Sorted, so that hosts from one key on are one slice.
     pub(super) hosts: Vec<Entry>,
     /// By their free memory, then by their ties.
     by_memory: Vec<(u64, TieKey, u64)>,

@@ -157,6 +157,8 @@ alarms! {
     ModelFileHangs "model_file_hangs" Warning "The disk with the model's file does not answer.";
     InventoryNotWritten "inventory_not_written" Critical
         "Placements cannot be written down, and are refused.";
+    LifetimesMissing "lifetimes_missing" Info
+        "The policy goes by lifetimes, and there is no model that knows them.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
     DrainWaits "drain_waits" Info "Too few hosts are empty: a drain waits for approval.";

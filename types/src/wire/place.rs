@@ -22,6 +22,9 @@ pub struct PlaceStatus {
     /// How the agents of the hosts are told what is predicted; absent from daemons that tell none.
     #[serde(default)]
     pub agents: AgentsStatus,
+    /// The history of lifetimes; absent where none is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime_history: Option<LifetimeHistoryStatus>,
     /// The scheduler extender; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesStatus>,
@@ -70,6 +73,37 @@ pub struct ModelStatus {
     pub class: HoldOut,
     /// How good its P95 buckets were.
     pub p95: HoldOut,
+    /// What it knows of lifetimes; absent where they were not learnt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<LifetimeModelStatus>,
+}
+
+/// What a model knows of lifetimes, in [`ModelStatus`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LifetimeModelStatus {
+    /// From how many VMs it has learnt them.
+    pub vms: u64,
+    /// How many distinct curves it has.
+    pub curves: u64,
+    /// The last thing that was known then, in seconds since 1970.
+    pub until_s: i64,
+    /// How long ago that is.
+    pub age_s: u64,
+    /// Whether what is known of a VM at its start says anything about its lifetime.
+    pub better_than_kaplan_meier: bool,
+}
+
+/// When VMs started and ended, as it is kept for the training of lifetimes, in [`PlaceStatus`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LifetimeHistoryStatus {
+    /// Where `ballast train --target lifetime` finds it.
+    pub file: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// Rows written since start.
+    pub written: u64,
+    /// Rows that the disk did not take since start.
+    pub dropped: u64,
 }
 
 /// How good a model was on VMs that it was not trained on.

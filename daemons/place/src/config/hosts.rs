@@ -121,6 +121,14 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
         let domains = entry.fault_domain.as_ref().map(|domain| range(domain)).transpose();
         let domains = domains.map_err(|why| wrong(format!("fault_domain = {why}")))?;
         let overcommit = entry.overcommit.checked().map_err(wrong)?;
+        let named = [("chassis", &chassis), ("fault_domain", domains.as_ref().unwrap_or(&chassis))];
+        named.into_iter().try_for_each(|(key, all)| {
+            let name = |name: &String| check_name(name).map_err(|why| format!("{key} = {why}"));
+            all.iter().try_for_each(name).map_err(|why| wrong(of_host(&names, why)))
+        })?;
+        let kinds = entry.extras.keys().try_for_each(|kind| check_name(kind));
+        kinds.map_err(|why| wrong(of_host(&names, format!("extras: {why}"))))?;
+        names.iter().try_for_each(|name| check_name(name)).map_err(|why| wrong(format!("name = {why}")))?;
         if entry.max_vms == Some(0) {
             return Err(wrong("max_vms = 0: 1 or more; without it there is no limit".to_owned()));
         }
@@ -184,6 +192,25 @@ pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<Resources, String> {
     let memory = MemoryKb::from_gb(memory_gb);
     let memory = memory.ok_or_else(|| format!("memory_gb = {memory_gb}: 0 to 100000"))?;
     Ok(Resources::new(cores, memory))
+}
+
+/// Whether an inventory takes this name.
+fn check_name(name: &str) -> Result<(), String> {
+    let good = (1..=NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
+    let shown = || name.chars().take(80).collect::<String>();
+    if good {
+        Ok(())
+    } else {
+        Err(format!("{:?}: 1 to {NAME_MAX} bytes without control characters", shown()))
+    }
+}
+
+/// The same, of the hosts that it is about.
+fn of_host(names: &[String], why: String) -> String {
+    match names.first() {
+        Some(first) => format!("{why} (host {first:?})"),
+        None => why,
+    }
 }
 
 /// Where the agent of `host` serves: `{host}` stands for its name. Over TLS it shows the certificate of a server of
@@ -323,6 +350,17 @@ mod tests {
                 "hosts[0].fault_domain = \"r[1-3]\": 3 of them",
             ),
             ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is listed twice"),
+            ("\"odd\"", "\"o\\td\"", "hosts[1].name = \"o\\td\": 1 to 320 bytes without control characters"),
+            (
+                "\"c2\"",
+                "\"\"",
+                "hosts[1].chassis = \"\": 1 to 320 bytes without control characters (host \"odd\")",
+            ),
+            (
+                "cores = 0.5",
+                "cores = 0.5\nextras = { \"a\\n\" = 1 }",
+                "hosts[1].extras: \"a\\n\": 1 to 320 bytes without control characters (host \"odd\")",
+            ),
         ] {
             let why = with(from, to);
             assert!(why.starts_with(says), "{says}: {why}");

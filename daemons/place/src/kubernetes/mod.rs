@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ballast_placement::Policy;
-use ballast_placement::inventory::{Inventory, InventoryError};
+use ballast_placement::inventory::{Inventory, InventoryError, PredictLifetimes};
 use ballast_predict::{Prediction, Request};
 use ballast_types::Instant;
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, KubernetesStatus, ShadowStatus};
@@ -58,7 +58,6 @@ pub(crate) type Predictor = Box<dyn Fn(&Request) -> Prediction + Send + Sync>;
 /// The extender, and the cluster that it follows.
 pub(crate) struct Kube {
     config: KubernetesConfig,
-    policy: Policy,
     predictor: Predictor,
     events: Events,
     state: Mutex<State>,
@@ -163,7 +162,6 @@ impl Kube {
         let state = State { mirror, inventory, nodes: Feed::default(), pods: Feed::default() };
         Self {
             config: config.clone(),
-            policy,
             predictor,
             events,
             state: Mutex::new(state),
@@ -257,18 +255,27 @@ impl Kube {
         }
     }
 
+    /// Goes on with what another model says of the pods' lifetimes.
+    pub(crate) fn set_lifetimes(&self, lifetimes: Option<Arc<dyn PredictLifetimes>>) {
+        lock(&self.state).inventory.set_lifetimes(clock::unix_now(), lifetimes);
+    }
+
     fn apply(&self, mut state: MutexGuard<'_, State>) {
         let now = clock::unix_now();
         let changes = state.mirror.changes();
         if let [Change::All(snapshot)] = &*changes {
-            // Without the lock: questions are answered meanwhile. Nobody else changes the state.
+            // Without the lock: questions are answered meanwhile. Nobody else changes the state but the model's thread.
+            let mut fresh = state.inventory.emptied();
             drop(state);
-            let mut fresh = Inventory::new(self.policy);
 
             if let Err(error) = fresh.replace(now, snapshot) {
                 self.alarm(format!("kubernetes: the cluster cannot be placed on: {error}"));
             }
-            lock(&self.state).inventory = fresh;
+            let mut state = lock(&self.state);
+            if !same(fresh.lifetimes(), state.inventory.lifetimes()) {
+                fresh.set_lifetimes(now, state.inventory.lifetimes().cloned());
+            }
+            state.inventory = fresh;
             return;
         }
 
@@ -313,7 +320,7 @@ impl Kube {
         }
         let Some(shadow) = &self.shadow else { return };
         let Some(outcome) = lock(shadow).bound(&pod.ident.uid, node) else { return };
-        let Outcome { best, standing, of } = outcome;
+        let Outcome { best, standing, of, why } = outcome;
         let agreed = standing == Some(1);
         add(if agreed { &self.counters.agreed } else { &self.counters.differed }, 1);
 
@@ -328,7 +335,15 @@ impl Kube {
             best: best.to_string(),
             standing: standing.map(|it| it as u64),
             of: of as u64,
+            why,
         });
+    }
+}
+
+fn same(one: Option<&Arc<dyn PredictLifetimes>>, other: Option<&Arc<dyn PredictLifetimes>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }
 

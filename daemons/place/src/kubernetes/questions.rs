@@ -9,11 +9,13 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use ballast_placement::Verdict;
+use ballast_placement::inventory::{Inventory, VmSpec};
 use tokio::task::spawn_blocking;
 
 use super::demand::Amount;
 use super::extender::{Args, Failure, NEUTRAL, Nodes, scores};
-use super::mirror::{Read, Verdict};
+use super::mirror::{Read, Verdict as NodeVerdict};
 use super::{Kube, add};
 use ballast_runtime::http::{Endpoint, Refused, router};
 use ballast_runtime::{clock, lock};
@@ -81,6 +83,13 @@ fn failed(error: impl Display) -> Refused {
     Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
+/// What the rules say of a node, in words.
+fn why(inventory: &Inventory, spec: &VmSpec, node: &str) -> String {
+    let verdicts = inventory.explain(clock::unix_now(), spec, node).unwrap_or_default();
+    let said = |verdict: Verdict| format!("{}: {}", verdict.rule, verdict.reason);
+    verdicts.into_iter().map(said).collect::<Vec<_>>().join("; ")
+}
+
 impl Kube {
     /// The answer to `/filter`, in JSON.
     pub(super) fn answer_filter(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
@@ -136,10 +145,10 @@ impl Kube {
 
         for (n, name) in names.into_iter().enumerate() {
             failures.push(match state.mirror.verdict(name, amount, tolerates) {
-                Verdict::Fits => None,
-                Verdict::Full(why) => Some(Failure::Now(why)),
-                Verdict::Never(why) => Some(Failure::Never(why)),
-                Verdict::Unknown => {
+                NodeVerdict::Fits => None,
+                NodeVerdict::Full(why) => Some(Failure::Now(why)),
+                NodeVerdict::Never(why) => Some(Failure::Never(why)),
+                NodeVerdict::Unknown => {
                     add(&self.counters.unknown_nodes, 1);
                     match &args.nodes {
                         Nodes::Whole(nodes) => never_fits(nodes[n].allocatable, amount),
@@ -165,31 +174,44 @@ impl Kube {
         };
 
         let asked = self.asked(args);
-        let (state, now) = (lock(&self.state), clock::now());
+        let (mut state, now) = (lock(&self.state), clock::now());
+        state.inventory.catch_up(clock::unix_now());
         let Some(Read { spec, amount, .. }) = asked.filter(|_| !self.is_stale(&state, now)) else {
             return neutral();
         };
         let tolerates = args.pod.tolerates_cordon();
         let verdicts = names.iter().map(|name| state.mirror.verdict(name, amount, tolerates));
         let verdicts: Vec<_> = verdicts.collect();
-        let fitting = names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Fits);
+        let fitting = names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == NodeVerdict::Fits);
         let fitting: Vec<&str> = fitting.map(|(name, _)| *name).collect();
         let Ok(standings) = state.inventory.standings(clock::unix_now(), &spec, &fitting) else {
             // The inventory is being made anew.
             return neutral();
         };
 
+        let best = fitting.iter().zip(&standings).min_by_key(|(name, standing)| (**standing, **name));
+        let is_told = self.shadow.is_some() || tracing::enabled!(tracing::Level::DEBUG);
+        let why = best.filter(|_| is_told).map(|(best, _)| {
+            let why = why(&state.inventory, &spec, best);
+            tracing::debug!(pod = args.pod.key(), best, "{why}");
+            why
+        });
+
         if let Some(shadow) = &self.shadow {
             let known = fitting.iter().map(|name| state.mirror.known(name).unwrap_or_else(|| (*name).into()));
-            lock(shadow).keep(&args.pod.metadata.uid, known.zip(standings).collect());
+            lock(shadow).keep(
+                &args.pod.metadata.uid,
+                known.zip(standings).collect(),
+                why.unwrap_or_default(),
+            );
             return neutral();
         }
 
         let mut fitting = scores(&standings).into_iter();
-        let score = |verdict: &Verdict| match verdict {
-            Verdict::Fits => fitting.next().unwrap_or(NEUTRAL),
-            Verdict::Unknown => NEUTRAL,
-            Verdict::Full(_) | Verdict::Never(_) => 0,
+        let score = |verdict: &NodeVerdict| match verdict {
+            NodeVerdict::Fits => fitting.next().unwrap_or(NEUTRAL),
+            NodeVerdict::Unknown => NEUTRAL,
+            NodeVerdict::Full(_) | NodeVerdict::Never(_) => 0,
         };
 
         verdicts.iter().map(score).collect()
@@ -212,6 +234,10 @@ mod tests {
     use super::super::object::{Node, Pod};
     use super::*;
     use crate::config::{ConfigFile as _, PlaceConfig};
+    use crate::lifetimes::Lifetimes;
+    use crate::lifetimes_tests::model;
+    use ballast_placement::LifetimeRule;
+    use ballast_predict::lifetime::LifetimeFile;
     use ballast_runtime::events::Events;
 
     /// A cluster of so many nodes, twenty pods on each.
@@ -269,6 +295,55 @@ mod tests {
         let best = args.names().iter().position(|name| *name == state.inventory.host_name(best));
         assert_eq!((given[best.unwrap()], given.iter().min()), (10, Some(&0)));
         assert_eq!(given.len(), 24);
+    }
+
+    #[test]
+    fn a_pod_goes_where_pods_end_with_it_and_the_reason_is_told() {
+        let config = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\nshadow = true\n").unwrap();
+        let policy = Policy { lifetimes: LifetimeRule::Nilas, ..Policy::POWER };
+        let predict = Box::new(|_: &_| Prediction::unknown());
+        let kube = Kube::new(&config.kubernetes.unwrap(), policy, predict, Events::default());
+        let lifetimes = Lifetimes::new(LifetimeFile::decode(&model(false)).unwrap());
+        kube.set_lifetimes(Some(Arc::new(lifetimes)));
+
+        let node = |n: usize| -> Node {
+            let name = format!("node-{n}");
+            serde_json::from_value(json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+                "status": {"allocatable": {"cpu": "40", "memory": "128Gi"}}}))
+            .unwrap()
+        };
+        let now = jiff::Timestamp::now().to_string();
+        let pod = |name: &str, tenant: &str, labels: Value, node: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": tenant, "uid": name,
+                "resourceVersion": "1", "labels": labels, "creationTimestamp": now},
+                "spec": {"nodeName": node, "containers": [{"name": "c",
+                    "resources": {"requests": {"cpu": "2", "memory": "8G"}}}]}}))
+            .unwrap()
+        };
+
+        // The model knows these tenants: ten hours, and ten minutes. A label is believed instead.
+        let told = json!({"ballast.dev/lifetime": "30m"});
+        let pods = [
+            pod("p0", "long", json!({}), "node-0"),
+            pod("p1", "short", json!({}), "node-1"),
+            pod("p2", "long", told, "node-2"),
+        ];
+        Sink::<Node>::listed(&kube, (0..4).map(|n| kube.read(&node(n))).collect());
+        Sink::<Pod>::listed(&kube, pods.iter().map(|pod| kube.read(pod)).collect());
+
+        for (tenant, best, says) in [
+            ("long", "node-0", "nilas: node-0 is expected to be free in 10"),
+            ("short", "node-0", "nilas: node-0 is expected to be free in 10"),
+        ] {
+            let mut question: Value = serde_json::from_str(&question(4)).unwrap();
+            question["NodeNames"] = (0..4).map(|n| format!("node-{n}")).collect();
+            question["Pod"]["metadata"] = json!({"name": "new", "namespace": tenant, "uid": tenant});
+            let body = question.to_string();
+            let args = Args::read(body.as_bytes(), 4).map_err(|it| it.1).unwrap();
+            kube.prioritize(&args);
+            let outcome = lock(kube.shadow.as_ref().unwrap()).bound(tenant, "node-3").unwrap();
+            assert!(&*outcome.best == best && outcome.why.contains(says), "{tenant}: {outcome:?}");
+        }
     }
 
     #[test]

@@ -20,10 +20,26 @@ use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot};
 use crc32fast::hash as crc32;
 use serde::Deserialize;
 
-use super::{Record, damaged, named};
+use super::{damaged, named};
 
 /// What those versions wrote.
 const FORMAT: u32 = 1;
+
+/// One change, told as what is there afterwards.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OldRecord {
+    Host(NamedHost),
+    Hosts {
+        set: Vec<NamedHost>,
+        gone: Vec<String>,
+    },
+    /// A host is gone, with all its VMs.
+    NoHost(String),
+    Vms(Vec<Placed>),
+    NoVm(String),
+}
 
 #[derive(Deserialize)]
 struct Read {
@@ -124,7 +140,7 @@ fn replay(bytes: &[u8], map: &mut Map) -> Result<(), String> {
             (None, None) => broken = Some(nth),
             (None, Some(_)) => {}
             (Some(records), None) => {
-                let records: Vec<Record> =
+                let records: Vec<OldRecord> =
                     serde_json::from_slice(records).map_err(|error| format!("line {nth}: {error}"))?;
                 records.into_iter().for_each(|record| map.note(record));
             }
@@ -144,30 +160,28 @@ struct Map {
 impl Map {
     fn of(hosts: Vec<NamedHost>, vms: Vec<Placed>) -> Self {
         let mut map = Self::default();
-        hosts.into_iter().for_each(|host| map.note(Record::Host(host)));
-        map.note(Record::Vms(vms));
+        hosts.into_iter().for_each(|host| map.note(OldRecord::Host(host)));
+        map.note(OldRecord::Vms(vms));
         map
     }
 
-    fn note(&mut self, record: Record) {
+    fn note(&mut self, record: OldRecord) {
         match record {
-            Record::Host(host) => {
+            OldRecord::Host(host) => {
                 self.hosts.insert(host.name, host.spec);
             }
-            Record::Hosts { set, gone } => {
+            OldRecord::Hosts { set, gone } => {
                 self.hosts.extend(set.into_iter().map(|host| (host.name, host.spec)));
                 gone.iter().for_each(|name| drop(self.hosts.remove(name)));
             }
-            Record::NoHost(name) => {
+            OldRecord::NoHost(name) => {
                 self.hosts.remove(&name);
                 self.vms.retain(|_, placed| placed.host != name);
             }
-            Record::Vms(vms) => {
+            OldRecord::Vms(vms) => {
                 self.vms.extend(vms.into_iter().map(|placed| (placed.vm.name.clone(), placed)));
             }
-            Record::NoVm(name) => drop(self.vms.remove(&name)),
-            // No earlier version drained hosts.
-            Record::Drains { .. } => {}
+            OldRecord::NoVm(name) => drop(self.vms.remove(&name)),
         }
     }
 }
@@ -181,8 +195,20 @@ impl From<Map> for Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{after_all, records, vm};
+    use super::super::tests::{after_all, host, vm};
     use super::*;
+
+    fn records() -> Vec<OldRecord> {
+        vec![
+            OldRecord::Host(host("s1")),
+            OldRecord::Host(host("s2")),
+            OldRecord::Vms(vec![vm("a", "s1"), vm("b", "s2")]),
+            OldRecord::NoVm("a".into()),
+            OldRecord::Vms(vec![vm("b", "s1"), vm("c", "s2")]),
+            OldRecord::NoHost("s2".into()),
+            OldRecord::Hosts { set: vec![host("s3")], gone: vec![] },
+        ]
+    }
 
     fn frame(json: &str) -> String {
         format!("{:08x} {json}\n", crc32(json.as_bytes()))
@@ -217,7 +243,7 @@ mod tests {
         // A journal of before the snapshot that was not yet taken away counts no more.
         fs::write(folder.path().join("inventory.snapshot"), snapshot(1)).unwrap();
         assert_eq!(read(folder.path()).unwrap(), after_all());
-        let more = frame(&serde_json::to_string(&[Record::Vms(vec![vm("d", "s3")])]).unwrap());
+        let more = frame(&serde_json::to_string(&[OldRecord::Vms(vec![vm("d", "s3")])]).unwrap());
         fs::write(folder.path().join("inventory.1.journal"), more).unwrap();
         assert_eq!(read(folder.path()).unwrap().vms, [vm("b", "s1"), vm("d", "s3")]);
         remove(folder.path()).unwrap();

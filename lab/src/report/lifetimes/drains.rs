@@ -105,14 +105,14 @@ pub(super) fn goals(sums: &[DrainSum]) -> [Goal; 2] {
     };
     [
         goal(
-            "L11: drains in one order over all hosts of a round save at least 6 % (oracle) and 2.5 % (learnt) of \
-             the moves, at the least",
+            "L11: drains in one order over all hosts of a round save at least 6 % (oracle) and 2.5 % \
+             (learnt) of the moves, at the least",
             DrainOrder::Global,
             |oracle, learnt| oracle >= 6.0 && learnt >= 2.5,
         ),
         goal(
-            "L12: drains in an order for each host save at least 0.6 % (oracle) and more than 0 (learnt), at the \
-             least",
+            "L12: drains in an order for each host save at least 0.6 % (oracle) and more than 0 (learnt), \
+             at the least",
             DrainOrder::PerHost,
             |oracle, learnt| oracle >= 0.6 && learnt > 0.0,
         ),

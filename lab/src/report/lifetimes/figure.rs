@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use crate::lifetimes::{Contestant, Options, Paired, Table, empty_percent, noisy};
+use crate::lifetimes::{Contestant, Options, Paired, PairedTable, empty_percent, noisy};
 use crate::plot::figure::Figure;
 use crate::plot::{BLUE, GREEN, ORANGE, PURPLE, Panel, legend, panel};
 
@@ -14,7 +14,7 @@ const CAPTION: &str =
 type Curve = (Contestant, Vec<(f64, Paired)>);
 
 /// The figure; `None` where no noise was run.
-pub(super) fn by_accuracy(table: &Table<'_>, options: &Options) -> Option<Figure> {
+pub(super) fn by_accuracy(table: &PairedTable<'_>, options: &Options) -> Option<Figure> {
     let colours = [
         (Contestant::Nilas, BLUE),
         (Contestant::Lava, ORANGE),

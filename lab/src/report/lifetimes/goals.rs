@@ -3,8 +3,8 @@
 use super::super::Goal;
 use super::drains::{self as rounds, DrainSum};
 use crate::lifetimes::{
-    Contestant, LEARNT, ORACLE, Options, Paired, SHUFFLED, Table, empty_percent, half_host_unusable_percent,
-    noisy,
+    Contestant, LEARNT, ORACLE, Options, Paired, PairedTable, SHUFFLED, empty_percent,
+    half_host_unusable_percent, noisy,
 };
 
 use Contestant::{BestFit, ExpectedExit, FirstFit, LaBinary, Lava, Nilas};
@@ -17,10 +17,10 @@ const SYN: [(&str, &str); 3] = [("syn", "60 %"), ("syn", "70 %"), ("syn", "80 %"
 const SYN_70: (&str, &str) = SYN[1];
 const SYNP_70: (&str, &str) = ("synp", "70 %");
 
-type Place = (&'static str, &'static str);
+type PoolScenario = (&'static str, &'static str);
 
 /// All goals, each with the figure where it was measured.
-pub(super) fn goals(table: &Table<'_>, options: &Options, drains: &[DrainSum]) -> Vec<Goal> {
+pub(super) fn goals(table: &PairedTable<'_>, options: &Options, drains: &[DrainSum]) -> Vec<Goal> {
     let mut goals = vec![
         gap_closed(table),
         ahead(table),
@@ -51,7 +51,7 @@ pub(super) fn goals(table: &Table<'_>, options: &Options, drains: &[DrainSum]) -
 }
 
 fn less(
-    table: &Table<'_>,
+    table: &PairedTable<'_>,
     (pool, scenario): (&str, &str),
     prediction: &str,
     policy: Contestant,
@@ -65,8 +65,8 @@ fn words(paired: &Paired) -> String {
     format!("{:+.2}{interval} [{}/{}]", paired.mean, paired.wins, paired.pools)
 }
 
-fn gap_closed(table: &Table<'_>) -> Goal {
-    let closed = |place: &Place| {
+fn gap_closed(table: &PairedTable<'_>) -> Goal {
+    let closed = |place: &PoolScenario| {
         less(table, *place, ORACLE, ExpectedExit, BestFit)?;
         let key = (place.0, place.1, ORACLE);
         Some((table.gap_percent(key, ExpectedExit, |run| &run.score.whole), *place))
@@ -78,7 +78,7 @@ fn gap_closed(table: &Table<'_>) -> Goal {
     )
 }
 
-fn ahead(table: &Table<'_>) -> Goal {
+fn ahead(table: &PairedTable<'_>) -> Goal {
     let compared = SYN.iter().chain([&SYNP_70]).flat_map(|place| {
         [Nilas, Lava].map(|than| Some((less(table, *place, ORACLE, ExpectedExit, than)?, *place, than)))
     });
@@ -86,7 +86,8 @@ fn ahead(table: &Table<'_>) -> Goal {
     let is_met = |paired: &Paired| paired.mean >= 0.7 && paired.wins as f64 >= WON * paired.pools as f64;
     let least = compared.iter().min_by(|a, b| a.0.mean.total_cmp(&b.0.mean));
     Goal::new(
-        "L2: syn and synp, oracle: expected-exit at least +0.7 points before NILAS and LAVA, in 10 of 12 pools",
+        "L2: syn and synp, oracle: expected-exit at least +0.7 points before NILAS and LAVA, in 10 of 12 \
+         pools",
         least.map(|(paired, (pool, scenario), than)| {
             let met = compared.iter().all(|(paired, ..)| is_met(paired));
             (format!("{} before {than} at {pool} {scenario}", words(paired)), met)
@@ -95,9 +96,9 @@ fn ahead(table: &Table<'_>) -> Goal {
 }
 
 fn learnt(
-    table: &Table<'_>,
+    table: &PairedTable<'_>,
     goal: &str,
-    (place, than, least, surely): (Place, Contestant, f64, bool),
+    (place, than, least, surely): (PoolScenario, Contestant, f64, bool),
 ) -> Goal {
     let paired = less(table, place, LEARNT, ExpectedExit, than);
     Goal::new(
@@ -107,7 +108,7 @@ fn learnt(
 }
 
 /// One goal for each scenario of recorded arrivals in which a model has seen none of them.
-fn recorded(table: &Table<'_>) -> Vec<Goal> {
+fn recorded(table: &PairedTable<'_>) -> Vec<Goal> {
     let mut goals = Vec::new();
     for row in table.rows().iter().filter(|row| row.policy == ExpectedExit && row.prediction == LEARNT) {
         if [SYN_70.0, SYNP_70.0].contains(&row.pool.as_str()) {
@@ -119,7 +120,8 @@ fn recorded(table: &Table<'_>) -> Vec<Goal> {
         let paired = less(table, place, LEARNT, ExpectedExit, than);
         goals.push(Goal::new(
             format!(
-                "L5: {} {}, learnt: expected-exit − the better of best and first fit above 0 with its interval",
+                "L5: {} {}, learnt: expected-exit − the better of best and first fit above 0 with its \
+                 interval",
                 place.0, place.1
             ),
             paired.map(|paired| (format!("{} against {than}", words(&paired)), paired.is_positive())),
@@ -134,7 +136,7 @@ fn recorded(table: &Table<'_>) -> Vec<Goal> {
     goals
 }
 
-fn noise(table: &Table<'_>, options: &Options) -> Goal {
+fn noise(table: &PairedTable<'_>, options: &Options) -> Goal {
     let mut measured = Vec::new();
     let mut met = true;
     for accuracy in &options.accuracies {
@@ -155,7 +157,7 @@ fn noise(table: &Table<'_>, options: &Options) -> Goal {
     )
 }
 
-fn nilas(table: &Table<'_>) -> [Goal; 2] {
+fn nilas(table: &PairedTable<'_>) -> [Goal; 2] {
     let of = |prediction| less(table, SYN_70, prediction, Nilas, LaBinary);
     [
         Goal::new(
@@ -169,7 +171,7 @@ fn nilas(table: &Table<'_>) -> [Goal; 2] {
     ]
 }
 
-fn stranding(table: &Table<'_>, prediction: &str, most: f64) -> Goal {
+fn stranding(table: &PairedTable<'_>, prediction: &str, most: f64) -> Goal {
     let key = (SYN_70.0, SYN_70.1, prediction);
     let paired = table.difference(key, ExpectedExit, BestFit, half_host_unusable_percent);
     Goal::new(
@@ -181,7 +183,7 @@ fn stranding(table: &Table<'_>, prediction: &str, most: f64) -> Goal {
     )
 }
 
-fn useless(table: &Table<'_>) -> Goal {
+fn useless(table: &PairedTable<'_>) -> Goal {
     let each = Contestant::FORESEEING.iter().filter_map(|policy| {
         let paired = less(table, SYN_70, SHUFFLED, *policy, BestFit)?;
         Some((paired, *policy))
