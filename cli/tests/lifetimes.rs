@@ -1,14 +1,14 @@
 //! Lifetimes from outside: from a user's table, or Azure's, to a model and its answers.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
-use crate::common::{ballast, json, refused};
+use crate::common::{azure_arrivals, ballast, json, refused};
 
 /// A day in which tenant `a` starts VMs of ten minutes, and tenant `b` VMs of ten hours: tenant, start, end.
 fn vms() -> Vec<(&'static str, i64, Option<i64>)> {
@@ -118,17 +118,8 @@ fn what_cannot_be_is_said() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
 fn azures_arrivals_are_taken_as_they_are() {
-    let data = std::env::var_os("BALLAST_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")),
-        PathBuf::from,
-    );
-    let trace = data.join("azure2017_arrivals/azure2017_dev.csv.zst");
-    if !trace.exists() {
-        eprintln!("skipped: there is no {}", trace.display());
-        return;
-    }
+    let Some(trace) = azure_arrivals() else { return };
 
     let folder = tempfile::tempdir().unwrap();
     let said = json(

@@ -1,9 +1,9 @@
 //! `ballast simulate` as a user runs it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::answer as json;
+use crate::common::{answer as json, azure_arrivals};
 
 const HEAD: &str = "vm_id,batch_id,arrival_s,cores,mem_gb,dur_lo_s,dur_hi_s,censored\n";
 
@@ -15,17 +15,8 @@ fn simulate(trace: &Path, args: &[&str]) -> Output {
 
 /// The first day of the Azure file, as a scan over all hosts in double precision places it.
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
 fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
-    let data = std::env::var_os("BALLAST_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")),
-        PathBuf::from,
-    );
-    let trace = data.join("azure2017_arrivals/azure2017_dev.csv.zst");
-    if !trace.exists() {
-        eprintln!("skipped: there is no {}", trace.display());
-        return;
-    }
+    let Some(trace) = azure_arrivals() else { return };
     for (hosts, placed, failed, hash) in [
         ("500", 70_389, 0, "b1089526203608f1403b4c00a01f40854411c26a91f9c8d7f0f186824cef9312"),
         ("300", 66_735, 3654, "874543a206b9f3ed4b760f213cc3f7ef093ffec579c6c5b8acf376572e6558a0"),

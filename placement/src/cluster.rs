@@ -4,6 +4,7 @@ mod hosts;
 mod shortage;
 mod slab;
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -152,16 +153,25 @@ impl Cluster {
     pub fn curves(&self) -> &Curves {
         &self.curves
     }
-    /// How much longer a VM is expected to live, in seconds; `None` where nothing is known of its end. One that has
-    /// outlived a time that was told has 0 left.
-    pub fn remaining_s(&self, resident: &Resident, now: Instant) -> Option<f32> {
-        match resident.vm.end? {
-            ExpectedEnd::At(exit) => Some(exit.since(now).as_secs_f32()),
+    /// How much longer a VM is expected to live that came then; `None` where nothing is known of its end. One that has
+    /// outlived a time that was told has nothing left.
+    pub fn remaining(&self, now: Instant, since: Instant, end: Option<ExpectedEnd>) -> Option<Duration> {
+        match end? {
+            ExpectedEnd::At(exit) => Some(exit.since(now)),
             ExpectedEnd::Curve(id) => {
-                let uptime_s = now.since(resident.since).as_secs_f32();
-                self.curves.get(id).map(|_| self.curves.remaining_s(id, uptime_s))
+                self.curves.get(id)?;
+                let left_s = self.curves.remaining_s(id, now.since(since).as_secs_f32());
+                Some(Duration::from_secs_f32(left_s))
             }
         }
+    }
+    /// The share of the hosts' room that is left of cores or memory, whichever is scarcer: so many hosts could be empty, were
+    /// VMs packed without a gap.
+    pub fn bound_empty_ratio(&self) -> f64 {
+        let (taken, room) = (self.allocated, self.room);
+        let share = |taken: u64, room: u64| taken as f64 / room.max(1) as f64;
+        let cores = share(taken.milli_cores, room.milli_cores);
+        1.0 - cores.max(share(taken.memory_kb, room.memory_kb))
     }
     /// Other curves, and what is known of every VM's end by them.
     pub(crate) fn set_curves(

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use ballast_placement::{ExpectedEnd, MilliCores};
+use ballast_placement::ExpectedEnd;
 use ballast_predict::lifetime::{LifetimeFeatures, LifetimeFile};
 use ballast_sim::cluster::{Arrival, Arrivals, Foresight, LifetimeSource, Noise, NoisyCurves};
 use ballast_types::survival::{Curves, EDGES, bin_of};
@@ -83,10 +83,9 @@ impl LifetimesArg {
 
 /// What a trace says of a VM at its arrival.
 fn features(vm: &Arrival, batch_vms: u32) -> LifetimeFeatures {
-    let cores: MilliCores = vm.resources.cores;
     LifetimeFeatures {
-        cores: Some(f64::from(cores.milli()) / 1e3),
-        memory_gb: Some(vm.resources.memory.kb() as f64 / 1e6),
+        cores: Some(vm.resources.cores.cores()),
+        memory_gb: Some(vm.resources.memory.gb()),
         batch_vms: Some(batch_vms),
         ..LifetimeFeatures::default()
     }

@@ -1,6 +1,6 @@
 //! The program from outside.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -36,4 +36,19 @@ pub(crate) fn refused(folder: &Path, args: &str, said: &str) {
     let output = ballast(folder, args);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && stderr.contains(said), "{args}: {stderr}");
+}
+
+/// Azure's recorded arrivals; where they are not there, that is said.
+#[expect(clippy::print_stderr, reason = "a test that was skipped must say so")]
+pub(crate) fn azure_arrivals() -> Option<PathBuf> {
+    let data = std::env::var_os("BALLAST_DATA").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")),
+        PathBuf::from,
+    );
+    let trace = data.join("azure2017_arrivals/azure2017_dev.csv.zst");
+    if !trace.exists() {
+        eprintln!("skipped: there is no {}", trace.display());
+        return None;
+    }
+    Some(trace)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::inventory::DurableInventory;
-use super::routes::tests::{api_with, ask};
+use super::routes::tests::{api_with, call};
 
 /// VMs of tenant `short` live ten minutes, those of `long` ten hours; `turned` is the other way round.
 pub(super) fn model(turned: bool) -> Vec<u8> {
@@ -30,12 +30,6 @@ pub(super) fn model(turned: bool) -> Vec<u8> {
 }
 
 const NILAS: Policy = Policy { lifetimes: LifetimeRule::Nilas, ..Policy::POWER };
-
-async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let (status, text) = ask(api, method, path, body).await;
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-}
 
 async fn good(api: &Api, method: &str, path: &str, body: &Value) -> Value {
     let (status, answer) = call(api, method, path, body).await;
@@ -159,7 +153,7 @@ async fn after_a_restart_and_with_another_model_every_vm_has_its_curve() {
     let left = |inventory: &ballast_placement::Inventory| {
         let now = ballast_runtime::unix_now();
         let left = |vm: ballast_placement::inventory::VmView<'_>| {
-            let left = inventory.remaining(now, vm.since, vm.end);
+            let left = inventory.cluster().remaining(now, vm.since, vm.end);
             (vm.name.to_owned(), left.map(|left| (left.as_secs_f64() / 3600.0).round()))
         };
         inventory.vms().map(left).collect::<Vec<_>>()

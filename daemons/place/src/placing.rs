@@ -167,7 +167,7 @@ struct VmAnswer {
 impl VmAnswer {
     fn new(inventory: &Inventory, vm: VmView<'_>) -> Self {
         let chassis = inventory.host(vm.host).map_or("", |host| &host.spec.chassis).to_owned();
-        let remaining = inventory.remaining(ballast_runtime::unix_now(), vm.since, vm.end);
+        let remaining = inventory.cluster().remaining(ballast_runtime::unix_now(), vm.since, vm.end);
         Self {
             vm_id: vm.name.to_owned(),
             host: vm.host.to_owned(),

@@ -8,20 +8,8 @@ use tower::ServiceExt as _;
 
 use super::api::Api;
 use super::routes::routes;
-use super::routes::tests::{api, ask};
+use super::routes::tests::{api, ask, call, get};
 use ballast_runtime::http;
-
-async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let (status, text) = ask(api, method, path, body).await;
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-}
-
-async fn get(api: &Api, path: &str) -> Value {
-    let (status, answer) = call(api, "GET", path, &Value::Null).await;
-    assert_eq!(status, 200, "{path}: {answer}");
-    answer
-}
 
 /// Four hosts in two chassis.
 async fn site() -> (TempDir, Api) {

@@ -196,6 +196,18 @@ pub(super) mod tests {
         (status, String::from_utf8(text.to_vec()).unwrap())
     }
 
+    pub(crate) async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, text) = ask(api, method, path, body).await;
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    pub(crate) async fn get(api: &Api, path: &str) -> Value {
+        let (status, answer) = call(api, "GET", path, &Value::Null).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    }
+
     async fn predict(api: &Api, question: &Value) -> Value {
         let (status, text) = ask(api, "POST", "/v1/predict", question.to_string()).await;
         assert_eq!(status, 200, "{text}");

@@ -125,7 +125,8 @@ impl Lars {
         // Predicted anew whenever somebody is chosen: a look-up.
         let remaining_s = |n: usize, at_s: f64| {
             let then = now + core::time::Duration::from_secs_f64(at_s);
-            cluster.remaining_s(&residents[n], then)
+            let Resident { vm, since, .. } = residents[n];
+            cluster.remaining(then, since, vm.end).map(|left| left.as_secs_f32())
         };
 
         self.rounds += 1;

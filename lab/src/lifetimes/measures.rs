@@ -149,13 +149,11 @@ impl Probe for Measures<'_> {
         let (taken, room, busy) = (cluster.allocated(), cluster.capacity(), cluster.used_capacity());
         let free = (room.milli_cores - taken.milli_cores) as f64;
         let usable = self.half_sum as f64 * f64::from(self.half.cores.milli());
-        let share = |taken: u64, room: u64| taken as f64 / room.max(1) as f64;
-        let full = share(taken.milli_cores, room.milli_cores).max(share(taken.memory_kb, room.memory_kb));
 
         let sums = &mut self.sums[window];
         sums.span += span;
         sums.empty += span * (1.0 - used / hosts.max(1.0));
-        sums.bound += span * (1.0 - full);
+        sums.bound += span * cluster.bound_empty_ratio();
         sums.allocated += span * taken.milli_cores as f64;
         sums.used += span * busy.milli_cores as f64;
         sums.free += span * free;

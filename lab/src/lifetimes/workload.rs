@@ -63,13 +63,11 @@ pub enum Foresight<'a> {
 
 impl Foresight<'_> {
     fn end(&self, at_ms: u64, vm: &PoolVm) -> Option<ExpectedEnd> {
-        let at = |lifetime_ms: u64| ExpectedEnd::At(Instant::from_millis(at_ms.saturating_add(lifetime_ms)));
-        let lifetime_s = vm.lifetime_ms as f64 / 1e3;
         Some(match self {
             Self::Nothing => return None,
-            Self::Oracle => at(vm.lifetime_ms),
-            Self::Noisy(noise) => at((noise.predicted_s(vm.id, 0, lifetime_s) * 1e3) as u64),
-            Self::Believed(curves) => curves.end(vm.id, lifetime_s),
+            Self::Oracle => ExpectedEnd::At(Instant::from_millis(at_ms.saturating_add(vm.lifetime_ms))),
+            Self::Noisy(noise) => noise.end(vm.id, 0, at_ms, vm.lifetime_ms),
+            Self::Believed(curves) => curves.end(vm.id, vm.lifetime_ms as f64 / 1e3),
             Self::Model(model) => ExpectedEnd::Curve(model.curve(&vm.features(), vm.start_s)),
         })
     }

@@ -84,7 +84,7 @@ impl Site for Scheduler {
 
 fn drained(cluster: &Cluster, now: Instant, resident: &Resident) -> DrainVm<VmKey, HostId> {
     let Resident { vm, host, since } = *resident;
-    let remaining_s = cluster.remaining_s(resident, now);
+    let remaining_s = cluster.remaining(now, since, vm.end).map(|left| left.as_secs_f32());
     DrainVm { vm: vm.id, host, since, resources: vm.resources, remaining_s }
 }
 

@@ -183,20 +183,9 @@ impl Inventory {
         spec.lifetime.map(|lifetime| ExpectedEnd::At(since + lifetime)).or_else(curve)
     }
 
-    /// How much longer a VM is expected to live; `None` where nobody knows.
-    pub fn remaining(&self, now: Instant, since: Instant, end: Option<ExpectedEnd>) -> Option<Duration> {
-        match end? {
-            ExpectedEnd::At(exit) => Some(exit.since(now)),
-            ExpectedEnd::Curve(id) => {
-                let left_s = self.cluster().curves().remaining_s(id, now.since(since).as_secs_f32());
-                Some(Duration::from_secs_f32(left_s))
-            }
-        }
-    }
-
-    /// The same of a VM that is not placed and would come now.
+    /// How much longer a VM that is not placed and would come now is expected to live; `None` where nobody knows.
     pub fn expected(&self, now: Instant, spec: &VmSpec) -> Option<Duration> {
-        self.remaining(now, now, self.end(spec, now))
+        self.cluster().remaining(now, now, self.end(spec, now))
     }
 
     /// A VM that is not placed and would come now, in numbers that a new one would get.

@@ -2,7 +2,7 @@
 
 use ballast_types::Instant;
 
-use super::guests::{Guests, Looks, NEVER};
+use super::guests::{Guest, Guests, Looks, NEVER};
 use super::index::Index;
 use crate::rule::{Ask, Event};
 use crate::{Cluster, ExpectedEnd, HostId, Ties, VmRequest};
@@ -33,6 +33,10 @@ impl Exits {
     /// When the last VM of a host is expected to end; `None` where there is none.
     pub(super) fn of(&self, host: HostId) -> Option<Instant> {
         self.index.key(host).map(Instant::from_nanos)
+    }
+
+    pub(super) fn guests(&self, host: HostId) -> &[Guest] {
+        self.guests.of(host)
     }
 
     pub(super) fn index(&self) -> &Index {

@@ -5,10 +5,9 @@ use ballast_types::survival::HORIZON_S;
 
 use super::best_fit::{self, Left};
 use super::guests::{Guest, Guests, Looks, NEVER, in_words, left_s};
-use super::index::{Entry, Index, IndexRow, Size};
+use super::index::{Best, Entry, Index, IndexRow, Size};
 use super::outlook::{Outlook, Outlooks};
 use crate::rule::{Ask, Event, Rule, Search};
-use crate::ties::TieKey;
 use crate::{Cluster, ExpectedEnd, HostId, Ties};
 
 /// The weight of what a VM leaves of a host: unused cores and memory for as long as the VM lives.
@@ -150,11 +149,11 @@ impl ExpectedExit {
         }
     }
 
-    /// What a host costs of which so much is left; `least` is [`ExpectedExit::least`], `None` where it has no guests.
-    fn cost(&self, vm: &Expectation, host: HostId, least: Option<Cost>, left: f64) -> Cost {
+    /// What a host costs of which so much is left, with its [`ExpectedExit::least`]; `None` is one that has no guests.
+    fn cost(&self, vm: &Expectation, used: Option<(HostId, Cost)>, left: f64) -> Cost {
         let fragmentation_s = fragmentation_s(vm, left);
         let extra_s = vm.expected_s.unwrap_or(0.0);
-        let Some(least) = least else { return Cost { extra_s, fragmentation_s, umbrella_s: 0.0 } };
+        let Some((host, least)) = used else { return Cost { extra_s, fragmentation_s, umbrella_s: 0.0 } };
         let mut cost = Cost { fragmentation_s, ..least };
         if let (Some(outlooks), Some(outlook)) = (&self.outlooks, &vm.outlook) {
             cost.extra_s = outlooks.extra_s(host, outlook);
@@ -165,8 +164,8 @@ impl ExpectedExit {
     fn cost_of(&self, ask: &Ask<'_>, host: HostId) -> Cost {
         let (cores, memory) = best_fit::left(ask, host);
         let vm = self.asked(ask);
-        let least = self.index.key(host).map(|key| self.least(ask.now, &vm, key));
-        self.cost(&vm, host, least, cores.max(memory))
+        let used = self.index.key(host).map(|key| (host, self.least(ask.now, &vm, key)));
+        self.cost(&vm, used, cores.max(memory))
     }
 
     /// What a host's guests come to now.
@@ -196,26 +195,6 @@ impl ExpectedExit {
     }
 }
 
-/// The best host so far.
-struct Best<'a> {
-    host: Option<(i64, TieKey)>,
-    admits: &'a mut dyn FnMut(HostId) -> bool,
-}
-
-impl Best<'_> {
-    /// Whether a host that costs this at least can be better, or as good and before it by its tie.
-    fn may_win(&self, least_s: f64) -> bool {
-        self.host.is_none_or(|(best, _)| score(least_s) >= best)
-    }
-
-    fn offer(&mut self, score: i64, tie: TieKey) {
-        let wins = self.host.is_none_or(|(best, lowest)| score > best || score == best && tie < lowest);
-        if wins && (self.admits)(tie.host()) {
-            self.host = Some((score, tie));
-        }
-    }
-}
-
 impl ExpectedExit {
     /// Goes through a row from the host that lives as long as the VM, both ways: the least that a host can cost rises on
     /// either side.
@@ -227,16 +206,16 @@ impl ExpectedExit {
         // Nobody in the row leaves less.
         let Some((least_kb, ..)) = row.by_memory(asked.memory.kb()).first() else { return };
         let leaves_s = fragmentation_s(vm, left.share(least_kb - asked.memory.kb()));
-        if !best.may_win(leaves_s) {
+        if !best.may_win(score(leaves_s)) {
             return;
         }
         let rounding_s = if self.outlooks.is_some() { ROUNDING * life_s } else { 0.0 };
 
         let mut visit = |host: &Entry| {
             let least = self.least(now, vm, host.key);
-            let may_win = best.may_win(least.total_s() - rounding_s + leaves_s);
+            let may_win = best.may_win(score(least.total_s() - rounding_s + leaves_s));
             if may_win && let Some(kb) = host.free_kb.checked_sub(asked.memory.kb()) {
-                let cost = self.cost(vm, host.tie.host(), Some(least), left.share(kb));
+                let cost = self.cost(vm, Some((host.tie.host(), least)), left.share(kb));
                 best.offer(cost.score(), host.tie);
             }
             may_win
@@ -266,11 +245,11 @@ impl Rule for ExpectedExit {
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
         let (asked, vm) = (ask.vm.resources, self.asked(ask));
         let cores = asked.cores.milli();
-        let mut best = Best { host: None, admits };
+        let mut best = Best::new(admits);
         for size in self.index.sizes().iter().filter(|size| size.room.hold(asked)) {
             for row in size.rows(cores) {
                 let left = Left::of(size.room, row.free_milli - cores).share(0);
-                if !best.may_win(fragmentation_s(&vm, left)) {
+                if !best.may_win(score(fragmentation_s(&vm, left))) {
                     break;
                 }
                 self.search_row(ask, &vm, size, row, &mut best);
@@ -278,15 +257,8 @@ impl Rule for ExpectedExit {
 
             let free = size.room.checked_sub(asked).unwrap_or_default();
             let left = Left::of(size.room, free.cores.milli()).share(free.memory.kb());
-            for tie in &size.empty {
-                let cost = self.cost(&vm, tie.host(), None, left);
-                let before = best.host;
-                best.offer(cost.score(), *tie);
-                // The next ones cost as much, and come later.
-                if best.host != before || !best.may_win(cost.total_s()) {
-                    break;
-                }
-            }
+            let cost = self.cost(&vm, None, left);
+            best.offer_first(cost.score(), &size.empty);
         }
         Search::Best(best.host.map(|(_, tie)| tie.host()))
     }

@@ -165,3 +165,41 @@ impl Index {
         size as u32
     }
 }
+
+/// The best admitted host that a search has come to.
+pub(super) struct Best<'a> {
+    pub(super) host: Option<(i64, TieKey)>,
+    admits: &'a mut dyn FnMut(HostId) -> bool,
+}
+
+impl<'a> Best<'a> {
+    pub(super) fn new(admits: &'a mut dyn FnMut(HostId) -> bool) -> Self {
+        Self { host: None, admits }
+    }
+
+    /// Whether a host with this score at most can be better, or as good and before it by its tie.
+    pub(super) fn may_win(&self, most: i64) -> bool {
+        self.host.is_none_or(|(best, _)| most >= best)
+    }
+
+    fn wins(&self, score: i64, tie: TieKey) -> bool {
+        self.host.is_none_or(|(best, lowest)| score > best || score == best && tie < lowest)
+    }
+
+    /// A host; it is asked for only where it would be the best.
+    pub(super) fn offer(&mut self, score: i64, tie: TieKey) {
+        if self.wins(score, tie) && (self.admits)(tie.host()) {
+            self.host = Some((score, tie));
+        }
+    }
+
+    /// Hosts that are alike, by their ties: the first that is admitted is offered.
+    pub(super) fn offer_first<'t>(&mut self, score: i64, ties: impl IntoIterator<Item = &'t TieKey>) {
+        for tie in ties {
+            if !self.wins(score, *tie) {
+                break;
+            }
+            self.offer(score, *tie);
+        }
+    }
+}

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use ballast_types::Instant;
 
-use super::guests::{Guest, Guests, Looks, in_words, left_s};
+use super::guests::{Guest, Looks, in_words, left_s};
 use super::nilas::Nilas;
 use crate::rule::{Ask, Event, Rule};
 use crate::{Cluster, HostId, Ties, VmKey};
@@ -36,7 +36,6 @@ pub enum LavaReading {
 pub struct Lava {
     reading: LavaReading,
     nilas: Nilas,
-    guests: Guests,
     hosts: Vec<LavaHost>,
     deadlines: Looks,
 }
@@ -63,13 +62,7 @@ fn deadline(now: Instant, class: u8) -> Instant {
 impl Lava {
     /// For a cluster whose VMs it is told of afterwards, under a ranking with these ties.
     pub fn new(cluster: &Cluster, ties: Ties, reading: LavaReading) -> Self {
-        Self {
-            reading,
-            nilas: Nilas::classes(cluster, ties),
-            guests: Guests::new(cluster),
-            hosts: Vec::new(),
-            deadlines: Looks::default(),
-        }
+        Self { reading, nilas: Nilas::classes(cluster, ties), hosts: Vec::new(), deadlines: Looks::default() }
     }
 
     fn class_of(now: Instant, guest: &Guest, cluster: &Cluster) -> u8 {
@@ -95,7 +88,7 @@ impl Lava {
         if self.hosts.len() <= at {
             self.hosts.resize(at + 1, LavaHost::default());
         }
-        let (state, guests) = (&mut self.hosts[at], self.guests.of(host));
+        let (state, guests) = (&mut self.hosts[at], self.nilas.exits().guests(host));
         let Some(newest) = guests.last() else {
             *state = LavaHost::default();
             self.deadlines.set(host, None);
@@ -123,7 +116,7 @@ impl Lava {
     fn recycle(&mut self, now: Instant, host: HostId) {
         let state = &mut self.hosts[host.0 as usize];
         state.recycles = true;
-        state.residual = self.guests.of(host).iter().map(|guest| guest.vm).collect();
+        state.residual = self.nilas.exits().guests(host).iter().map(|guest| guest.vm).collect();
         self.deadlines.set(host, Some(deadline(now, state.class)));
     }
 }
@@ -165,7 +158,6 @@ impl Rule for Lava {
 
     fn handle_event(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {
         self.nilas.handle_event(now, cluster, event);
-        self.guests.handle_event(now, cluster, event);
         event.hosts().for_each(|host| self.change(now, cluster, event, host));
         if matches!(event, Event::Deadline) {
             while let Some(host) = self.deadlines.pop(now) {

@@ -7,8 +7,8 @@ use ballast_types::Instant;
 use super::best_fit::{self, Left};
 use super::exits::Exits;
 use super::guests::{Guest, in_words, left_s};
+use super::index::Best;
 use crate::rule::{Ask, Event, Rule, Search};
-use crate::ties::TieKey;
 use crate::{Cluster, HostId, Ties};
 
 /// Edges of the classes, in minutes: by so much a VM outlives its host.
@@ -61,6 +61,10 @@ impl Nilas {
         ask.vm.end.map(|_| Guest::asked(ask).exit(ask.cluster.curves(), ask.now))
     }
 
+    pub(super) fn exits(&self) -> &Exits {
+        &self.exits
+    }
+
     /// The best class among admitted hosts.
     fn best(&self, ask: &Ask<'_>, vm: Instant, admits: &mut dyn FnMut(HostId) -> bool) -> Option<i64> {
         // The later a host is empty, the less the VM outlives it; an empty one it outlives by all of its life.
@@ -81,60 +85,50 @@ impl Nilas {
         let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
         let from = vm.map_or(0, |(vm, class)| Self::from(ask.now, vm, class));
         let is_empty = |class: i64| class % 2 == 1;
-        let mut best: Option<(i64, TieKey)> = None;
+        let mut best = Best::new(admits);
 
         for size in self.exits.index().sizes().iter().filter(|size| size.room.hold(asked)) {
             let rows = if vm.is_some_and(|(_, class)| is_empty(class)) { &[] } else { size.rows(cores) };
             for row in rows {
                 let left = Left::of(size.room, row.free_milli - cores);
-                if best.is_some_and(|(best, _)| left.score(0) < best) {
+                if !best.may_win(left.score(0)) {
                     break;
                 }
                 let by_memory = row.by_memory(memory);
                 // Nobody in the row has less memory left than the first.
                 let Some((least_kb, ..)) = by_memory.first() else { continue };
-                if best.is_some_and(|(best, _)| left.score(least_kb - memory) < best) {
+                if !best.may_win(left.score(least_kb - memory)) {
                     continue;
                 }
 
-                // Says whether hosts that have as much memory left or more may still be better.
-                let mut offer = |kb: u64, tie: TieKey| {
-                    let found = (left.score(kb - memory), tie);
-                    if wins(best, found) && admits(tie.host()) {
-                        best = Some(found);
-                    }
-                    best.is_none_or(|(best, _)| found.0 >= best)
-                };
                 let of_class = &row.hosts[row.hosts.partition_point(|host| host.key < from)..];
                 // Few of a class are looked at all; of many the first with little memory is soon found.
                 if of_class.len() * of_class.len() <= row.hosts.len() {
                     for host in of_class.iter().filter(|host| host.free_kb >= memory) {
-                        offer(host.free_kb, host.tie);
+                        best.offer(left.score(host.free_kb - memory), host.tie);
                     }
                 } else {
-                    let mut of_class = by_memory.iter().filter(|(.., key)| *key >= from);
-                    let _ = of_class.all(|(kb, tie, _)| offer(*kb, *tie));
+                    for (kb, tie, _) in by_memory.iter().filter(|(.., key)| *key >= from) {
+                        let score = left.score(kb - memory);
+                        if !best.may_win(score) {
+                            break;
+                        }
+                        best.offer(score, *tie);
+                    }
                 }
             }
 
             if vm.is_none_or(|(_, class)| is_empty(class)) {
                 let left = Left::of(size.room, size.room.cores.milli() - cores);
-                let score = left.score(size.room.memory.kb() - memory);
-                let mut hosts = size.empty.iter().take_while(|tie| wins(best, (score, **tie)));
-                best = hosts.find(|tie| admits(tie.host())).map(|tie| (score, *tie)).or(best);
+                best.offer_first(left.score(size.room.memory.kb() - memory), &size.empty);
             }
         }
-        best.map(|(_, tie)| tie.host())
+        best.host.map(|(_, tie)| tie.host())
     }
 }
 
 const fn nanos(minutes: u64) -> u64 {
     minutes * 60_000_000_000
-}
-
-/// Whether a host with this score and tie is better than the best so far.
-fn wins(best: Option<(i64, TieKey)>, found: (i64, TieKey)) -> bool {
-    best.is_none_or(|(best, tie)| found.0 > best || found.0 == best && found.1 < tie)
 }
 
 impl Rule for Nilas {

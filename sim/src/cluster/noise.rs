@@ -36,7 +36,7 @@ impl Noise {
     }
 
     /// The same as a point in time.
-    pub(super) fn end(&self, vm: u64, drawn: u32, now_ms: u64, left_ms: u64) -> ExpectedEnd {
+    pub fn end(&self, vm: u64, drawn: u32, now_ms: u64, left_ms: u64) -> ExpectedEnd {
         let predicted_s = self.predicted_s(vm, drawn, left_ms as f64 / 1e3);
         ExpectedEnd::At(Instant::from_millis(now_ms.saturating_add((predicted_s * 1e3) as u64)))
     }

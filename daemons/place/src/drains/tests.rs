@@ -9,19 +9,7 @@ use super::calls::step;
 use crate::api::Api;
 use crate::config::DrainsConfig;
 use crate::inventory::DurableInventory;
-use crate::routes::tests::{api, ask};
-
-async fn call(api: &Api, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let (status, text) = ask(api, method, path, body).await;
-    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
-}
-
-async fn get(api: &Api, path: &str) -> Value {
-    let (status, answer) = call(api, "GET", path, &Value::Null).await;
-    assert_eq!(status, 200, "{path}: {answer}");
-    answer
-}
+use crate::routes::tests::{api, call, get};
 
 /// Four hosts of 8 cores. `a` and `b` are on s1, `c` on s2.
 async fn site() -> (TempDir, Api) {

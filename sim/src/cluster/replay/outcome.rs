@@ -154,7 +154,7 @@ impl Means {
         self.empty += span_ms * (cluster.len() - cluster.used_hosts() as usize) as f64;
         self.allocated += span_ms * cluster.allocated().milli_cores as f64;
         self.used += span_ms * cluster.used_capacity().milli_cores as f64;
-        self.bound += span_ms * bound(cluster);
+        self.bound += span_ms * cluster.bound_empty_ratio();
     }
 
     fn join(&mut self, other: &Self) {
@@ -175,12 +175,4 @@ impl Means {
         let density = if self.used > 0.0 { self.allocated / self.used } else { 0.0 };
         [empty, density, self.bound / self.span]
     }
-}
-
-/// The share of the hosts' room that is left of cores or memory, whichever is scarcer.
-fn bound(cluster: &Cluster) -> f64 {
-    let (taken, room) = (cluster.allocated(), cluster.capacity());
-    let share = |taken: u64, room: u64| taken as f64 / room.max(1) as f64;
-    let cores = share(taken.milli_cores, room.milli_cores);
-    1.0 - cores.max(share(taken.memory_kb, room.memory_kb))
 }
