@@ -15,6 +15,7 @@ mod pack;
 mod plan;
 mod predict;
 mod profile;
+mod recommend;
 mod records;
 mod replay;
 mod rig;
@@ -95,6 +96,10 @@ enum Command {
         Example: ballast pack --telemetry cpu.csv --cores vms.csv --capacity 32"
     )]
     Pack(pack::PackArgs),
+    /// What CPU limits jobs should have, by what they used, and what these would have come to
+    #[command(after_help = "Example: ballast recommend --telemetry cpu.csv.zst --overruns 0.001 --json\n\
+        Example: ballast recommend --telemetry cpu.csv --cores vms.csv --family experts")]
+    Recommend(recommend::RecommendArgs),
     /// Find out how a server draws by load and frequency: measured, fitted, or guessed
     #[command(
         after_help = "Example: ballast profile --config /etc/ballast/agent.toml --yes --output gen7.toml\n\
@@ -232,6 +237,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Plan(args) => plan::run(&args),
         Command::Pack(args) => pack::run(&args),
+        Command::Recommend(args) => recommend::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Fit(args) => fit::run(&args),
