@@ -152,7 +152,9 @@ pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<V, H> {
-    let fates = schedule(vms, busy, by, |vm| vms[vm].remaining_s.map(f64::from), None);
+    // Who should have ended already may live on for any time, and is moved when its turn comes.
+    let left_s = |vm: usize| vms[vm].remaining_s.map(f64::from).filter(|left_s| *left_s > 0.0);
+    let fates = schedule(vms, busy, by, left_s, None);
 
     let ends_s = |fate: &Fate| match fate {
         Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,
