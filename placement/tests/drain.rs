@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_placement::drain::{DrainOrder, Fate, Round, Schedule, Site, emptiest, plan, targets};
+use ballast_placement::drain::{DrainOrder, Fate, Round, Schedule, Site, emptiable, emptiest, plan, targets};
 use ballast_placement::inventory::{HostSpec, NamedVm, VmSpec};
 use ballast_placement::{
     ChassisId, Cluster, ExpectedEnd, Host, HostId, HostState, Inventory, LifetimeRule, Policy, Resources,
@@ -331,7 +331,15 @@ proptest! {
                     let as_before = look(&site);
                     let vms: Vec<VmKey> = site.guests(now, &HostId(host)).iter().map(|it| it.vm).collect();
                     targets(&mut site, now, &[HostId(host)], &vms);
+                    prop_assert_eq!(look(&site), as_before.clone());
+                    let all: Vec<HostId> = (host..6).map(HostId).collect();
+                    let good = emptiable(&mut site, now, &all);
                     prop_assert_eq!(look(&site), as_before);
+                    // Whoever drains those, and nothing else, empties them.
+                    let vms: Vec<VmKey> =
+                        good.iter().flat_map(|host| site.guests(now, host)).map(|it| it.vm).collect();
+                    let room = targets(&mut site, now, &good, &vms);
+                    prop_assert!(room.iter().all(Option::is_some), "{:?}: {:?}", good, room);
                 }
                 Step::Reconcile => {
                     round.reconcile(now, &mut site);

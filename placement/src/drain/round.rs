@@ -88,6 +88,13 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         self.waiting.len()
     }
 
+    /// The hosts that could send their next VM, were there room for it elsewhere: as the last turn left it.
+    pub fn without_room(&self) -> impl Iterator<Item = &H> {
+        let waits = |its: &Source<V>| !its.waiting.is_empty() && !self.is_full();
+        let stuck = move |(host, its): &(&H, &Source<V>)| waits(its) && !self.busy.contains_key(host);
+        self.hosts.iter().filter(stuck).map(|(host, _)| host)
+    }
+
     /// The VMs on their way.
     pub fn moves(&self) -> impl Iterator<Item = (&V, &Move<H>)> {
         self.moves.iter()

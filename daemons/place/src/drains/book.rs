@@ -56,6 +56,13 @@ impl Drains {
         self.all().rev().find(waits).map(|drain| drain.id)
     }
 
+    /// The drain under way and those of its hosts whose next VM finds no room, if there are any.
+    pub(crate) fn stuck(&self) -> Option<(u64, Vec<&str>)> {
+        let drain = self.under_way()?;
+        let hosts: Vec<&str> = drain.round.without_room().map(String::as_str).collect();
+        (!hosts.is_empty()).then_some((drain.id, hosts))
+    }
+
     /// Holds anew, after a start or a change by others, the room of the VMs that are on their way.
     pub(crate) fn recover(&mut self, now: Instant, inventory: &mut Inventory) {
         for drain in self.all.values_mut().filter(|drain| drain.state == DrainState::UnderWay) {

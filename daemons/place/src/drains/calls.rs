@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use ballast_placement::drain::DrainOrder;
+use ballast_placement::drain::{DrainOrder, emptiable};
 use ballast_placement::{Inventory, InventoryError};
 use ballast_runtime::http::{Endpoint, Refused, Right};
 use ballast_types::wire::{DrainAnswer, EventKind};
@@ -281,7 +281,7 @@ pub(super) async fn step(api: &Api) -> Result<(), Refused> {
     Ok(())
 }
 
-/// A drain that begins by itself; `None` where no host can be drained.
+/// A drain that begins by itself; `None` where no host can be emptied.
 fn by_itself(
     api: &Api,
     drains: &mut Drains,
@@ -289,7 +289,7 @@ fn by_itself(
     inventory: &mut Inventory,
 ) -> Result<Option<Done>, Refused> {
     let config = &api.drains;
-    let hosts = inventory.emptiest(config.hosts as usize);
+    let hosts = emptiable(inventory, now, &inventory.emptiest(config.hosts as usize));
     if hosts.is_empty() {
         return Ok(None);
     }

@@ -275,6 +275,57 @@ async fn too_few_empty_hosts_begin_a_drain_that_waits_for_approval_or_not() {
 }
 
 #[tokio::test]
+async fn one_that_begins_by_itself_leaves_out_hosts_whose_vms_have_no_room() {
+    for (ask, state) in [(true, "proposed"), (false, "under-way")] {
+        let (_dir, mut api) = api(None);
+        let config = DrainsConfig { empty_below: Some(0.5), hosts: 200, ask, ..DrainsConfig::default() };
+        api.drains = Arc::new(config);
+        for n in 1..=4 {
+            let host = json!({"chassis": "c1", "cores": 10, "memory_gb": 40});
+            assert_eq!(call(&api, "PUT", &format!("/v1/hosts/s{n}"), &host).await.0, 204);
+            let vm = json!({"host": format!("s{n}"), "cores": 8, "memory_gb": 8});
+            assert_eq!(call(&api, "PUT", &format!("/v1/vms/v{n}"), &vm).await.0, 200);
+        }
+        step(&api).await.ok().unwrap();
+        assert_eq!(get(&api, "/v1/drains").await, json!({"drains": []}), "no VM has room");
+        assert_eq!(states(&api).await, ["open"; 4]);
+
+        // Now there is room for one of them.
+        let host = json!({"chassis": "c1", "cores": 10, "memory_gb": 40});
+        assert_eq!(call(&api, "PUT", "/v1/hosts/s5", &host).await.0, 204);
+        step(&api).await.ok().unwrap();
+        let drain = get(&api, "/v1/drains/1").await;
+        let hosts = drain["hosts"].as_array().unwrap();
+        assert_eq!((hosts.len(), &drain["state"], &drain["without_room"]), (1, &json!(state), &json!(0)));
+    }
+}
+
+#[tokio::test]
+async fn a_drain_whose_next_vms_have_no_room_is_said() {
+    let (_dir, api) = site().await;
+    for host in ["s3", "s4"] {
+        let vm = json!({"host": host, "cores": 4, "memory_gb": 1});
+        assert_eq!(call(&api, "PUT", &format!("/v1/vms/on-{host}"), &vm).await.0, 200);
+    }
+    let stuck = || {
+        let alarms = api.look().alarms.into_iter().filter(|alarm| alarm.id.name() == "drain_stuck");
+        alarms.map(|alarm| alarm.message).collect::<Vec<_>>()
+    };
+    // `c` takes 6 of 8 cores, and everywhere 4 are free.
+    let begun = json!({"hosts": ["s2"], "approve": true});
+    let (status, drain) = call(&api, "POST", "/v1/drains", &begun).await;
+    assert_eq!((status, &drain["without_room"]), (200, &json!(1)), "{drain}");
+    assert_eq!((&drain["moves"][0]["to"], &drain["hosts"][0]["free_in_s"]), (&Value::Null, &Value::Null));
+    assert!(stuck()[0].contains("drain 1") && stuck()[0].contains("s2"), "{:?}", stuck());
+
+    assert_eq!(call(&api, "DELETE", "/v1/vms/on-s3", &Value::Null).await.0, 204);
+    step(&api).await.ok().unwrap();
+    let drain = get(&api, "/v1/drains/1").await;
+    assert_eq!((vms(&drain), &drain["without_room"]), (pairs(&[("c", "due")]), &json!(0)), "{drain}");
+    assert_eq!((&drain["hosts"][0]["free_in_s"].is_number(), stuck()), (&true, vec![]));
+}
+
+#[tokio::test]
 async fn old_drains_are_forgotten() {
     let (_dir, api) = site().await;
     for _ in 0..60 {
