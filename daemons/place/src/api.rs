@@ -162,6 +162,7 @@ impl Api {
         let told = lock(file).hosts.clone();
         let changed = self.inventory.change(|inventory| {
             let record = host_list::follow(inventory, &told)?;
+            self.inventory.drains().keep_closed(host_list::closed(inventory, &told));
             Ok::<_, InventoryError>((record.is_some(), record))
         });
         match changed.await {

@@ -392,6 +392,18 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         before != (self.counts, self.moves.len(), self.waiting.len(), self.hosts.len())
     }
 
+    /// These hosts stay closed when they are empty, or all of it ends: whoever says which hosts there are wants them so.
+    pub fn keep_closed<'h>(&mut self, hosts: impl IntoIterator<Item = &'h H>)
+    where
+        H: 'h,
+    {
+        for host in hosts {
+            if let Some(source) = self.hosts.get_mut(host) {
+                (source.before, source.reopens) = (HostState::Draining, false);
+            }
+        }
+    }
+
     /// Opens hosts again, by whoever does it: nobody else is moved from there. Who is on the way goes on.
     pub fn open<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, hosts: &[H], site: &mut S) {
         for host in hosts {

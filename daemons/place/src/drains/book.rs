@@ -1,6 +1,6 @@
 //! The drains of a daemon: what was asked, what is under way, and what has ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -31,11 +31,18 @@ pub(crate) struct Done {
 #[derive(Debug, Default)]
 pub(crate) struct Drains {
     all: BTreeMap<u64, Drain>,
+    /// Hosts that are not opened when a drain ends.
+    closed: BTreeSet<String>,
 }
 
 impl Drains {
     pub(crate) fn of(drains: Vec<Drain>) -> Self {
-        Self { all: drains.into_iter().map(|drain| (drain.id, drain)).collect() }
+        Self { all: drains.into_iter().map(|drain| (drain.id, drain)).collect(), ..Self::default() }
+    }
+
+    /// These hosts, and no others, stay closed when a drain ends.
+    pub(crate) fn keep_closed(&mut self, hosts: BTreeSet<String>) {
+        self.closed = hosts;
     }
 
     pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Drain> {
@@ -205,8 +212,10 @@ impl Drains {
         let drain = self.all.get_mut(&id).ok_or_else(|| unknown(id))?;
         let before = states(inventory, &drain.spec.hosts);
 
+        drain.round.keep_closed(&self.closed);
         drain.round.reconcile(now, inventory);
         let moved = act(drain, inventory);
+        drain.round.keep_closed(&self.closed);
         if drain.state == DrainState::UnderWay {
             drain.round.turn(now, inventory);
             if drain.round.is_over() {

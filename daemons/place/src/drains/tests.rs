@@ -1,13 +1,13 @@
 //! Drains, as they are asked for and followed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::calls::step;
 use crate::api::Api;
-use crate::config::DrainsConfig;
+use crate::config::{DrainsConfig, HostFile};
 use crate::inventory::DurableInventory;
 use crate::routes::tests::{api, call, get};
 
@@ -136,6 +136,47 @@ async fn one_that_is_cancelled_leaves_hosts_as_they_were_and_holds_nothing() {
     assert_eq!(free(&get(&api, "/v1/hosts").await), before);
     assert_eq!(get(&api, "/v1/drains/1").await["state"], "cancelled");
     assert_eq!(call(&api, "POST", "/v1/drains/1/approve", &Value::Null).await.0, 409);
+}
+
+/// Tells the daemon that these are the hosts by its file.
+async fn listed(dir: &TempDir, api: &mut Api, hosts: &str) {
+    let path = dir.path().join("hosts.toml");
+    std::fs::write(&path, format!("hosts = [{hosts}]")).unwrap();
+    api.hosts.get_or_insert_with(|| Arc::new(Mutex::new(HostFile::at(path, false))));
+    api.reload_hosts().await;
+    assert_eq!(*ballast_runtime::lock(&api.hosts_problem), None);
+}
+
+#[tokio::test]
+async fn a_host_that_its_file_closes_stays_closed_when_its_drain_ends() {
+    let host = |name: &str, more: &str| {
+        format!("{{name = \"{name}\", chassis = \"c1\", cores = 8, memory_gb = 32{more}}},")
+    };
+    let all = ["s1", "s2", "s3", "s4"].map(|name| host(name, ""));
+    let (s1_leaves, s2_closes) = (all[1..].concat(), host("s2", ", state = \"draining\""));
+    let s2_closes = [&all[0], &s2_closes, &all[2], &all[3]].map(String::as_str).concat();
+    for (after, closed) in [(s1_leaves, "s1"), (s2_closes, "s2")] {
+        for cancelled in [true, false] {
+            let (dir, mut api) = site().await;
+            listed(&dir, &mut api, &all.concat()).await;
+            let begun = json!({"count": 2, "approve": true});
+            assert_eq!(call(&api, "POST", "/v1/drains", &begun).await.0, 200);
+            listed(&dir, &mut api, &after).await;
+            if cancelled {
+                assert_eq!(call(&api, "DELETE", "/v1/drains/1", &Value::Null).await.0, 204);
+            } else {
+                for vm in ["a", "b", "c"] {
+                    call(&api, "DELETE", &format!("/v1/vms/{vm}"), &Value::Null).await;
+                }
+                step(&api).await.ok().unwrap();
+            }
+            for name in ["s1", "s2"] {
+                let state = if name == closed { "draining" } else { "open" };
+                let found = get(&api, &format!("/v1/hosts/{name}")).await;
+                assert_eq!(found["state"], state, "{name}, cancelled: {cancelled}, {after}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
