@@ -95,6 +95,11 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         self.hosts.iter().filter(stuck).map(|(host, _)| host)
     }
 
+    /// Whether a VM waits for its turn.
+    pub fn is_waiting(&self, vm: &V) -> bool {
+        self.waiting.contains_key(vm)
+    }
+
     /// The VMs on their way.
     pub fn moves(&self) -> impl Iterator<Item = (&V, &Move<H>)> {
         self.moves.iter()

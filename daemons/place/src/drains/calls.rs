@@ -50,8 +50,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::post("/v1/drains/{id}/moves/{vm}", told)
             .only(Right::Place)
             .takes("`done`: whether the VM has arrived, or its move has failed")
-            .answers("the drain")
-            .fails("404 for a VM that is not due; 503"),
+            .answers("the drain, and whether the same was told before (`repeated`)")
+            .fails("404 for a VM that is not due; 409 where no VM is, or it was told otherwise before; 503"),
         Endpoint::delete("/v1/drains/{id}", cancel)
             .only(Right::Operate)
             .answers("204 once it is cancelled: its hosts are as they were before, and no room is held")
@@ -187,10 +187,13 @@ async fn changed<T>(
 }
 
 fn said(api: &Api, id: u64) -> Result<Response, Refused> {
+    Ok(Json(answer_of(api, id)?).into_response())
+}
+
+fn answer_of(api: &Api, id: u64) -> Result<DrainAnswer, Refused> {
     let mut inventory = api.inventory.look();
     let drains = api.inventory.drains();
-    let answer = answer::of(drains.get(id)?, ballast_runtime::unix_now(), &mut inventory);
-    Ok(Json(answer).into_response())
+    Ok(answer::of(drains.get(id)?, ballast_runtime::unix_now(), &mut inventory))
 }
 
 #[derive(Serialize)]
@@ -225,13 +228,21 @@ async fn told(
     let read = |body: &Fields<'_>| body.needed("done", body.flag("done")?);
     let done = api.checked(fields::body(&body, read))?;
     let now = ballast_runtime::unix_now();
-    changed(&api, |drains, inventory| {
-        let (record, hosts) = drains.told(id, &vm, done, now, inventory)?;
-        api.agents.changed(hosts.iter().map(String::as_str));
-        Ok(((), record))
-    })
-    .await?;
-    said(&api, id)
+    let repeated = changed(&api, |drains, inventory| {
+        let (record, told) = drains.told(id, &vm, done, now, inventory)?;
+        api.agents.changed(told.hosts.iter().map(String::as_str));
+        Ok((told.repeated, record))
+    });
+    let repeated = repeated.await?;
+    Ok(Json(ToldAnswer { repeated, drain: answer_of(&api, id)? }).into_response())
+}
+
+#[derive(Serialize)]
+struct ToldAnswer {
+    /// Whether the same was told before.
+    repeated: bool,
+    #[serde(flatten)]
+    drain: DrainAnswer,
 }
 
 async fn cancel(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {

@@ -91,6 +91,7 @@ async fn a_drain_is_planned_approved_followed_and_done() {
     let (_, drain) = call(&api, "POST", "/v1/drains/1/moves/a", &json!({"done": true})).await;
     assert_eq!((&drain["moved"], &drain["other"]), (&json!(1), &json!(1)), "{drain}");
     assert_ne!(get(&api, "/v1/vms/a").await["host"], "s1");
+    assert_eq!(drain["repeated"], false);
     assert_eq!(drain["hosts"][0], json!({"host": "s1", "vms": 0, "free_in_s": null}));
 
     // Changed where it is, it stays on its way, and what is held for it is of its new size.
@@ -136,6 +137,39 @@ async fn one_that_is_cancelled_leaves_hosts_as_they_were_and_holds_nothing() {
     assert_eq!(free(&get(&api, "/v1/hosts").await), before);
     assert_eq!(get(&api, "/v1/drains/1").await["state"], "cancelled");
     assert_eq!(call(&api, "POST", "/v1/drains/1/approve", &Value::Null).await.0, 409);
+}
+
+#[tokio::test]
+async fn telling_a_move_again_is_answered_again() {
+    let (_dir, api) = site().await;
+    let tell = async |vm: &str, done: bool| {
+        call(&api, "POST", &format!("/v1/drains/1/moves/{vm}"), &json!({ "done": done })).await
+    };
+    assert_eq!(call(&api, "POST", "/v1/drains", &json!({"hosts": ["s1", "s2"]})).await.0, 200);
+    let (status, why) = tell("a", true).await;
+    assert!(status == 409 && why["error"].as_str().unwrap().contains("drain 1 is proposed"), "{why}");
+    assert_eq!(call(&api, "POST", "/v1/drains/1/approve", &Value::Null).await.0, 200);
+
+    // The first answer was lost; or another program has told the same by PUT.
+    assert_eq!(tell("a", true).await.0, 200);
+    let (status, again) = tell("a", true).await;
+    assert_eq!((status, &again["repeated"], &again["moved"]), (200, &json!(true), &json!(1)), "{again}");
+    let moves = get(&api, "/v1/drains/1").await["moves"].take();
+    let c = moves.as_array().unwrap().iter().find(|it| it["vm_id"] == "c").unwrap();
+    let told = json!({"host": c["to"], "cores": 6, "memory_gb": 4, "lifetime_s": 80_000});
+    assert_eq!(call(&api, "PUT", "/v1/vms/c", &told).await.0, 200);
+    let (status, again) = tell("c", true).await;
+    assert_eq!((status, &again["repeated"], &again["moved"]), (200, &json!(true), &json!(2)), "{again}");
+    assert_eq!(tell("other", true).await.0, 404);
+    let (status, why) = tell("a", false).await;
+    assert!(status == 409 && why["error"].as_str().unwrap().contains("\"a\" has arrived"), "{why}");
+
+    assert_eq!(call(&api, "DELETE", "/v1/vms/b", &Value::Null).await.0, 204);
+    step(&api).await.ok().unwrap();
+    let (status, again) = tell("a", true).await;
+    assert_eq!((status, &again["state"], &again["repeated"]), (200, &json!("done"), &json!(true)), "{again}");
+    let (status, why) = tell("other", true).await;
+    assert!(status == 409 && why["error"].as_str().unwrap().contains("drain 1 is done"), "{why}");
 }
 
 /// Tells the daemon that these are the hosts by its file.
