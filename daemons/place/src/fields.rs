@@ -1,4 +1,4 @@
-//! The fields of a question in JSON. Unknown ones are ignored; a wrong value is refused by the name of its
+//! The fields of a question in JSON. Unknown ones are ignored, but for orders to drain hosts; a wrong value is refused by the name of its
 //! field and, in a batch, its place.
 
 use std::collections::BTreeMap;
@@ -38,6 +38,17 @@ impl Fields<'_> {
     /// What is there, unless it is `null`.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Refuses a field of another name. Only orders that name all of theirs do that: one that is misspelt would be done
+    /// otherwise than it was meant.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), String> {
+        let unknown = self.object.keys().find(|key| !known.contains(&key.as_str()));
+        let refused = |key: &String| {
+            let key: String = key.chars().take(80).collect();
+            format!("{}{key}: no such field; there are {}", self.at, known.join(", "))
+        };
+        unknown.map_or(Ok(()), |key| Err(refused(key)))
     }
 
     /// What is wrong with a value, and what is allowed.

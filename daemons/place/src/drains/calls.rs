@@ -70,6 +70,7 @@ struct DrainRequest {
 }
 
 fn read(body: &Fields<'_>) -> Result<DrainRequest, String> {
+    body.only(&["hosts", "count", "order", "limit", "reopen", "dry_run", "approve"])?;
     let hosts = body.get("hosts").map(|value| hosts(body, value)).transpose()?;
     let max = HOSTS_MAX as u32;
     let count = body.whole("count", max)?;
@@ -225,7 +226,10 @@ async fn told(
     body: Bytes,
 ) -> Result<Response, Refused> {
     let id = number(&id)?;
-    let read = |body: &Fields<'_>| body.needed("done", body.flag("done")?);
+    let read = |body: &Fields<'_>| {
+        body.only(&["done"])?;
+        body.needed("done", body.flag("done")?)
+    };
     let done = api.checked(fields::body(&body, read))?;
     let now = ballast_runtime::unix_now();
     let repeated = changed(&api, |drains, inventory| {

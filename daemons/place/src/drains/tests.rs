@@ -302,6 +302,8 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
         (json!({"count": 1, "approve": "yes"}), 400, "approve = \"yes\": true or false"),
         (json!({"count": 1, "approve": true, "dry_run": true}), 400, "dry_run and approve"),
         (json!([]), 400, "an object is needed"),
+        (json!({"count": 1, "dryrun": true}), 400, "dryrun: no such field; there are hosts, count, order"),
+        (json!({"hosts": ["s1"], "move_s": 5}), 400, "move_s: no such field"),
     ] {
         let (found, why) = call(&api, "POST", "/v1/drains", &body).await;
         let text = why["error"].as_str().unwrap_or_default();
@@ -317,6 +319,9 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     }
     assert_eq!(call(&api, "POST", "/v1/drains/7/moves/a", &json!({"done": true})).await.0, 404);
     assert_eq!(call(&api, "POST", "/v1/drains/7/moves/a", &json!({})).await.0, 400);
+    let (status, why) =
+        call(&api, "POST", "/v1/drains/7/moves/a", &json!({"done": true, "host": "s3"})).await;
+    assert!(status == 400 && why["error"] == "host: no such field; there are done", "{why}");
     assert_eq!(get(&api, "/v1/drains").await, json!({"drains": []}));
     assert_eq!(states(&api).await, ["open"; 4]);
 }
