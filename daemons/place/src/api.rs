@@ -12,6 +12,7 @@ use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, Pla
 
 use super::agents::Agents;
 use super::counters::{Counters, count};
+use super::drains::answer;
 use super::drains::book::Drains;
 use super::fault::Fault;
 use super::host_list;
@@ -93,7 +94,11 @@ impl Api {
             ..host_list::status(&inventory)
         };
 
+        let drains = self.inventory.drains();
+        let drain = drains.under_way().map(|drain| answer::status(drain, ballast_runtime::unix_now()));
+
         PlaceStatus {
+            drain,
             agents: self.agents.status(inventory.hosts),
             inventory,
             role: "place".into(),

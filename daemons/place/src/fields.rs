@@ -2,6 +2,7 @@
 //! field and, in a batch, its place.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -85,9 +86,16 @@ impl Fields<'_> {
 
     /// A whole number up to `max`.
     pub(super) fn whole(&self, key: &str, max: u32) -> Result<Option<u32>, String> {
+        self.whole_within(key, 0..=max)
+    }
+
+    /// A whole number in a range.
+    pub(super) fn whole_within(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, String> {
+        let (min, max) = (range.start(), range.end());
         let read = |value: &Value| {
-            let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|n| *n <= max);
-            number.ok_or_else(|| self.wrong(key, &format!("a whole number from 0 to {max}")))
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+            let number = number.filter(|number| range.contains(number));
+            number.ok_or_else(|| self.wrong(key, &format!("a whole number from {min} to {max}")))
         };
         self.get(key).map(read).transpose()
     }
@@ -131,7 +139,7 @@ impl Fields<'_> {
     pub(super) fn within(
         &self,
         key: &str,
-        range: std::ops::RangeInclusive<f64>,
+        range: RangeInclusive<f64>,
         allowed: &str,
     ) -> Result<Option<f64>, String> {
         let number = self.number(key)?;

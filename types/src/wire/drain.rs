@@ -70,6 +70,21 @@ pub struct DrainHost {
     pub free_in_s: Option<f64>,
 }
 
+/// The drain under way, in [`super::PlaceStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DrainStatus {
+    /// Its number.
+    pub id: u64,
+    /// VMs that are to be moved now.
+    pub due: u64,
+    /// Those of them that take more than three times as long as they should.
+    pub late: u64,
+    /// VMs that wait for their turn.
+    pub waiting: u64,
+    /// Hosts whose next VM finds no room.
+    pub hosts_without_room: u64,
+}
+
 /// `GET /v1/drains/{id}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DrainAnswer {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_placement::drain::{DrainCounts, DrainPlan, DrainVm, Fate, Schedule, Site as _, plan, targets};
 use ballast_placement::{Inventory, Resources};
 use ballast_types::Instant;
-use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
+use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 
 use super::record::{Drain, DrainSpec};
 use crate::config::ORDERS;
@@ -59,6 +59,22 @@ pub(super) fn brief(drain: &Drain, inventory: &Inventory) -> DrainAnswer {
     answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, vec![], &nothing)
 }
 
+/// How far a drain under way is, in few words.
+pub(crate) fn status(drain: &Drain, now: Instant) -> DrainStatus {
+    let late = drain.round.moves().filter(|(_, its)| is_late(drain, its.since, now));
+    DrainStatus {
+        id: drain.id,
+        late: late.count() as u64,
+        due: drain.round.moves().count() as u64,
+        waiting: drain.round.waiting() as u64,
+        hosts_without_room: drain.round.without_room().count() as u64,
+    }
+}
+
+fn is_late(drain: &Drain, since: Instant, now: Instant) -> bool {
+    now.since(since).as_secs_f64() > LATE * drain.spec.move_time.as_secs_f64()
+}
+
 /// A drain as it is now.
 pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> DrainAnswer {
     if drain.state == DrainState::Proposed {
@@ -74,7 +90,7 @@ pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> Drai
             state: MoveState::Due,
             starts_in_s: None,
             ends_in_s: (move_s - took_s).max(0.0),
-            late: took_s > LATE * move_s,
+            late: is_late(drain, its.since, now),
             ..moved(&guest)
         })
     });

@@ -72,19 +72,14 @@ struct DrainRequest {
 fn read(body: &Fields<'_>) -> Result<DrainRequest, String> {
     body.only(&["hosts", "count", "order", "limit", "reopen", "dry_run", "approve"])?;
     let hosts = body.get("hosts").map(|value| hosts(body, value)).transpose()?;
-    let max = HOSTS_MAX as u32;
-    let count = body.whole("count", max)?;
+    let count = body.whole_within("count", 1..=HOSTS_MAX as u32)?;
     let hosts = match (hosts, count) {
         (Some(hosts), None) => Ok(hosts),
-        (None, Some(count)) if count > 0 => Err(count as usize),
-        (None, Some(_)) => return Err(body.wrong("count", &format!("a whole number from 1 to {max}"))),
+        (None, Some(count)) => Err(count as usize),
         (None, None) => return Err("hosts or count is missing".into()),
         (Some(_), Some(_)) => return Err("hosts and count: one of them, not both".into()),
     };
-    let limit = body.whole("limit", 1000)?;
-    if limit == Some(0) {
-        return Err(body.wrong("limit", "a whole number from 1 to 1000"));
-    }
+    let limit = body.whole_within("limit", 1..=1000)?;
     let flag = |key| Ok::<_, String>(body.flag(key)?.unwrap_or(false));
     let (dry_run, approve) = (flag("dry_run")?, flag("approve")?);
     if dry_run && approve {
@@ -97,7 +92,7 @@ fn read(body: &Fields<'_>) -> Result<DrainRequest, String> {
 fn hosts(body: &Fields<'_>, value: &Value) -> Result<Vec<String>, String> {
     let allowed = || body.wrong("hosts", &format!("an array of 1 to {HOSTS_MAX} names of hosts"));
     let list = value.as_array().filter(|list| (1..=HOSTS_MAX).contains(&list.len())).ok_or_else(allowed)?;
-    let names = list.iter().map(|name| name.as_str().map(str::to_owned));
+    let names = list.iter().map(|name| name.as_str().filter(|name| !name.is_empty()).map(str::to_owned));
     let names: Vec<String> = names.collect::<Option<_>>().ok_or_else(allowed)?;
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.as_str())) {

@@ -1,15 +1,18 @@
 //! Drains, as they are asked for and followed.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::book::Drains;
 use super::calls::step;
+use super::record::DrainSpec;
 use crate::api::Api;
 use crate::config::{DrainsConfig, HostFile};
 use crate::inventory::DurableInventory;
-use crate::routes::tests::{api, call, get};
+use crate::routes::tests::{api, ask, call, get};
 
 /// Four hosts of 8 cores. `a` and `b` are on s1, `c` on s2.
 async fn site() -> (TempDir, Api) {
@@ -257,7 +260,7 @@ async fn a_drain_goes_on_after_a_restart_in_the_middle() {
     // The thread that writes has the database until it has ended.
     let mut again = None;
     for _ in 0..100 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
         let opened = DurableInventory::open(dir.path(), ballast_placement::Policy::POWER, None);
         again = opened.ok().filter(|it| it.0.alarms().count() == 0);
         if again.is_some() {
@@ -304,6 +307,8 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
         (json!([]), 400, "an object is needed"),
         (json!({"count": 1, "dryrun": true}), 400, "dryrun: no such field; there are hosts, count, order"),
         (json!({"hosts": ["s1"], "move_s": 5}), 400, "move_s: no such field"),
+        (json!({"hosts": ["", ""]}), 400, "hosts = [\"\",\"\"]: an array of 1 to 200 names"),
+        (json!({"count": -1}), 400, "count = -1: a whole number from 1 to 200"),
     ] {
         let (found, why) = call(&api, "POST", "/v1/drains", &body).await;
         let text = why["error"].as_str().unwrap_or_default();
@@ -397,12 +402,44 @@ async fn a_drain_whose_next_vms_have_no_room_is_said() {
     assert_eq!((status, &drain["without_room"]), (200, &json!(1)), "{drain}");
     assert_eq!((&drain["moves"][0]["to"], &drain["hosts"][0]["free_in_s"]), (&Value::Null, &Value::Null));
     assert!(stuck()[0].contains("drain 1") && stuck()[0].contains("s2"), "{:?}", stuck());
+    let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
+    for line in ["{state=\"due\"} 0", "{state=\"waiting\"} 1", "{state=\"without-room\"} 1"] {
+        assert!(metrics.contains(&format!("ballast_place_drain_moves{line}")), "{metrics}");
+    }
 
     assert_eq!(call(&api, "DELETE", "/v1/vms/on-s3", &Value::Null).await.0, 204);
     step(&api).await.ok().unwrap();
     let drain = get(&api, "/v1/drains/1").await;
     assert_eq!((vms(&drain), &drain["without_room"]), (pairs(&[("c", "due")]), &json!(0)), "{drain}");
     assert_eq!((&drain["hosts"][0]["free_in_s"].is_number(), stuck()), (&true, vec![]));
+}
+
+#[tokio::test]
+async fn the_pause_after_a_cancelled_drain_is_an_hour_whatever_the_clock_does() {
+    let (_dir, api) = site().await;
+    let (mut inventory, mut drains) = (api.inventory.look(), Drains::default());
+    let config = DrainsConfig { empty_below: Some(1.0), ..DrainsConfig::default() };
+    let ended = ballast_runtime::unix_now();
+    let spec = DrainSpec {
+        hosts: vec!["s1".to_owned()],
+        order: config.order,
+        limit: 1,
+        move_time: config.move_time,
+        reopen: true,
+        by_itself: true,
+    };
+    let (id, _) = drains.propose(spec);
+    assert!(drains.cancel(id, ended, &mut inventory).is_ok());
+    let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
+    for (now, is_due) in [
+        (ended, false),
+        (ended + Duration::from_secs(3599), false),
+        (ended + hour, true),
+        (ended.saturating_sub(Duration::from_secs(2)), false),
+        (ended.saturating_sub(day), true),
+    ] {
+        assert_eq!(drains.is_due(&config, now, &inventory), is_due, "{now:?}, {ended:?}");
+    }
 }
 
 #[tokio::test]
