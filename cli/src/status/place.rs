@@ -32,8 +32,8 @@ pub(super) fn line(place: &PlaceStatus) -> String {
 fn drain(drain: &DrainStatus) -> String {
     let DrainStatus { id, due, late, waiting, hosts_without_room } = drain;
     format!(
-        "\n  drain {id}: {due} VMs due, {late} of them late, {waiting} wait; {hosts_without_room} hosts whose next \
-         VM finds no room"
+        "\n  drain {id}: {due} VMs due, {late} of them late, {waiting} wait; {hosts_without_room} hosts \
+         whose next VM finds no room"
     )
 }
 

@@ -227,8 +227,8 @@ fn of_drains(drains: &Drains) -> Vec<Alarm> {
         let more = hosts.len().saturating_sub(HOSTS_SHOWN);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message = format!(
-            "drain {id} is under way, and no host has room for the next VM of {shown}{more}: they are closed, and \
-             do not get empty"
+            "drain {id} is under way, and no host has room for the next VM of {shown}{more}: they are \
+             closed, and do not get empty"
         );
         Alarm::new(AlarmId::DrainStuck, message)
     });

@@ -1,5 +1,5 @@
-//! The fields of a question in JSON. Unknown ones are ignored, but for orders to drain hosts; a wrong value is refused by the name of its
-//! field and, in a batch, its place.
+//! The fields of a question in JSON. Unknown ones are ignored, but for orders to drain hosts; a wrong value is
+//! refused by the name of its field and, in a batch, its place.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -205,8 +205,8 @@ fn agents<'a>() -> [Metric<Shown<'a>>; 4] {
 }
 
 fn drain<'a>() -> Metric<Shown<'a>> {
-    let help = "Of the drain under way: VMs by whether their move is due, late or waits, and hosts whose next VM \
-                finds no room";
+    let help = "Of the drain under way: VMs by whether their move is due, late or waits, and hosts whose \
+                next VM finds no room";
     each("drain_moves", &["state"], help, |it| {
         let DrainStatus { due, late, waiting, hosts_without_room, .. } =
             it.status.drain.clone().unwrap_or_default();

@@ -28,7 +28,7 @@ pub(crate) struct Done {
 }
 
 /// What was told of a move.
-pub(crate) struct Told {
+pub(crate) struct MoveReport {
     /// It was told before, and nothing has changed.
     pub(crate) repeated: bool,
     /// The hosts whose agents are to hear of it.
@@ -158,7 +158,7 @@ impl Drains {
         })
     }
 
-    /// Whoever moves VMs says that this one has arrived, or could not be moved: perhaps once more, as the first answer was lost.
+    /// Whoever moves VMs says that this one has arrived, or could not be moved: perhaps again, after a lost answer.
     pub(crate) fn told(
         &mut self,
         id: u64,
@@ -166,15 +166,15 @@ impl Drains {
         arrived: bool,
         now: Instant,
         inventory: &mut Inventory,
-    ) -> Result<(Done, Told), Refused> {
+    ) -> Result<(Done, MoveReport), Refused> {
         let drain = self.get(id)?;
         let vm = vm.to_owned();
         let told = match drain.round.on_the_way(&vm) {
-            Some(its) => Told { repeated: false, hosts: vec![its.from.clone(), its.to.clone()] },
+            Some(its) => MoveReport { repeated: false, hosts: vec![its.from.clone(), its.to.clone()] },
             None => {
                 repeated(drain, &vm, arrived)?;
                 let host = inventory.vm(&vm).map(|vm| vm.host.to_owned());
-                Told { repeated: true, hosts: host.into_iter().collect() }
+                MoveReport { repeated: true, hosts: host.into_iter().collect() }
             }
         };
         let done = self.change(id, now, inventory, |drain, inventory| {

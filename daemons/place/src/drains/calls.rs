@@ -233,11 +233,11 @@ async fn told(
         Ok((told.repeated, record))
     });
     let repeated = repeated.await?;
-    Ok(Json(ToldAnswer { repeated, drain: answer_of(&api, id)? }).into_response())
+    Ok(Json(MoveAnswer { repeated, drain: answer_of(&api, id)? }).into_response())
 }
 
 #[derive(Serialize)]
-struct ToldAnswer {
+struct MoveAnswer {
     /// Whether the same was told before.
     repeated: bool,
     #[serde(flatten)]
