@@ -12,6 +12,8 @@ use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, Pla
 
 use super::agents::Agents;
 use super::counters::{Counters, count};
+use super::drains::answer;
+use super::drains::book::Drains;
 use super::fault::Fault;
 use super::host_list;
 use super::inventory::DurableInventory;
@@ -30,6 +32,9 @@ use ballast_runtime::{clock, lock};
 
 /// The model's file is read_at at once a second; a disk may be slow, but not this slow.
 pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// So many hosts are named in an alarm.
+const HOSTS_SHOWN: usize = 5;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -79,10 +84,7 @@ impl Api {
         alarms.extend(self.agents.alarms());
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
-        alarms.extend(self.inventory.drains().waiting().map(|id| {
-            let message = format!("drain {id} waits for approval: too few hosts are empty");
-            Alarm::new(AlarmId::DrainWaits, message)
-        }));
+        alarms.extend(of_drains(&self.inventory.drains()));
         alarms.extend(without_lifetimes(&inventory));
         self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {
@@ -92,7 +94,11 @@ impl Api {
             ..host_list::status(&inventory)
         };
 
+        let drains = self.inventory.drains();
+        let drain = drains.under_way().map(|drain| answer::status(drain, ballast_runtime::unix_now()));
+
         PlaceStatus {
+            drain,
             agents: self.agents.status(inventory.hosts),
             inventory,
             role: "place".into(),
@@ -161,6 +167,7 @@ impl Api {
         let told = lock(file).hosts.clone();
         let changed = self.inventory.change(|inventory| {
             let record = host_list::follow(inventory, &told)?;
+            self.inventory.drains().keep_closed(host_list::closed(inventory, &told));
             Ok::<_, InventoryError>((record.is_some(), record))
         });
         match changed.await {
@@ -207,6 +214,25 @@ impl Api {
             problem.map(|why| Alarm::new(AlarmId::HostsRefused, format!("hosts stay as they were: {why}")));
         left.map(alarm).chain(problem).collect()
     }
+}
+
+/// Drains that do not go on unless somebody acts.
+fn of_drains(drains: &Drains) -> Vec<Alarm> {
+    let waits = drains.waiting().map(|id| {
+        let message = format!("drain {id} waits for approval: too few hosts are empty");
+        Alarm::new(AlarmId::DrainWaits, message)
+    });
+    let stuck = drains.stuck().map(|(id, hosts)| {
+        let shown = hosts[..hosts.len().min(HOSTS_SHOWN)].join(", ");
+        let more = hosts.len().saturating_sub(HOSTS_SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "drain {id} is under way, and no host has room for the next VM of {shown}{more}: they are \
+             closed, and do not get empty"
+        );
+        Alarm::new(AlarmId::DrainStuck, message)
+    });
+    waits.into_iter().chain(stuck).collect()
 }
 
 /// Whether the policy asks for what nobody knows.

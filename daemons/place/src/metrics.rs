@@ -3,7 +3,7 @@
 mod kubernetes;
 
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
-use ballast_types::wire::{AgentsStatus, LifetimeModelStatus, PlaceStatus};
+use ballast_types::wire::{AgentsStatus, DrainStatus, LifetimeModelStatus, PlaceStatus};
 
 use crate::agents::Agents;
 use crate::counters::{Counters, Sure, count};
@@ -35,6 +35,7 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
         .chain(hosts())
         .chain(scores())
         .chain(agents())
+        .chain([drain()])
         .collect()
 }
 
@@ -201,6 +202,18 @@ fn agents<'a>() -> [Metric<Shown<'a>>; 4] {
             Some(&it.agents.latency)
         }),
     ]
+}
+
+fn drain<'a>() -> Metric<Shown<'a>> {
+    let help = "Of the drain under way: VMs by whether their move is due, late or waits, and hosts whose \
+                next VM finds no room";
+    each("drain_moves", &["state"], help, |it| {
+        let DrainStatus { due, late, waiting, hosts_without_room, .. } =
+            it.status.drain.clone().unwrap_or_default();
+        let moves =
+            [("due", due), ("late", late), ("waiting", waiting), ("without-room", hosts_without_room)];
+        moves.map(|(state, moves)| (vec![state.to_owned()], moves as f64)).to_vec()
+    })
 }
 
 fn by(names: &[&str], counts: &[Sure]) -> Samples {

@@ -162,6 +162,8 @@ alarms! {
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
     DrainWaits "drain_waits" Info "Too few hosts are empty: a drain waits for approval.";
+    DrainStuck "drain_stuck" Warning
+        "A drain is under way, and no host has room for VMs of it: its hosts are closed, and not empty.";
     AgentUninformed "agent_uninformed" Warning
         "A host's agent does not hear what is predicted of its VMs: they count as user-facing.";
     KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: every score is neutral.";

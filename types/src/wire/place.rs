@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Alarm, KubernetesStatus, TlsStatus};
+use super::{Alarm, DrainStatus, KubernetesStatus, TlsStatus};
 use crate::PeerName;
 
 /// `GET /v1/status` of a placement daemon.
@@ -22,6 +22,9 @@ pub struct PlaceStatus {
     /// How the agents of the hosts are told what is predicted; absent from daemons that tell none.
     #[serde(default)]
     pub agents: AgentsStatus,
+    /// The drain under way; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainStatus>,
     /// The history of lifetimes; absent where none is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_history: Option<LifetimeHistoryStatus>,
