@@ -1,5 +1,6 @@
 //! The metrics of a placement daemon.
 
+mod admission;
 mod kubernetes;
 
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
@@ -35,6 +36,7 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
         .chain(hosts())
         .chain(scores())
         .chain(agents())
+        .chain(admission::metrics())
         .collect()
 }
 
