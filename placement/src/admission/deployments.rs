@@ -102,6 +102,15 @@ impl Deployments {
         self.restore(now_h, name, Member { label, begun_h: now_h, cores, observed })
     }
 
+    /// A deployment that is there asks for more and does not get it.
+    ///
+    /// # Errors
+    /// As for [`Deployments::shrink`].
+    pub fn grow_failed(&mut self, now_h: f64, name: &str, cores: f64) -> Result<(), DemandError> {
+        let (id, _) = self.by_name.get(name).ok_or(DemandError::Unknown)?;
+        self.demand.scale_out(now_h, *id, cores, false)
+    }
+
     /// Cores of a deployment end; with the last one it is over.
     ///
     /// # Errors

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::demand::Threshold;
-use super::{Belief, BeliefError, Gamma};
+use super::fit::History;
+use super::{Belief, BeliefError, Gamma, Observed};
 
 /// Which moments of the demand decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +156,31 @@ impl Priors {
 }
 
 impl PseudoObservations {
+    /// What these deployments of one label did, worth one observation each but at most so many: within a label deployments
+    /// differ. Where little was seen, the law of all stands in.
+    pub fn new(law: &Belief, histories: &[History], most: f64) -> Self {
+        let mut sum = Observed::default();
+        let (mut ending_h, mut paces) = (0.0, 0.0);
+        for history in histories {
+            let it = history.observed();
+            sum.core_ends += it.core_ends;
+            sum.requests += it.requests;
+            sum.scale_outs += it.scale_outs;
+            sum.further_cores += it.further_cores;
+            ending_h += it.core_hours + law.delta * it.age_h;
+            paces += law.posterior(&it).pace() * it.age_h;
+        }
+
+        let n = most.min(histories.len() as f64);
+        let mean = |law: Gamma, count: f64, of: f64| Gamma::new(law.shape + count, law.rate + of).mean();
+        Self {
+            n,
+            lives_h: n / mean(law.mu, sum.core_ends, ending_h),
+            further_cores: n * mean(law.sigma, sum.further_cores, sum.requests),
+            scale_outs: n * mean(law.lambda, sum.scale_outs, paces),
+        }
+    }
+
     fn after(&self, law: &Belief) -> Belief {
         law.observing(self.n, self.lives_h, self.further_cores, self.scale_outs)
     }
