@@ -225,7 +225,10 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     );
     for it in &tally.first_refused {
         let why = if it.full { "no room" } else { "by the policy" };
-        text.push_str(&format!("\nrefused {why}: {:?} at {:.2} h, {} cores", it.deployment, it.at_h, it.cores));
+        text.push_str(&format!(
+            "\nrefused {why}: {:?} at {:.2} h, {} cores",
+            it.deployment, it.at_h, it.cores
+        ));
     }
     say(&text)?;
     Ok(ExitCode::SUCCESS)

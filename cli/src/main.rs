@@ -79,8 +79,10 @@ enum Command {
         Example: ballast experiment admission --export-events events.csv && ballast fit --input events.csv")]
     Fit(fit::FitArgs),
     /// Find thresholds for cluster admission, or say what a policy would have admitted
-    #[command(after_help = "Example: ballast admit tune --priors law.toml --capacity-cores 2000 --output law.toml\n\
-        Example: ballast admit replay --priors law.toml --capacity-cores 2000 events.csv")]
+    #[command(
+        after_help = "Example: ballast admit tune --priors law.toml --capacity-cores 2000 --output law.toml\n\
+        Example: ballast admit replay --priors law.toml --capacity-cores 2000 events.csv"
+    )]
     Admit(admit::AdmitArgs),
     /// Say of arriving VMs whether they are user-facing and how busy they will be, or how long they will live
     #[command(after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\

@@ -434,7 +434,8 @@ fn thresholds_are_tuned_for_fitted_priors_and_a_replay_goes_by_them() {
     let priors = "kappa = 0.6992\ndelta = 0.02081\n[mu]\nshape = 0.3138\nrate = 0.1211\n\
         [lambda]\nshape = 1.8415\nrate = 0.5193\n[sigma]\nshape = 0.4220\nrate = 0.5254\n";
     write(priors);
-    std::fs::write(&events, "deployment,time_h,cores,label\na,0,150,x\nb,1,180,x\na,2,30,x\na,9,-180,x\n").unwrap();
+    std::fs::write(&events, "deployment,time_h,cores,label\na,0,150,x\nb,1,180,x\na,2,30,x\na,9,-180,x\n")
+        .unwrap();
     let cluster = format!("--priors {} --capacity-cores 200 --json", law.display());
     let replay = format!("admit replay {cluster} {}", events.display());
     let tune = format!("admit tune {cluster} --arrivals-per-h 0.5 --runs 20 --hours 1000 --sla 0.01");
@@ -449,7 +450,10 @@ fn thresholds_are_tuned_for_fitted_priors_and_a_replay_goes_by_them() {
     let tuned = json(&format!("{tune} --output {}", law.display()));
     assert_eq!(tuned["tuned"], json(&format!("{tune} --threads 1"))["tuned"]);
     let number = |key: &str| tuned["tuned"][key].as_f64().unwrap();
-    assert!((0.05..1.0).contains(&number("zeroth")) && (1e-4..1.0).contains(&number("second_moment")), "{tuned}");
+    assert!(
+        (0.05..1.0).contains(&number("zeroth")) && (1e-4..1.0).contains(&number("second_moment")),
+        "{tuned}"
+    );
     let written = std::fs::read_to_string(&law).unwrap();
     assert!(written.contains("[tuned]\nsla = 0.01\n") && written.contains("kappa = 0.6992"), "{written}");
     let looser = json(&format!("{tune} --sla 0.2").replacen("--sla 0.01 ", "", 1));

@@ -104,7 +104,9 @@ fn damaged_priors_end_a_start_and_change_nothing_at_a_reload() {
     lab.signal(Signal::SIGHUP);
     let alarm = |lab: &PlaceLab| {
         let alarms = lab.status().alarms;
-        alarms.iter().any(|it| it.message.contains("the priors stay as they were") && it.message.contains("tune"))
+        alarms
+            .iter()
+            .any(|it| it.message.contains("the priors stay as they were") && it.message.contains("tune"))
     };
     lab.wait("the alarm", alarm);
     assert!((expected(&lab) / before - 1.0).abs() < 0.01);

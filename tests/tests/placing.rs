@@ -326,7 +326,10 @@ fn the_examples_in_the_documentation_are_answered() {
 
         let decided = text.split("```json").filter_map(|block| first(block, "why"));
         for why in decided {
-            assert!(answers.iter().any(|said| first(said, "why") == Some(why)), "{file}: {why}\n{answers:#?}");
+            assert!(
+                answers.iter().any(|said| first(said, "why") == Some(why)),
+                "{file}: {why}\n{answers:#?}"
+            );
         }
 
         if file == "docs/place-and-plan/drains.md" {

@@ -15,8 +15,8 @@ pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
-    AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,
-    ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+    AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
+    LifetimeModelStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 

@@ -8,7 +8,9 @@ use std::time::Duration;
 use ballast_placement::inventory::{HostView, PredictLifetimes};
 use ballast_placement::{Inventory, InventoryError, LifetimeRule};
 use ballast_types::PeerName;
-use ballast_types::wire::{AdmissionStatus, Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
+use ballast_types::wire::{
+    AdmissionStatus, Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus,
+};
 
 use super::agents::Agents;
 use super::counters::{Counters, count};

@@ -158,7 +158,8 @@ impl DurableInventory {
                 Ok((told, record)) => (Ok(told), record),
                 Err(error) => (Err(error), None),
             };
-            let seen = self.admission().and_then(|mut it| it.note(ballast_runtime::unix_now(), record.as_ref()));
+            let seen =
+                self.admission().and_then(|mut it| it.note(ballast_runtime::unix_now(), record.as_ref()));
             let records = record.into_iter().chain(seen).collect();
 
             // Under the lock: records come in the order of changes. What was refused waits for what it was

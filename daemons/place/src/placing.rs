@@ -13,8 +13,8 @@ use ballast_types::VmClass;
 use ballast_types::wire::{EventKind, PlacedVm};
 use serde::{Deserialize, Serialize};
 
-use super::api::Api;
 use super::admission::calls::admitted;
+use super::api::Api;
 use super::fault::{Fault, NOT_ADMITTED};
 use super::fields::{self, Fields};
 use super::store::Record;

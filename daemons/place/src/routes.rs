@@ -12,9 +12,9 @@ use ballast_predict::{Reply, VmError};
 use ballast_runtime::http::{self, Endpoint, Refused};
 use serde::Serialize;
 
+use super::admission::calls as admission;
 use super::api::Api;
 use super::ask::{Question, VmQuestion};
-use super::admission::calls as admission;
 use super::drains::calls as drains;
 use super::{hosts, placing, predictor};
 use crate::kubernetes;

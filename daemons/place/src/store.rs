@@ -17,7 +17,8 @@ use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot};
 use ballast_types::Instant;
 use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table, TableDefinition,
+    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table,
+    TableDefinition,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -111,8 +112,7 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
         Err(error) => (copy(&store.path)?, Some(named(&store.path, &error))),
     };
 
-    let (inventory, drains, deployments) =
-        read(&database).map_err(|error| damaged(&store.path, &error))?;
+    let (inventory, drains, deployments) = read(&database).map_err(|error| damaged(&store.path, &error))?;
     store.database = problem.is_none().then_some(database);
 
     Ok(Recovered { store, inventory, drains, deployments, problem })
@@ -224,7 +224,8 @@ fn all_of<T: DeserializeOwned>(read: &ReadTransaction, table: Definition) -> io:
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(vec![]),
         table => table.map_err(io_error)?,
     };
-    let one = |entry: Result<(_, redb::AccessGuard<'_, &[u8]>), _>| of_json(entry.map_err(io_error)?.1.value());
+    let one =
+        |entry: Result<(_, redb::AccessGuard<'_, &[u8]>), _>| of_json(entry.map_err(io_error)?.1.value());
     table.iter().map_err(io_error)?.map(one).collect()
 }
 

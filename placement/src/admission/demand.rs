@@ -549,6 +549,6 @@ impl Curve {
     }
 }
 
-fn check(cores: f64) -> Result<(), DemandError> {
+pub(super) fn check(cores: f64) -> Result<(), DemandError> {
     if cores.is_finite() && cores > 0.0 { Ok(()) } else { Err(DemandError::Cores(cores)) }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::demand::{Decision, Demand, DemandError, DemandId, Threshold};
+use super::demand::{self, Decision, Demand, DemandError, DemandId, Threshold};
 use super::{Moments, Observed, Priors};
 
 /// What is known of a deployment, as it is kept.
@@ -148,6 +148,7 @@ impl Deployments {
         newcomers: &[(Option<&str>, f64)],
     ) -> Result<Option<Decision>, DemandError> {
         let marginal = self.priors.tuned.is_some_and(|it| it.marginal);
+        newcomers.iter().try_for_each(|(_, cores)| demand::check(*cores))?;
         let (mut answer, mut guests) = (None, vec![]);
         for (n, (label, cores)) in newcomers.iter().enumerate() {
             let prior = self.priors.of(*label).into();

@@ -170,7 +170,10 @@ fn a_replay_admits_what_the_policy_admitted_and_no_more_than_there_is() {
     assert!(run.admitted > 100 && run.admitted < run.deployments, "{run:?}");
     assert_eq!((same.admitted, same.refused, same.failed_scale_outs), (run.admitted, 0, 0));
     assert_eq!(same.scale_outs, run.scale_outs - run.failed);
-    assert!((same.utilisation * same.hours / (run.utilisation * site.hours) - 1.0).abs() < 0.01, "{same:?} {run:?}");
+    assert!(
+        (same.utilisation * same.hours / (run.utilisation * site.hours) - 1.0).abs() < 0.01,
+        "{same:?} {run:?}"
+    );
 
     let tight = replayed(200.0, 200.0);
     assert!(tight.refused > 0 && tight.failed_scale_outs > 0 && tight.peak_cores <= 200.0, "{tight:?}");

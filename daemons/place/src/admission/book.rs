@@ -79,7 +79,8 @@ impl AdmissionBook {
         };
 
         let mut members: BTreeMap<String, Member> = BTreeMap::new();
-        let mut arrivals: Vec<_> = vms.map(|vm| (hours(vm.since).min(now_h), vm.name.to_owned(), vm.spec)).collect();
+        let mut arrivals: Vec<_> =
+            vms.map(|vm| (hours(vm.since).min(now_h), vm.name.to_owned(), vm.spec)).collect();
         arrivals.sort_by(|a, b| (a.0, &a.1).partial_cmp(&(b.0, &b.1)).unwrap_or(core::cmp::Ordering::Equal));
         let mut requests: BTreeMap<(String, u64), f64> = BTreeMap::new();
         for (since_h, name, spec) in arrivals {
@@ -100,7 +101,8 @@ impl AdmissionBook {
             if f64::from_bits(since) > member.begun_h {
                 member.observed.scale_out(cores);
             } else {
-                member.observed = Observed { core_hours: member.observed.core_hours, ..Observed::first(cores) };
+                member.observed =
+                    Observed { core_hours: member.observed.core_hours, ..Observed::first(cores) };
             }
         }
         book.changed.extend(members.keys().cloned());

@@ -156,7 +156,9 @@ impl AdmissionBook {
         let now_h = self.tick(now);
         let capacity = self.capacity(cluster);
         let Some(threshold) = self.deployments.priors().threshold(order, capacity) else {
-            return AdmissionAnswer::refused("the priors have no threshold: run `ballast admit tune`".to_owned());
+            return AdmissionAnswer::refused(
+                "the priors have no threshold: run `ballast admit tune`".to_owned(),
+            );
         };
         let new: Vec<_> = newcomers.iter().map(|it| (it.label.as_deref(), it.cores())).collect();
         let active = self.deployments.cores() + new.iter().map(|it| it.1).sum::<f64>();
@@ -192,7 +194,9 @@ fn answer(
     let decision = match decided {
         Ok(Some(decision)) if !decision.incomputable => decision,
         Ok(_) => {
-            return AdmissionAnswer::refused("what is expected of the deployments cannot be computed".to_owned());
+            return AdmissionAnswer::refused(
+                "what is expected of the deployments cannot be computed".to_owned(),
+            );
         }
         Err(error) => return AdmissionAnswer::refused(format!("cannot be computed: {error}")),
     };
@@ -218,5 +222,12 @@ fn answer(
         capacity,
     });
     let risk = decision.risk.filter(|_| matches!(threshold, Threshold::Second { .. }));
-    AdmissionAnswer { admit: decision.admit, would_refuse: None, risk, binds, marginal: decision.marginal, why }
+    AdmissionAnswer {
+        admit: decision.admit,
+        would_refuse: None,
+        risk,
+        binds,
+        marginal: decision.marginal,
+        why,
+    }
 }

@@ -205,7 +205,11 @@ async fn damaged_priors_are_refused_and_the_old_ones_stay() {
         ("delta = 0.02081", "delta = nan", "delta = NaN: 0 to 10"),
         ("second_moment = 0.2", "second_moment = 0", "tuned.second_moment = 0: 1e-9 to 1.0"),
         ("scale_outs = 1.0", "scale_outs = -1.0", "labels.\"quiet\".scale_outs = -1: 0.0 to"),
-        ("lives_h = 50000.0", "lives_h = 1e12", "labels.\"quiet\": mu.rate = 1000000000000.1211: 1e-6 to 1e12"),
+        (
+            "lives_h = 50000.0",
+            "lives_h = 1e12",
+            "labels.\"quiet\": mu.rate = 1000000000000.1211: 1e-6 to 1e12",
+        ),
         ("[tuned]", "[tune]", "unknown field `tune`"),
     ] {
         assert!(whole.contains(from), "{whole}");
@@ -223,7 +227,9 @@ async fn damaged_priors_are_refused_and_the_old_ones_stay() {
     fs::write(&file, &whole).unwrap();
     let (_dir, api) = daemon(&config(SECOND, &file)).await;
     assert_eq!(call(&api, "POST", "/v1/place", &vm("a", "web", 4)).await.0, 200);
-    let month = || async { get(&api, "/v1/forecast?hours=730").await["ahead"][0]["expected_cores"].as_f64().unwrap() };
+    let month = || async {
+        get(&api, "/v1/forecast?hours=730").await["ahead"][0]["expected_cores"].as_f64().unwrap()
+    };
     let before = month().await;
     fs::write(&file, "kappa = ").unwrap();
     api.reload_priors();
@@ -313,7 +319,8 @@ fn time_that_goes_back_stands_still_and_commitments_end() {
     assert_eq!(book.committed("deployment/web").unwrap().0.until_h, 500_034.0);
 
     // Written down, and read by a start whose clock is behind: the commitment stands, and nothing has negative age.
-    let again = |at| AdmissionBook::new(&config(SECOND, Path::new("none")), at, book.records(), std::iter::empty());
+    let again =
+        |at| AdmissionBook::new(&config(SECOND, Path::new("none")), at, book.records(), std::iter::empty());
     let early = again(hour(499_000));
     let member = early.deployments.member(499_000.0, "deployment/web").unwrap();
     assert_eq!((member.cores, member.observed.age_h, member.observed.core_hours), (4.0, 0.0, 0.0));

@@ -135,7 +135,8 @@ mod tests {
         assert_eq!(parse("").unwrap().admission, None);
         let usual = parse("[admission]\n").unwrap().admission.unwrap();
         assert_eq!((usual.policy, usual.shadow), (AdmissionPolicy::Reserve(0.1), true));
-        let fitted = parse("[admission]\npriors = \"law.toml\"\ncapacity = 2000\n").unwrap().admission.unwrap();
+        let fitted =
+            parse("[admission]\npriors = \"law.toml\"\ncapacity = 2000\n").unwrap().admission.unwrap();
         assert_eq!(fitted.policy, AdmissionPolicy::Moments(Order::Second));
         assert_eq!(fitted.capacity, Some(2000.0));
         for (line, says) in [
