@@ -44,12 +44,16 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
 }
 
 struct AdmitRequest {
+    deployment: String,
     newcomer: Newcomer,
     commit: bool,
 }
 
 fn read(body: &Fields<'_>) -> Result<AdmitRequest, String> {
     let deployment = body.needed("deployment", body.name("deployment")?)?;
+    if deployment.chars().any(char::is_control) {
+        return Err(body.wrong("deployment", "without control characters"));
+    }
     let cores = body.within("cores", 0.001..=65_536.0, "0.001 to 65536")?;
     let vms = match (cores, body.vms()?) {
         (Some(cores), None) => {
@@ -66,7 +70,8 @@ fn read(body: &Fields<'_>) -> Result<AdmitRequest, String> {
     };
     let label = body.name("label")?.or(body.name("subscription")?);
     let commit = body.flag("commit")?.unwrap_or(false);
-    Ok(AdmitRequest { newcomer: Newcomer { key: key(Some(&deployment), ""), label, vms }, commit })
+    let newcomer = Newcomer { key: key(Some(&deployment), ""), label, vms };
+    Ok(AdmitRequest { deployment, newcomer, commit })
 }
 
 #[derive(Serialize)]
@@ -81,13 +86,13 @@ struct Admitted {
 }
 
 async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
-    let AdmitRequest { newcomer, commit } = api.checked(fields::body(&body, read))?;
+    let AdmitRequest { deployment, newcomer, commit } = api.checked(fields::body(&body, read))?;
     let changed = api.inventory.change(|inventory| {
         let mut book = api.inventory.admission().ok_or_else(off)?;
         let now = ballast_runtime::unix_now();
         book.tick(now);
         let (key, cores) = (&newcomer.key, newcomer.cores());
-        let deployment = key.trim_start_matches("deployment/").to_owned();
+        let deployment = deployment.clone();
         if let Some(there) = book.deployments.cores_of(key) {
             let same = book.committed(key).is_some_and(|(it, label)| {
                 (it.admitted_cores - cores).abs() < 1e-6 && label == newcomer.label

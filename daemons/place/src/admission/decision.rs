@@ -204,6 +204,10 @@ fn answer(
         format!("{:.1} h ahead {:.1} ± {:.1} cores are expected", it.after_h, it.expected_cores, it.sd_cores)
     });
     let all = format!("with it {active:.1} of {capacity:.1} cores are taken");
+    // Thresholds may be above what there is, because expectations are too high.
+    if active > capacity {
+        return AdmissionAnswer::refused(all);
+    }
     let mut why = match threshold {
         Threshold::Zeroth { cores } => format!("{all}; they must be fewer than {cores:.1}"),
         Threshold::First { cores } => format!("{all}; {at}, which must be fewer than {cores:.1}"),

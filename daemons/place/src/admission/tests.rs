@@ -131,8 +131,23 @@ async fn several_newcomers_come_beside_each_other_and_no_request_is_admitted_by_
     assert_eq!(status, 409, "{why}");
     assert_eq!(api.look().inventory.vms, 0);
     assert_eq!(api.look().admission.unwrap().deployments, 0);
+    let fifty = admit(&api, json!({"deployment": "x", "cores": 50})).await;
+    assert_eq!(
+        (&fifty["admit"], &fifty["binds"], &fifty["risk"]),
+        (&json!(false), &Value::Null, &Value::Null)
+    );
     let forecast = get(&api, "/v1/forecast").await;
     assert_eq!((&forecast["cores"], &forecast["ahead"][27]["expected_cores"]), (&json!(0.0), &json!(0.0)));
+}
+
+#[tokio::test]
+async fn a_threshold_above_the_capacity_admits_no_more_than_there_is() {
+    let mut all = config(AdmissionPolicy::Moments(Order::Zeroth), Path::new("none"));
+    all.priors.as_mut().unwrap().priors.as_mut().unwrap().tuned.as_mut().unwrap().zeroth = 1.01;
+    let (_dir, api) = daemon(&all).await;
+    let over = admit(&api, json!({"deployment": "a", "cores": 100.5, "commit": true})).await;
+    assert_eq!((&over["admit"], &over["committed"]), (&json!(false), &json!(false)), "{over}");
+    assert_eq!(admit(&api, json!({"deployment": "a", "cores": 100})).await["admit"], true);
 }
 
 #[tokio::test]
@@ -167,6 +182,7 @@ async fn wrong_requests_are_refused_by_their_field_and_without_the_section_nothi
     for (body, says) in [
         (json!({"cores": 1}), "deployment is missing"),
         (json!({"deployment": "", "cores": 1}), "deployment = "),
+        (json!({"deployment": "a\nb", "cores": 1}), "without control characters"),
         (json!({"deployment": "a"}), "vms or cores is missing"),
         (json!({"deployment": "a", "cores": 0}), "cores = 0: 0.001 to 65536"),
         (json!({"deployment": "a", "cores": -4}), "cores = -4"),
