@@ -78,66 +78,46 @@ impl AdmissionBook {
             problem: None,
         };
 
-        let mut members: BTreeMap<String, Member> = BTreeMap::new();
-        let mut arrivals: Vec<_> =
-            vms.map(|vm| (hours(vm.since).min(now_h), vm.name.to_owned(), vm.spec)).collect();
-        arrivals.sort_by(|a, b| (a.0, &a.1).partial_cmp(&(b.0, &b.1)).unwrap_or(core::cmp::Ordering::Equal));
-        let mut requests: BTreeMap<(String, u64), f64> = BTreeMap::new();
-        for (since_h, name, spec) in arrivals {
-            let (key, cores) = (key(spec.deployment.as_deref(), &name), cores(&spec));
-            *requests.entry((key.clone(), since_h.to_bits())).or_default() += cores;
-            let member = members.entry(key.clone()).or_insert_with(|| Member {
-                label: spec.tenant.clone(),
-                begun_h: since_h,
-                cores: 0.0,
-                observed: Observed::default(),
-            });
-            member.cores += cores;
-            member.observed.core_hours += cores * (now_h - since_h);
-            book.vms.insert(name, (key, cores));
+        let mut requests: BTreeMap<(u64, String), (Option<String>, f64)> = BTreeMap::new();
+        for vm in vms {
+            let (key, cores) = (key(vm.spec.deployment.as_deref(), vm.name), cores(&vm.spec));
+            let since_h = hours(vm.since).min(now_h);
+            let (_, all) = requests.entry((since_h.to_bits(), key.clone())).or_insert((vm.spec.tenant, 0.0));
+            *all += cores;
+            book.vms.insert(vm.name.to_owned(), (key, cores));
         }
-        for ((key, since), cores) in requests {
-            let Some(member) = members.get_mut(&key) else { continue };
-            if f64::from_bits(since) > member.begun_h {
-                member.observed.scale_out(cores);
-            } else {
-                member.observed =
-                    Observed { core_hours: member.observed.core_hours, ..Observed::first(cores) };
-            }
+        for ((since, key), (label, cores)) in requests {
+            let told = book.deployments.grow(f64::from_bits(since), &key, label.as_deref(), cores);
+            note_error(&key, told);
+            book.changed.insert(key);
         }
-        book.changed.extend(members.keys().cloned());
-        book.take_records(records, &mut members);
-
-        for (key, member) in members {
-            let restored = book.deployments.restore(now_h, &key, member);
-            note_error(&key, restored);
-        }
+        records.into_iter().for_each(|record| book.take(record));
         book
     }
 
     /// What was written down replaces what the VMs alone say.
-    fn take_records(&mut self, records: Vec<DeploymentRecord>, members: &mut BTreeMap<String, Member>) {
+    fn take(&mut self, record: DeploymentRecord) {
+        let DeploymentRecord { key, label, begun_h, until_h, cores: before, observed, commitment } = record;
         let now_h = self.now_h;
-        for record in records {
-            let committed = record.commitment.filter(|it| it.until_h > now_h && it.cores > 0.0);
-            let placed = members.get(&record.key).map_or(0.0, |it| it.cores);
-            let cores = placed + committed.map_or(0.0, |it| it.cores);
-            if cores <= 0.0 {
-                self.changed.insert(record.key);
-                continue;
-            }
-
-            // Nobody has watched since then: the cores ran on.
-            let until_h = record.until_h.min(now_h);
-            let core_hours = record.observed.core_hours + record.cores * (now_h - until_h);
-            let observed = Observed { core_hours, ..record.observed };
-            let member = Member { label: record.label, begun_h: record.begun_h.min(now_h), cores, observed };
-            members.insert(record.key.clone(), member);
-            if (cores - record.cores).abs() < 1e-6 {
-                self.changed.remove(&record.key);
-            }
-            self.commitments.extend(committed.map(|it| (record.key, it)));
+        let committed = commitment.filter(|it| it.until_h > now_h && it.cores > 0.0);
+        let placed = self.deployments.cores_of(&key).unwrap_or(0.0);
+        let cores = placed + committed.map_or(0.0, |it| it.cores);
+        if cores <= 0.0 {
+            self.changed.insert(key);
+            return;
         }
+
+        // Nobody has watched since then: the cores ran on.
+        let core_hours = observed.core_hours + before * (now_h - until_h.min(now_h));
+        let observed = Observed { core_hours, ..observed };
+        let member = Member { label, begun_h: begun_h.min(now_h), cores, observed };
+        note_error(&key, self.deployments.restore(now_h, &key, member));
+        if (cores - before).abs() < 1e-6 {
+            self.changed.remove(&key);
+        } else {
+            self.changed.insert(key.clone());
+        }
+        self.commitments.extend(committed.map(|it| (key, it)));
     }
 
     /// The time of a call: the latest so far where the clock went back. Commitments whose time is over end.
@@ -154,7 +134,7 @@ impl AdmissionBook {
 
     /// Takes room back that was committed, at most so much; says how much it was.
     fn release(&mut self, key: &str, at_most: f64) -> f64 {
-        let Some(it) = self.commitments.get_mut(key) else { return 0.0 };
+        let Some(it) = self.commitments.get_mut(key).filter(|_| at_most > 0.0) else { return 0.0 };
         let released = it.cores.min(at_most);
         it.cores -= released;
         if it.cores < 1e-6 {
@@ -219,7 +199,7 @@ impl AdmissionBook {
 
     fn apply(&mut self, now_h: f64, key: &str, change: &Change) -> Result<(), DemandError> {
         // What was committed has been counted when it was admitted.
-        let further = change.came - self.release_to_vms(key, change.came);
+        let further = change.came - self.release(key, change.came);
         if further > 1e-6 {
             self.deployments.grow(now_h, key, change.label.as_deref(), further)?;
         }
@@ -231,10 +211,6 @@ impl AdmissionBook {
             self.deployments.resize(now_h, key, cores)?;
         }
         Ok(())
-    }
-
-    fn release_to_vms(&mut self, key: &str, cores: f64) -> f64 {
-        if cores > 0.0 { self.release(key, cores) } else { 0.0 }
     }
 
     /// Of so many cores, once they are admitted: room is kept for them until VMs take it, or their time is over.
@@ -263,7 +239,7 @@ impl AdmissionBook {
 
     /// The cores that are admitted and that no VM has taken yet.
     pub(crate) fn committed_cores(&self) -> f64 {
-        self.commitments.values().map(|it| it.cores).sum()
+        self.commitments.values().fold(0.0, |sum, it| sum + it.cores)
     }
 
     fn record(&self, key: &str) -> Option<DeploymentRecord> {
