@@ -84,7 +84,7 @@ struct TuneArgs {
 struct ReplayArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The policy
+    /// What decides, by the thresholds of the priors
     #[arg(long, value_enum, default_value = "second-moment")]
     policy: PolicyArg,
     /// Events as `ballast fit` reads them

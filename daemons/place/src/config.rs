@@ -216,8 +216,8 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are admission, allowed_hosts, drains, inventory, kubernetes, \
-             listen, log_level, name, placement, predict, state_dir, tls",
+            "place.toml:2: names: no such key; there are admission, allowed_hosts, drains, inventory, \
+             kubernetes, listen, log_level, name, placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",

@@ -80,7 +80,7 @@ pub enum PriorsError {
     Belief {
         /// `labels.NAME: `, or empty.
         label: String,
-        /// Which parameter.
+        /// The first parameter that is out of its range.
         error: BeliefError,
     },
     /// Another number.

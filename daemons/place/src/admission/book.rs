@@ -13,7 +13,6 @@ use ballast_placement::inventory::{NamedVm, Placed, VmSpec, VmView};
 use ballast_runtime::http::Refused;
 use ballast_types::Instant;
 
-use super::decision::Newcomer;
 use super::record::{Commitment, DeploymentRecord, key};
 use crate::config::AdmissionConfig;
 use crate::store::Record;
@@ -214,13 +213,13 @@ impl AdmissionBook {
     }
 
     /// Of so many cores, once they are admitted: room is kept for them until VMs take it, or their time is over.
-    pub(super) fn commit(&mut self, newcomer: &Newcomer, cores: f64) -> Result<(), Refused> {
-        let (now_h, key) = (self.now_h, &newcomer.key);
-        let told = self.deployments.grow(now_h, key, newcomer.label.as_deref(), cores);
+    pub(super) fn commit(&mut self, key: &str, label: Option<&str>, cores: f64) -> Result<(), Refused> {
+        let now_h = self.now_h;
+        let told = self.deployments.grow(now_h, key, label, cores);
         told.map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))?;
         let commitment = Commitment { admitted_cores: cores, cores, until_h: now_h + COMMITTED_H };
-        self.commitments.insert(key.clone(), commitment);
-        self.changed.insert(key.clone());
+        self.commitments.insert(key.to_owned(), commitment);
+        self.changed.insert(key.to_owned());
         Ok(())
     }
 

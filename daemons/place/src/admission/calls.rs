@@ -28,7 +28,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::post("/v1/admit", post)
             .only(Right::Place)
             .takes(
-                "a `deployment` and its `vms` or `cores`, a `label`; `commit` to keep its room for 24 h, once \
+                "a `deployment` and its `vms` or `cores`, a `label`; `commit` to keep its room for 24 h, if \
                  it is admitted",
             )
             .answers("whether it may come, how likely the cores do not suffice, and where that is tightest")
@@ -38,7 +38,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
             .answers("204 once the room that was kept for it is free")
             .fails("404 where none is kept; 503"),
         Endpoint::get("/v1/forecast", forecast)
-            .answers("the cores that are expected `?hours=1,24` ahead, their standard deviation; the capacity")
+            .answers("the cores that are expected `?hours=1,24` ahead, how far they may be off, the capacity")
             .fails("404 without `[admission]`; 409 without priors"),
     ]
 }
@@ -109,7 +109,7 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
         let answer = book.decide(now, inventory.cluster(), newcomers).ok_or_else(off)?;
         let committed = commit && answer.admit;
         if committed {
-            book.commit(&newcomer, cores)?;
+            book.commit(key, newcomer.label.as_deref(), cores)?;
         }
         Ok((Admitted { deployment, answer, committed, repeated: false }, None))
     });
@@ -142,7 +142,7 @@ fn off() -> Refused {
 
 #[derive(Deserialize)]
 struct Ahead {
-    /// Numbers, with commas.
+    /// How far ahead, in hours from 0 to [`AHEAD_MAX_H`]; several with commas.
     hours: Option<String>,
 }
 

@@ -212,7 +212,7 @@ fn answer(
         Threshold::Zeroth { cores } => format!("{all}; they must be fewer than {cores:.1}"),
         Threshold::First { cores } => format!("{all}; {at}, which must be fewer than {cores:.1}"),
         Threshold::Second { risk, .. } => format!(
-            "{all}; {at}: the chance that there are too few is at most {:.3}, which must be at most {risk:.3}",
+            "{all}; {at}: the chance that they are too few is at most {:.3}, which must be at most {risk:.3}",
             decision.risk.unwrap_or(1.0)
         ),
     };

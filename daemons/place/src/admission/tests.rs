@@ -66,6 +66,12 @@ async fn a_deployment_is_asked_for_committed_placed_and_over() {
     assert_eq!((&large["admit"], &large["committed"]), (&json!(false), &json!(false)), "{large}");
     assert!(large["risk"].as_f64() > small["risk"].as_f64() && large["risk"].as_f64() > Some(0.2), "{large}");
 
+    // A label whose deployments do not grow makes it narrower; one that nobody knows changes nothing.
+    let labelled = |label| json!({"deployment": "web", "cores": 4, "label": label});
+    let quiet = admit(&api, labelled("quiet")).await;
+    assert!(quiet["risk"].as_f64() < small["risk"].as_f64().map(|risk| 0.5 * risk), "{quiet} {small}");
+    assert_eq!(admit(&api, labelled("loud")).await["risk"], small["risk"]);
+
     // Twice is as good as once; a different request is another one.
     let web = json!({"deployment": "web", "cores": 4, "label": "quiet", "commit": true});
     let first = admit(&api, web.clone()).await;
@@ -321,16 +327,11 @@ async fn after_any_changes_a_restart_finds_what_was_seen() {
 
 #[test]
 fn time_that_goes_back_stands_still_and_commitments_end() {
-    use super::decision::Newcomer;
-    use ballast_placement::{MemoryKb, MilliCores, Resources};
-
     let hour = |h: u64| Instant::from_millis(3_600_000 * h);
     let mut book =
         AdmissionBook::new(&config(SECOND, Path::new("none")), hour(500_000), vec![], std::iter::empty());
-    let vms = vec![Resources::new(MilliCores::from_cores(4), MemoryKb::ZERO)];
-    let web = Newcomer { key: "deployment/web".into(), label: None, vms };
     book.tick(hour(500_010));
-    book.commit(&web, 4.0).ok().unwrap();
+    book.commit("deployment/web", None, 4.0).ok().unwrap();
     assert!(book.note(hour(499_000), None).is_some(), "it is written down");
     assert_eq!(book.committed("deployment/web").unwrap().0.until_h, 500_034.0);
 
