@@ -1,5 +1,6 @@
 //! `ballast`: one program for the demonstration, the tools and the daemons.
 
+mod admit;
 mod bench;
 mod budget;
 mod certs;
@@ -78,6 +79,12 @@ enum Command {
     #[command(after_help = "Example: ballast fit --input events.csv --output law.toml\n\
         Example: ballast experiment admission --export-events events.csv && ballast fit --input events.csv")]
     Fit(fit::FitArgs),
+    /// Find thresholds for cluster admission, or say what a policy would have admitted
+    #[command(
+        after_help = "Example: ballast admit tune --priors law.toml --capacity-cores 2000 --output law.toml\n\
+        Example: ballast admit replay --priors law.toml --capacity-cores 2000 events.csv"
+    )]
+    Admit(admit::AdmitArgs),
     /// Say of arriving VMs whether they are user-facing and how busy they will be, or how long they will live
     #[command(after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
         Example: ballast predict --model /var/lib/ballast/model --about")]
@@ -241,6 +248,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Profile(args) => profile::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Admit(args) => admit::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),

@@ -15,8 +15,8 @@ pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
-    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,
-    ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+    AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
+    LifetimeModelStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 
@@ -820,6 +820,15 @@ pub enum EventKind {
     /// A placement daemon has found no place for the VMs of a request.
     PlacementRefused {
         /// Why, with the first VM that it is about.
+        why: String,
+    },
+    /// A placement daemon has not admitted a new deployment.
+    DeploymentRefused {
+        /// The deployment, or several that were asked for together.
+        deployment: String,
+        /// Whether it was admitted all the same: shadow mode refuses nothing.
+        shadow: bool,
+        /// What speaks against it.
         why: String,
     },
     /// A placement daemon was told that a VM has gone.

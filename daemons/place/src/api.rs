@@ -8,7 +8,9 @@ use std::time::Duration;
 use ballast_placement::inventory::{HostView, PredictLifetimes};
 use ballast_placement::{Inventory, InventoryError, LifetimeRule};
 use ballast_types::PeerName;
-use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
+use ballast_types::wire::{
+    AdmissionStatus, Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus,
+};
 
 use super::agents::Agents;
 use super::counters::{Counters, count};
@@ -86,6 +88,7 @@ impl Api {
         alarms.extend(self.leaving(&inventory));
         alarms.extend(of_drains(&self.inventory.drains()));
         alarms.extend(without_lifetimes(&inventory));
+        let admission = self.admission_status(&inventory, &mut alarms);
         self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {
             placed: count(&self.counters.placed),
@@ -113,6 +116,7 @@ impl Api {
                 predictions: self.counters.predictions(),
                 conservative: count(conservative),
             },
+            admission,
             lifetime_history: self.inventory.history(),
             kubernetes: self.kube.as_ref().map(|kube| kube.status()),
             tls: self.tls.as_ref().map(|tls| tls.status()),
@@ -151,6 +155,23 @@ impl Api {
     /// Tells who listens.
     pub(super) fn tell(&self, kind: EventKind) {
         self.events.push(Event { at_ns: ballast_runtime::now(), kind });
+    }
+
+    /// What became of admission, if anybody asks for it; with the alarm of its priors.
+    fn admission_status(&self, inventory: &Inventory, alarms: &mut Vec<Alarm>) -> Option<AdmissionStatus> {
+        let book = self.inventory.admission()?;
+        let problem = book.problem().map(|why| format!("the priors stay as they were: {why}"));
+        alarms.extend(problem.map(|why| Alarm::new(AlarmId::PriorsRefused, why)));
+        let [admitted, refused, would_refuse] = self.counters.admissions.each_ref().map(count);
+        Some(AdmissionStatus { admitted, refused, would_refuse, ..book.status(inventory.cluster()) })
+    }
+
+    /// Reads the file of priors anew, if there is one.
+    pub(super) fn reload_priors(&self) {
+        let read = self.inventory.admission().map(|mut book| book.reload(ballast_runtime::unix_now()));
+        if let Some(Err(message)) = read {
+            self.tell(EventKind::Alarm { message });
+        }
     }
 
     /// The name of the file that says which hosts there are, if one does.

@@ -1,5 +1,6 @@
 //! `place.toml`.
 
+mod admission;
 mod drains;
 mod hosts;
 mod kubernetes;
@@ -11,6 +12,7 @@ use ballast_placement::rules::Alpha;
 use ballast_placement::{LifetimeRule, Policy};
 use ballast_types::{PeerName, Role};
 
+pub use admission::{AdmissionConfig, AdmissionPolicy, PriorsFile};
 pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, choice, flag, number_as, path, seconds, whole};
 use ballast_runtime::config::reader::Section;
@@ -43,6 +45,8 @@ pub struct PlaceConfig {
     /// The file that says which hosts there are, and what it said; without one they are told by HTTP.
     pub inventory: Option<HostFile>,
     pub drains: DrainsConfig,
+    /// Whether new deployments may come; `None`: all may.
+    pub admission: Option<AdmissionConfig>,
     /// The scheduler extender; `None` when there is none.
     pub kubernetes: Option<KubernetesConfig>,
 }
@@ -79,7 +83,8 @@ impl ConfigFile for PlaceConfig {
 
     fn read_further(&mut self, file: &str) -> Result<(), ConfigError> {
         let inventory = self.inventory.as_mut().map_or(Ok(()), HostFile::load);
-        inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))
+        inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))?;
+        self.admission.as_mut().map_or(Ok(()), |admission| admission.load(file))
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
@@ -97,6 +102,7 @@ impl ConfigFile for PlaceConfig {
         let policy = read_policy(root);
         let inventory = read_inventory(root, tls.is_some());
         let drains = DrainsConfig::read(root);
+        let admission = AdmissionConfig::read(root);
         let kubernetes = KubernetesConfig::read(root);
         let log_level = log::read_level(root);
 
@@ -111,6 +117,7 @@ impl ConfigFile for PlaceConfig {
             policy,
             inventory,
             drains,
+            admission,
             kubernetes,
         })
     }
@@ -209,8 +216,8 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are allowed_hosts, drains, inventory, kubernetes, \
-             listen, log_level, name, placement, predict, state_dir, tls",
+            "place.toml:2: names: no such key; there are admission, allowed_hosts, drains, inventory, \
+             kubernetes, listen, log_level, name, placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",

@@ -1,5 +1,6 @@
 //! The metrics of a placement daemon.
 
+mod admission;
 mod kubernetes;
 
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
@@ -36,6 +37,7 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
         .chain(scores())
         .chain(agents())
         .chain([drain()])
+        .chain(admission::metrics())
         .collect()
 }
 

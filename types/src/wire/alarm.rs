@@ -160,6 +160,7 @@ alarms! {
     LifetimesMissing "lifetimes_missing" Info
         "The policy goes by lifetimes, and there is no model that knows them.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
+    PriorsRefused "priors_refused" Warning "The file of priors cannot be used; the priors stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
     DrainWaits "drain_waits" Info "Too few hosts are empty: a drain waits for approval.";
     DrainStuck "drain_stuck" Warning

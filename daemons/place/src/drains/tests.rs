@@ -261,7 +261,7 @@ async fn a_drain_goes_on_after_a_restart_in_the_middle() {
     let mut again = None;
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let opened = DurableInventory::open(dir.path(), ballast_placement::Policy::POWER, None);
+        let opened = DurableInventory::open(dir.path(), ballast_placement::Policy::POWER, None, None);
         again = opened.ok().filter(|it| it.0.alarms().count() == 0);
         if again.is_some() {
             break;
