@@ -153,7 +153,7 @@ async fn list_vms(State(api): State<Api>) -> Response {
 }
 
 async fn usage(State(api): State<Api>) -> Response {
-    Json(api.notes.usage_answer(clock::unix_ms() / 1000)).into_response()
+    Json(api.notes.usage_answer(ballast_runtime::clock::unix_ms() / 1000)).into_response()
 }
 
 async fn put_vm(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {

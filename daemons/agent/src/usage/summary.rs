@@ -83,7 +83,7 @@ mod tests {
 
         let told = make(dir.path(), u64::from(day) * 86_400 + 7 * 300).unwrap();
         let until_unix_s = u64::from(day) * 86_400 + 6 * 300;
-        let seconds = vec![(518, 300), (700, 300)];
+        let seconds = vec![(525, 300), (700, 300)];
         let expected = VmCpuUse { cores: 2, until_unix_s, throttled_s: 2, seconds };
         assert_eq!(told.into_values().collect::<Vec<_>>(), [expected]);
     }

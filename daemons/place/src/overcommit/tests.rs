@@ -1,7 +1,7 @@
 //! A daemon whose agent is played: what it tells is measured, goes stale, closes the host and opens it.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::thread;
 
 use ballast_placement::Policy;
@@ -16,10 +16,9 @@ use crate::routes::tests::{api_with, call, get};
 
 const CONFIG: OvercommitConfig = OvercommitConfig { target_ppm: 10_000, estimator: Estimator::Auto };
 
-/// An agent that answers everything with what stands in `answer`; gives its address.
-fn agent(answer: Arc<Mutex<String>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+/// An agent at this socket that answers everything with what stands in `answer`.
+fn agent(socket: &Path, answer: Arc<Mutex<String>>) {
+    let listener = UnixListener::bind(socket).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -32,7 +31,6 @@ fn agent(answer: Arc<Mutex<String>>) -> String {
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
         }
     });
-    url
 }
 
 /// A VM of four cores that used half a core of them for most of three days, and all of them for `busy_s` seconds.
@@ -81,13 +79,14 @@ async fn is_refused(api: &Api) -> bool {
 
 #[tokio::test]
 async fn what_the_agent_tells_makes_room_and_what_it_no_longer_tells_takes_it() {
-    let (_dir, api, overcommit) = site().await;
+    let (dir, api, overcommit) = site().await;
     assert!(is_refused(&api).await, "nothing was measured");
 
     let answer = Arc::new(Mutex::new(String::new()));
-    let url = agent(Arc::clone(&answer));
-    let hosts = "[[host]]\nname = \"s1\"\nchassis = \"c1\"\ncores = 8\nmemory_gb = 64\n";
-    api.agents.follow(&parse_hosts(&format!("{hosts}agent = \"{url}\"\n"), false).unwrap());
+    let socket = dir.path().join("agent.sock");
+    agent(&socket, Arc::clone(&answer));
+    let hosts = "[[hosts]]\nname = \"s1\"\nchassis = \"c1\"\ncores = 8\nmemory_gb = 64\n";
+    api.agents.follow(&parse_hosts(&format!("{hosts}agent = \"unix:{}\"\n", socket.display()), false).unwrap());
     let round = async |text: String| {
         *lock(&answer) = text;
         lock(&overcommit.hosts).values_mut().for_each(|state| state.asked = None);
