@@ -45,7 +45,7 @@ pub use auto_class::AutoClass;
 pub use fusion::Fused;
 pub use groups::{GroupError, PhysicalCore, core_groups};
 pub use io::*;
+pub use overflow::OverflowMeter;
 pub use params::{Actuator, Params, Policy, Steps};
 pub use tuning::Tuning;
-pub use overflow::OverflowMeter;
 pub use usage::{ServerSecond, SlowReading, UsageReading, UsageRecorder};

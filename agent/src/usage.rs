@@ -323,11 +323,7 @@ mod tests {
         let recorded: Vec<_> = done.iter().map(memory).collect();
 
         // The first look is never counted: nobody knows what the clock did before.
-        let of_bins = [
-            (Some(70), Some(950), Some(2)),
-            (Some(40), Some(40), Some(0)),
-            (Some(45), None, None),
-        ];
+        let of_bins = [(Some(70), Some(950), Some(2)), (Some(40), Some(40), Some(0)), (Some(45), None, None)];
         assert_eq!(recorded, of_bins);
     }
 

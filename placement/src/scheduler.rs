@@ -205,7 +205,13 @@ impl Scheduler {
         for fit in &self.fits {
             let risk = fit.risk(ask.cluster, Some(ask.vm), host);
             let Some((risk, reason)) = risk.zip(fit.remark(ask, host)) else { continue };
-            verdicts.push(Verdict { tier, rule: fit.name(), weight: 0, score: -((1e6 * risk) as i64), reason });
+            verdicts.push(Verdict {
+                tier,
+                rule: fit.name(),
+                weight: 0,
+                score: -((1e6 * risk) as i64),
+                reason,
+            });
         }
         verdicts
     }

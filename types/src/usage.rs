@@ -362,7 +362,10 @@ mod tests {
         assert_eq!((edges[19], edges[20], edges[21], edges[100], edges[270]), (19, 20, 21, 991, 3_966_018));
         assert!(Histogram::EDGES_MC.is_sorted_by(|a, b| a < b));
         let over = record(&[u32::MAX, 4000, 8000]);
-        assert_eq!((over.cpu.histogram.counts()[270], over.cpu.peak_mc, over.mean()), (1, u32::MAX, Some(1.0)));
+        assert_eq!(
+            (over.cpu.histogram.counts()[270], over.cpu.peak_mc, over.mean()),
+            (1, u32::MAX, Some(1.0))
+        );
     }
 
     #[test]

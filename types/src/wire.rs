@@ -17,7 +17,10 @@ pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
-pub use place::{AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus, ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus};
+pub use place::{
+    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,
+    ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,
+};
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 pub use usage::{OverflowHour, Usage, VmCpuUse};
 

@@ -13,6 +13,8 @@ use crate::{Cluster, HostId, TenantId, VmKey, VmRequest};
 pub const ALIKE_MIN: usize = 5;
 /// And for so many of them, those with the lowest numbers: more say hardly more.
 const ALIKE_MAX: usize = 50;
+/// A tenant's use is kept in steps of so many parts of a VM's cores, rounded up.
+const STEPS: usize = 200;
 
 /// What was measured of one VM: how many cores it used for which share of the time.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,9 +53,32 @@ pub struct Measured<K> {
 pub struct CpuPromise {
     target: f64,
     vms: HashMap<VmKey, Arc<CpuUse>>,
-    alike: HashMap<TenantId, BTreeMap<VmKey, Arc<CpuUse>>>,
+    alike: HashMap<TenantId, Alike>,
     /// By the number of the host.
     hosts: Vec<HostLoad>,
+}
+
+/// A tenant's VMs that were measured.
+#[derive(Debug, Default)]
+struct Alike {
+    vms: BTreeMap<VmKey, Arc<CpuUse>>,
+    /// Which share of a VM's cores they used, on the mean over them, and for which share of the time.
+    shares: Vec<(f64, f64)>,
+}
+
+impl Alike {
+    fn renew(&mut self) {
+        let weight = 1.0 / self.vms.len().clamp(1, ALIKE_MAX) as f64;
+        let mut steps = [0.0; STEPS + 1];
+        for usage in self.vms.values().take(ALIKE_MAX) {
+            for (used, share) in &usage.shares {
+                let step = libm::ceil(used / usage.cores * STEPS as f64);
+                steps[(step as usize).min(STEPS)] += share * weight;
+            }
+        }
+        let busy = steps.into_iter().enumerate().filter(|(_, share)| *share > 0.0);
+        self.shares = busy.map(|(step, share)| (step as f64 / STEPS as f64, share)).collect();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -96,16 +121,8 @@ impl CpuPromise {
 
         let cores = vm.resources.cores.cores();
         let alike = vm.tenant.and_then(|tenant| self.alike.get(&tenant));
-        if let Some(others) = alike.filter(|others| others.len() >= ALIKE_MIN) {
-            let weight = 1.0 / others.len().min(ALIKE_MAX) as f64;
-            let of_one = |other: &'_ Arc<CpuUse>| {
-                let other = Arc::clone(other);
-                (0..other.shares.len()).map(move |n| {
-                    let (used, share) = other.shares[n];
-                    ((used / other.cores).min(1.0) * cores, share * weight)
-                })
-            };
-            let uses = others.values().take(ALIKE_MAX).flat_map(of_one);
+        if let Some(alike) = alike.filter(|alike| alike.vms.len() >= ALIKE_MIN) {
+            let uses = alike.shares.iter().map(|(used, share)| (used * cores, *share));
             return Ok((Histogram::weighted(uses, capacity)?, By::Tenant));
         }
 
@@ -163,23 +180,28 @@ impl CpuPromise {
         let vms: Vec<VmRequest> = self.load_mut(host).guests.iter().map(|guest| guest.vm).collect();
         self.load_mut(host).closed = measured.closed;
         for vm in vms {
-            self.forget(&vm);
-            let Some(usage) = measured.vms.get(&vm.id) else { continue };
-            self.vms.insert(vm.id, Arc::clone(usage));
-            if let Some(tenant) = vm.tenant {
-                self.alike.entry(tenant).or_default().insert(vm.id, Arc::clone(usage));
-            }
+            let usage = measured.vms.get(&vm.id);
+            match usage {
+                Some(usage) => self.vms.insert(vm.id, Arc::clone(usage)),
+                None => self.vms.remove(&vm.id),
+            };
+            self.note_alike(&vm, usage);
         }
     }
 
-    fn forget(&mut self, vm: &VmRequest) {
-        self.vms.remove(&vm.id);
+    /// What was measured of one of a tenant's VMs, or that it counts no more.
+    fn note_alike(&mut self, vm: &VmRequest, usage: Option<&Arc<CpuUse>>) {
         let Some(tenant) = vm.tenant else { return };
-        if let Some(alike) = self.alike.get_mut(&tenant) {
-            alike.remove(&vm.id);
-            if alike.is_empty() {
-                self.alike.remove(&tenant);
-            }
+        let alike = self.alike.entry(tenant).or_default();
+        let before = match usage {
+            Some(usage) => alike.vms.insert(vm.id, Arc::clone(usage)),
+            None => alike.vms.remove(&vm.id),
+        };
+        if before.as_ref() != usage {
+            alike.renew();
+        }
+        if alike.vms.is_empty() {
+            self.alike.remove(&tenant);
         }
     }
 }
@@ -250,7 +272,10 @@ impl Fit for CpuPromise {
             }
             Event::HostChanged { host, .. } if cluster.contains(host) => self.renew(cluster, host),
             Event::HostChanged { host, .. } => *self.load_mut(host) = HostLoad::default(),
-            Event::Ended { vm, .. } => self.forget(vm),
+            Event::Ended { vm, .. } => {
+                self.vms.remove(&vm.id);
+                self.note_alike(vm, None);
+            }
             _ => {}
         }
 

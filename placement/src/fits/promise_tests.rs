@@ -32,7 +32,11 @@ fn usage(uses: &[(f64, u64)]) -> Arc<CpuUse> {
     Arc::new(CpuUse::new(2.0, uses).unwrap())
 }
 
-fn measure(scheduler: &mut Scheduler, vms: impl IntoIterator<Item = (u64, Arc<CpuUse>)>, closed: Option<f64>) {
+fn measure(
+    scheduler: &mut Scheduler,
+    vms: impl IntoIterator<Item = (u64, Arc<CpuUse>)>,
+    closed: Option<f64>,
+) {
     let vms = vms.into_iter().map(|(id, usage)| (VmKey(id), usage)).collect();
     scheduler.measure(NOW, HOST, &Measured { vms, closed }).unwrap();
 }

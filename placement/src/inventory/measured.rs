@@ -7,7 +7,7 @@ use ballast_types::Instant;
 
 use super::{Inventory, InventoryError, VmSpec};
 use crate::fits::{CpuUse, Measured};
-use crate::VmKey;
+use crate::{HostId, VmKey};
 
 impl Inventory {
     /// Takes note of what was measured on a host, its VMs by name; of others there nothing is known any more. It counts
@@ -15,10 +15,15 @@ impl Inventory {
     ///
     /// # Errors
     /// Where the host is not known.
-    pub fn measure(&mut self, now: Instant, host: &str, measured: Measured<String>) -> Result<(), InventoryError> {
-        self.host_id(host)?;
+    pub fn measure(
+        &mut self,
+        now: Instant,
+        host: &str,
+        measured: Measured<String>,
+    ) -> Result<(), InventoryError> {
+        let id = self.host_id(host)?;
+        self.tell_measured_on(now, id, &measured);
         self.measured.insert(host.to_owned(), measured);
-        self.tell_measured(now, Some(host));
         Ok(())
     }
 
@@ -38,20 +43,21 @@ impl Inventory {
         self.scheduler.risk(request.as_ref(), host).map_err(|error| self.by_name("", &error))
     }
 
-    /// Tells constraints what was last measured, on one host or on all: they may have been made anew.
-    pub(super) fn tell_measured(&mut self, now: Instant, one: Option<&str>) {
-        let known = |host: &String| self.hosts.contains_key(host.as_str());
+    /// Tells constraints that were made anew what was last measured.
+    pub(super) fn tell_measured(&mut self, now: Instant) {
         let mut measured = core::mem::take(&mut self.measured);
-        measured.retain(|host, _| known(host));
-        for (host, Measured { vms, closed }) in &measured {
-            let Some(id) = self.find(host).filter(|_| one.is_none_or(|one| one == host)) else { continue };
-            let by_key = |(vm, usage): (&String, &Arc<CpuUse>)| {
-                Some((VmKey(self.vms.number(vm)?), Arc::clone(usage)))
-            };
-            let vms: BTreeMap<VmKey, Arc<CpuUse>> = vms.iter().filter_map(by_key).collect();
-            // The host is there.
-            let _ = self.scheduler.measure(now, id, &Measured { vms, closed: *closed });
-        }
+        measured.retain(|host, measured| {
+            let id = self.find(host);
+            id.inspect(|id| self.tell_measured_on(now, *id, measured)).is_some()
+        });
         self.measured = measured;
+    }
+
+    fn tell_measured_on(&mut self, now: Instant, host: HostId, measured: &Measured<String>) {
+        let by_key =
+            |(vm, usage): (&String, &Arc<CpuUse>)| Some((VmKey(self.vms.number(vm)?), Arc::clone(usage)));
+        let vms: BTreeMap<VmKey, Arc<CpuUse>> = measured.vms.iter().filter_map(by_key).collect();
+        // The host is there.
+        let _ = self.scheduler.measure(now, host, &Measured { vms, closed: measured.closed });
     }
 }

@@ -201,7 +201,7 @@ impl Inventory {
         }
         fresh.catch_up(now);
         fresh.measured = core::mem::take(&mut self.measured);
-        fresh.tell_measured(now, None);
+        fresh.tell_measured(now);
         *self = fresh;
 
         Ok(())

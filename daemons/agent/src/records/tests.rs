@@ -85,9 +85,9 @@ fn the_bytes_are_what_they_were() {
         "62616c6c61737455020000002a510000f5397a68", // header
         "0b00462ecf9c",                             // VM 0
         "0100040302010000000076",
-        "1b007f2ed56c",                             // its record
-        "03000304e11be14800f80fd00fc19ef40100",     // its CPU, and no throttled second
-        "000000000000000000",                       // nothing else is known
+        "1b007f2ed56c",                         // its record
+        "03000304e11be14800f80fd00fc19ef40100", // its CPU, and no throttled second
+        "000000000000000000",                   // nothing else is known
     );
     assert_eq!(bytes, expected);
 }

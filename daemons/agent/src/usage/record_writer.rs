@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use ballast_agent_core::Input;
 use ballast_runtime::metrics::word;
-use ballast_types::{UsageRecord, VmClass};
 use ballast_types::wire::{Alarm, AlarmId};
+use ballast_types::{UsageRecord, VmClass};
 
 use super::advice::{self, Advice};
 use super::{Batch, VmInstance, summary};

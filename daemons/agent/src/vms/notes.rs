@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
 use ballast_types::wire::{
-    AgentStatus, Alarm, HeldPredictions, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse, VmPrediction,
-    VmSpec,
+    AgentStatus, Alarm, HeldPredictions, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse,
+    VmPrediction, VmSpec,
 };
 use ballast_types::{VmClass, VmId};
 

@@ -53,7 +53,8 @@ async fn site() -> (tempfile::TempDir, Api, Arc<Overcommit>) {
     let (dir, mut api) = api_with(None, Policy { cpu_target_ppm: Some(10_000), ..Policy::POWER });
     let overcommit = Overcommit::open(CONFIG, dir.path(), DiskFaults::default()).unwrap();
     api.overcommit = Some(Arc::clone(&overcommit));
-    let host = json!({"chassis": "c1", "cores": 8, "memory_gb": 64, "overcommit": {"cores": 2.0, "memory": 1.0}});
+    let host =
+        json!({"chassis": "c1", "cores": 8, "memory_gb": 64, "overcommit": {"cores": 2.0, "memory": 1.0}});
     assert_eq!(call(&api, "PUT", "/v1/hosts/s1", &host).await.0, 204);
     for vm in ["a", "b"] {
         assert_eq!(call(&api, "POST", "/v1/place", &vm_of(vm)).await.0, 200);
@@ -86,7 +87,8 @@ async fn what_the_agent_tells_makes_room_and_what_it_no_longer_tells_takes_it() 
     let socket = dir.path().join("agent.sock");
     agent(&socket, Arc::clone(&answer));
     let hosts = "[[hosts]]\nname = \"s1\"\nchassis = \"c1\"\ncores = 8\nmemory_gb = 64\n";
-    api.agents.follow(&parse_hosts(&format!("{hosts}agent = \"unix:{}\"\n", socket.display()), false).unwrap());
+    api.agents
+        .follow(&parse_hosts(&format!("{hosts}agent = \"unix:{}\"\n", socket.display()), false).unwrap());
     let round = async |text: String| {
         *lock(&answer) = text;
         lock(&overcommit.hosts).values_mut().for_each(|state| state.asked = None);
@@ -102,7 +104,10 @@ async fn what_the_agent_tells_makes_room_and_what_it_no_longer_tells_takes_it() 
     assert!(best["cpu_risk"].as_f64().is_some_and(|risk| risk < 0.01), "{scores}");
     let said = best["verdicts"].as_array().unwrap().iter().find(|it| it["rule"] == "cpu-promise").unwrap();
     let reason = said["reason"].as_str().unwrap();
-    assert!(reason.contains("more than its 8 cores for 0.0") && reason.contains("0 were not measured"), "{reason}");
+    assert!(
+        reason.contains("more than its 8 cores for 0.0") && reason.contains("0 were not measured"),
+        "{reason}"
+    );
     let status = get(&api, "/v1/status").await;
     let told = json!({"target": 0.01, "estimator": "convolution", "measured_hosts": 1, "measured_vms": 3,
         "unmeasured_hosts": 0, "closed_hosts": 0});
@@ -119,7 +124,11 @@ async fn what_the_agent_tells_makes_room_and_what_it_no_longer_tells_takes_it() 
     lock(&overcommit.hosts).get_mut("s1").unwrap().heard = None;
     round("{".to_owned()).await;
     assert!(is_refused(&api).await);
-    assert!(overcommit.alarms().iter().any(|it| it.message.contains("does not tell")), "{:?}", overcommit.alarms());
+    assert!(
+        overcommit.alarms().iter().any(|it| it.message.contains("does not tell")),
+        "{:?}",
+        overcommit.alarms()
+    );
 
     // What cannot be, is too old, too little or throttled for too long is not measured.
     let bad: [fn(&mut VmCpuUse, u64); 7] = [
@@ -154,7 +163,10 @@ async fn a_host_that_breaks_the_promise_twice_is_closed_until_it_keeps_it_whoeve
     take(&overcommit, &[(4, 100), (3, 360)]);
     assert!(is_refused(&api).await);
     let alarms = overcommit.alarms();
-    assert!(alarms.iter().any(|it| it.id == AlarmId::HostOverflows && it.message.contains("10.00 %")), "{alarms:?}");
+    assert!(
+        alarms.iter().any(|it| it.id == AlarmId::HostOverflows && it.message.contains("10.00 %")),
+        "{alarms:?}"
+    );
 
     // The agent was started anew, and tells of no hour; then the daemon was, before it has heard anybody.
     take(&overcommit, &[]);
