@@ -7,8 +7,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use ballast_types::usage::FULL_PPM;
-use ballast_types::{Instant, UsageBin, UsageRecord, VmId, VmStart};
+use ballast_types::{Counters, Instant, MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 
 /// Between two reads that make one second: less is waited for, more is missing.
 const WINDOW: core::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(2000);
@@ -34,19 +33,15 @@ pub struct UsageReading {
     pub used_us: Option<u64>,
     /// Whether the agent throttled it at any time since the last reading.
     pub throttled: bool,
-    /// Its memory; `None` between two looks at it.
-    pub memory: Option<MemoryReading>,
+    /// Memory, and what else the kernel counts; `None` between two looks at that.
+    pub slow: Option<SlowReading>,
 }
 
-/// What a VM's cgroup says of its memory; what could not be read is `None`.
+/// What a VM's cgroup says beside its CPU time, since it was made; what could not be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryReading {
-    /// In use now: `memory.current`.
-    pub current_bytes: Option<u64>,
-    /// The most that ever was in use: `memory.peak`.
-    pub peak_bytes: Option<u64>,
-    /// Processes killed because memory ran out: `oom_kill` of `memory.events`.
-    pub oom_kills: Option<u64>,
+pub struct SlowReading {
+    pub memory: MemoryUse,
+    pub counters: Counters,
 }
 
 /// Gathers readings into records.
@@ -57,6 +52,16 @@ pub struct UsageRecorder {
     /// The two clocks at the last look.
     clocks: Option<(Instant, Duration)>,
     counted: u64,
+    second: Option<ServerSecond>,
+}
+
+/// What all VMs of a server did in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerSecond {
+    /// What they used together, in millicores.
+    pub used_mc: u64,
+    /// How many CPUs they have together.
+    pub cores: u64,
 }
 
 /// A record under way.
@@ -65,7 +70,8 @@ struct Open {
     record: UsageRecord,
     /// The newest counter, and when it was read.
     used: Option<(Instant, u64)>,
-    memory: MemoryReading,
+    peak_bytes: Option<u64>,
+    counters: Counters,
     /// Whether it was there at the last look.
     observed: bool,
 }
@@ -86,14 +92,21 @@ impl UsageRecorder {
         for open in self.vms.values_mut() {
             open.observed = false;
         }
+        self.second = Some(ServerSecond::default());
         for reading in readings {
             let open = self.vms.entry((reading.vm.clone(), reading.start)).or_insert_with(|| {
                 let UsageReading { vm, start, cores, .. } = &reading;
                 let record = UsageRecord::empty(vm.clone(), *start, self.bin, *cores);
-                Open { record, used: None, memory: MemoryReading::default(), observed: true }
+                let (used, peak_bytes, counters) = (None, None, Counters::default());
+                Open { record, used, peak_bytes, counters, observed: true }
             });
 
-            self.counted += u64::from(open.take(&reading, !stepped));
+            let used_mc = open.take(&reading, !stepped);
+            self.counted += u64::from(used_mc.is_some());
+            self.second = self.second.zip(used_mc).map(|(all, used_mc)| ServerSecond {
+                used_mc: all.used_mc + u64::from(used_mc),
+                cores: all.cores + u64::from(reading.cores),
+            });
         }
 
         for gone in self.vms.values_mut().filter(|open| !open.observed) {
@@ -105,6 +118,11 @@ impl UsageRecorder {
     /// Seconds of VMs counted so far, those while throttled among them.
     pub fn counted(&self) -> u64 {
         self.counted
+    }
+
+    /// What all VMs of the last look did since the one before; `None` where one of them was not measured.
+    pub fn second(&self) -> Option<ServerSecond> {
+        self.second
     }
 
     /// Gives the records under way, as far as they are: the agent stops.
@@ -128,64 +146,51 @@ impl UsageRecorder {
 
 impl Open {
     /// Takes a reading; `counts` is false when nobody knows which second it belongs to.
-    /// Whether a second was counted.
-    fn take(&mut self, reading: &UsageReading, counts: bool) -> bool {
+    /// What was used in the second that was counted, in millicores.
+    fn take(&mut self, reading: &UsageReading, counts: bool) -> Option<u32> {
         (self.observed, self.record.cores) = (true, reading.cores);
-        if let Some(memory) = reading.memory.filter(|_| counts) {
-            self.take_memory(memory);
+        if let Some(slow) = reading.slow.filter(|_| counts) {
+            self.take_slow(slow);
         }
         let late = reading.to.since(reading.from) > READ_WITHIN;
         let Some(used) = reading.used_us.filter(|_| !late) else {
             self.used = None;
-            return false;
+            return None;
         };
 
         let Some((then, before)) = self.used else {
             self.used = Some((reading.to, used));
-            return false;
+            return None;
         };
 
         let window = reading.to.since(then);
 
         if window < *WINDOW.start() {
             // The next one is long enough.
-            return false;
+            return None;
         }
 
         self.used = Some((reading.to, used));
         let used = used.checked_sub(before).filter(|_| counts && WINDOW.contains(&window));
         let window = window.as_micros() as u64;
-        let Some(used) = used.filter(|used| *used <= window * MAX_CPUS) else { return false };
+        let used = used.filter(|used| *used <= window * MAX_CPUS)?;
 
-        if reading.throttled {
-            self.record.throttled_s += 1;
-            return true;
-        }
+        let mc = (used * 1000 + window / 2) / window;
+        let seconds = if reading.throttled { &mut self.record.throttled } else { &mut self.record.cpu };
+        let mc = u32::try_from(mc).unwrap_or(u32::MAX);
+        seconds.add(mc);
 
-        let offered = window * u64::from(reading.cores);
-
-        // Without cores there is no share.
-        let Some(ppm) = (used * u64::from(FULL_PPM)).checked_div(offered) else { return false };
-        self.record.add(ppm.min(FULL_PPM.into()) as u32);
-
-        true
+        Some(mc)
     }
 
-    /// `memory.peak` counts since the group was made: it is this record's where it has risen.
-    fn take_memory(&mut self, new: MemoryReading) {
-        let old = core::mem::replace(&mut self.memory, new);
-        if let Some(bytes) = new.current_bytes {
-            self.record.saw_memory(bytes);
-        }
-        if let (Some(bytes), Some(before)) = (new.peak_bytes, old.peak_bytes)
-            && bytes > before
-        {
-            self.record.saw_memory(bytes);
-        }
-        if let (Some(kills), Some(before)) = (new.oom_kills, old.oom_kills) {
-            let more = u32::try_from(kills.saturating_sub(before)).unwrap_or(u32::MAX);
-            self.record.oom_kills = self.record.oom_kills.saturating_add(more);
-        }
+    fn take_slow(&mut self, SlowReading { memory, counters }: SlowReading) {
+        // `memory.peak` counts since the group was made: it is this record's where it has risen.
+        let before = core::mem::replace(&mut self.peak_bytes, memory.peak_bytes);
+        let risen = memory.peak_bytes.filter(|peak| before.is_some_and(|before| *peak > before));
+        let peak_bytes = memory.peak_bytes.and(risen.max(memory.used_bytes));
+
+        self.record.memory = self.record.memory.max(MemoryUse { peak_bytes, ..memory });
+        self.record.counters = self.record.counters.plus(counters.since(&mut self.counters));
     }
 }
 
@@ -203,7 +208,7 @@ mod tests {
     fn reading(ms: u64, used_us: impl Into<Option<u64>>) -> UsageReading {
         let (at, vm, used_us) = (Instant::from_millis(ms), VmId::new("v").unwrap(), used_us.into());
         let (from, to, start) = (at, at, VmStart(1));
-        UsageReading { vm, start, cores: 2, from, to, used_us, throttled: false, memory: None }
+        UsageReading { vm, start, cores: 2, from, to, used_us, throttled: false, slow: None }
     }
     /// Reads at these milliseconds, with these counters; what has been counted then.
     fn after(reads: &[(u64, Option<u64>)]) -> (u64, u64) {
@@ -213,22 +218,22 @@ mod tests {
             assert!(recorder.look(at, wall(*ms), vec![reading(*ms, *used)]).is_empty());
         }
         let done = recorder.finish();
-        done.first().map_or((0, 0), |record| (record.cpu.samples(), record.sum_ppm))
+        done.first().map_or((0, 0), |record| (record.cpu.samples(), record.cpu.sum_mc))
     }
 
     #[test]
     fn what_cannot_be_measured_is_missing() {
         let some = |ms, used| (ms, Some(used));
         for (why, reads, counted) in [
-            ("two seconds", vec![some(0, 7), some(1000, 500_007), some(2000, 2_500_007)], (2, 1_250_000)),
+            ("two seconds", vec![some(0, 7), some(1000, 500_007), some(2000, 2_500_007)], (2, 2_500)),
             ("idle is a value", vec![some(0, 7), some(1000, 7)], (1, 0)),
-            ("more than all counts as all", vec![some(0, 0), some(1000, 9_000_000)], (1, 1_000_000)),
+            ("more than its cores is what it is", vec![some(0, 0), some(1000, 9_000_000)], (1, 9_000)),
             ("one read is none", vec![some(0, 7)], (0, 0)),
-            ("counter went back", vec![some(0, 9), some(1000, 8), some(2000, 1_000_008)], (1, 500_000)),
+            ("counter went back", vec![some(0, 9), some(1000, 8), some(2000, 1_000_008)], (1, 1_000)),
             ("implausible counter", vec![some(0, 9), some(1000, u64::MAX), some(2000, 5)], (0, 0)),
             ("unreadable", vec![some(0, 0), (1000, None), some(2000, 400), some(3000, 400)], (1, 0)),
             ("stall or suspend", vec![some(0, 0), some(2001, 1), some(3001, 1)], (1, 0)),
-            ("too soon: one of 1.3 s", vec![some(0, 0), some(300, 5), some(1300, 1_300_000)], (1, 500_000)),
+            ("too soon: one of 1.3 s", vec![some(0, 0), some(300, 5), some(1300, 1_300_000)], (1, 1_000)),
         ] {
             assert_eq!(after(&reads), counted, "{why}");
         }
@@ -263,15 +268,31 @@ mod tests {
     }
 
     #[test]
-    fn throttled_seconds_are_counted_apart() {
+    fn a_second_of_the_server_is_known_where_every_vm_was_measured() {
+        let other = |ms, used_us| UsageReading { vm: VmId::new("w").unwrap(), ..reading(ms, used_us) };
+        let mut recorder = UsageRecorder::default();
+        let mut look = |ms: u64, used: u64, other_used: Option<u64>| {
+            let readings = vec![reading(ms, used), other(ms, other_used)];
+            recorder.look(Instant::from_millis(ms), wall(ms), readings);
+            recorder.second().map(|it| (it.used_mc, it.cores))
+        };
+        assert_eq!(look(0, 0, Some(0)), None);
+        assert_eq!(look(1000, 500_000, Some(1_500_000)), Some((2000, 4)));
+        assert_eq!(look(2000, 500_000, None), None);
+        assert_eq!(look(3000, 500_000, Some(0)), None);
+        assert_eq!(look(4000, 500_000, Some(100_000)), Some((100, 4)));
+    }
+
+    #[test]
+    fn throttled_seconds_are_counted_apart_with_what_was_used_at_least() {
         let mut recorder = UsageRecorder::default();
         for n in 0..=10u64 {
-            let it = reading(n * 1000, n * 1_000_000);
-            let it = UsageReading { throttled: n >= 7, ..it };
+            let it = UsageReading { throttled: n >= 7, ..reading(n * 1000, n * 1_000_000) };
             recorder.look(Instant::from_millis(n * 1000), wall(n * 1000), vec![it]);
         }
         let done = recorder.finish();
-        assert_eq!((done[0].cpu.samples(), done[0].throttled_s), (6, 4));
+        let seconds = [&done[0].cpu, &done[0].throttled].map(|it| (it.samples(), it.sum_mc, it.squares_mc2));
+        assert_eq!(seconds, [(6, 6000, Some(6_000_000)), (4, 4000, Some(4_000_000))]);
     }
 
     #[test]
@@ -285,21 +306,25 @@ mod tests {
             (20, [Some(60), Some(950), Some(5)]),
             (300, [Some(40), Some(950), Some(5)]),
             (310, [None, None, None]),
-            // The counters went back.
-            (320, [Some(45), Some(45), Some(0)]),
+            // The counters went back, and there is no memory.peak any more.
+            (600, [Some(45), None, Some(0)]),
         ];
 
-        for (s, [current_bytes, peak_bytes, oom_kills]) in looks {
-            let memory = Some(MemoryReading { current_bytes, peak_bytes, oom_kills });
-            let it = UsageReading { memory, ..reading(s * 1000, 0) };
+        for (s, [used_bytes, peak_bytes, oom_kills]) in looks {
+            let memory = MemoryUse { used_bytes, peak_bytes, working_set_bytes: None };
+            let mut counters = Counters::default();
+            counters.0[0] = oom_kills;
+            let it = UsageReading { slow: Some(SlowReading { memory, counters }), ..reading(s * 1000, 0) };
             done.extend(recorder.look(Instant::from_millis(s * 1000), wall(s * 1000), vec![it]));
         }
 
         done.extend(recorder.finish());
-        let seen: Vec<_> = done.iter().map(|it| (it.memory_peak_bytes, it.oom_kills)).collect();
+        let memory = |it: &UsageRecord| (it.memory.used_bytes, it.memory.peak_bytes, it.counters.0[0]);
+        let recorded: Vec<_> = done.iter().map(memory).collect();
 
         // The first look is never counted: nobody knows what the clock did before.
-        assert_eq!(seen, [(Some(950), 2), (Some(45), 0)]);
+        let of_bins = [(Some(70), Some(950), Some(2)), (Some(40), Some(40), Some(0)), (Some(45), None, None)];
+        assert_eq!(recorded, of_bins);
     }
 
     #[test]
@@ -363,15 +388,15 @@ mod tests {
             }
 
             done.extend(recorder.finish());
-            let counted: u64 =
-                done.iter().map(|it| it.cpu.samples() + u64::from(it.throttled_s)).sum();
-            prop_assert!(counted < reads.max(1));
+            let seconds = |it: &UsageRecord| it.cpu.samples() + it.throttled.samples();
+            prop_assert!(done.iter().map(seconds).sum::<u64>() < reads.max(1));
 
             for record in &done {
-                let samples = record.cpu.samples();
-                prop_assert!(record.sum_ppm <= samples * u64::from(FULL_PPM));
-                prop_assert!(record.peak_ppm <= FULL_PPM && !record.is_empty());
-                prop_assert!(record.mean().is_some() == (samples > 0));
+                for it in [&record.cpu, &record.throttled] {
+                    let most = it.samples() * u64::from(it.peak_mc);
+                    prop_assert!(it.sum_mc <= most && it.squares_mc2 <= Some(most * u64::from(it.peak_mc)));
+                }
+                prop_assert!(!record.is_empty() && record.mean().is_some() == (record.cpu.samples() > 0));
             }
         }
     }

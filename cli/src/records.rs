@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_agent::records;
-use ballast_types::usage::{BIN_S, FULL_PPM};
-use ballast_types::{Histogram, UsageBin, UsageRecord, VmId, VmStart};
+use ballast_types::usage::BIN_S;
+use ballast_types::{Counters, CpuSeconds, MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tabled::builder::Builder;
@@ -59,12 +59,12 @@ struct VmInstance {
     last: UsageBin,
     cores: u16,
     records: u64,
-    cpu: Histogram,
-    sum_ppm: u64,
-    peak_ppm: u32,
-    throttled_s: u64,
-    memory_peak_bytes: Option<u64>,
-    oom_kills: u64,
+    cpu: CpuSeconds,
+    throttled: CpuSeconds,
+    memory: MemoryUse,
+    counters: Counters,
+    /// How many records do not know a value.
+    missing: BTreeMap<&'static str, u64>,
     /// Sum and number of the five-minute means, by the first slot of each mean.
     means: BTreeMap<u32, (f64, u32)>,
 }
@@ -76,11 +76,10 @@ impl VmInstance {
         self.cores = record.cores;
         self.records += 1;
         self.cpu.merge(&record.cpu);
-        self.sum_ppm += record.sum_ppm;
-        self.peak_ppm = self.peak_ppm.max(record.peak_ppm);
-        self.throttled_s += u64::from(record.throttled_s);
-        self.memory_peak_bytes = self.memory_peak_bytes.max(record.memory_peak_bytes);
-        self.oom_kills += u64::from(record.oom_kills);
+        self.throttled.merge(&record.throttled);
+        self.memory = self.memory.max(record.memory);
+        self.counters = self.counters.plus(record.counters);
+        record.missing().for_each(|value| *self.missing.entry(value).or_default() += 1);
         if let Some(mean) = record.steady_mean() {
             let (sum, count) = self.means.entry(record.bin.0 / slots * slots).or_default();
             *sum += mean;
@@ -98,10 +97,13 @@ impl VmInstance {
     }
 
     fn summary(&self, vm: String, start: VmStart) -> Summary {
-        let percent = |ppm: u32| f64::from(ppm) * 100.0 / f64::from(FULL_PPM);
+        // Use above the VM's cores is taken for all of them.
+        let percent = |mc: f64| (mc / 10.0 / f64::from(self.cores.max(1))).min(100.0);
         let (first, seconds) = (self.first.unwrap_or_default(), self.cpu.samples());
+        let throttled_s = self.throttled.samples();
         let span = u64::from(self.last.0 - first.0 + 1) * BIN_S;
-        let mean = self.sum_ppm as f64 / seconds as f64 * 100.0 / f64::from(FULL_PPM);
+        let mean = self.cpu.sum_mc as f64 / seconds as f64;
+        let deviation = |squares: u64| (squares as f64 / seconds as f64 - mean * mean).max(0.0).sqrt();
 
         Summary {
             vm,
@@ -111,13 +113,18 @@ impl VmInstance {
             cores: self.cores,
             records: self.records,
             measured_s: seconds,
-            throttled_s: self.throttled_s,
-            missing_s: span.saturating_sub(seconds + self.throttled_s),
-            mean_percent: (seconds > 0).then_some(mean),
-            p95_percent: self.cpu.quantile_ppm(950_000).map(percent),
-            peak_percent: (seconds > 0).then(|| percent(self.peak_ppm)),
-            memory_peak_bytes: self.memory_peak_bytes,
-            oom_kills: self.oom_kills,
+            throttled_s,
+            throttled_at_least_percent: (throttled_s > 0)
+                .then(|| percent(self.throttled.sum_mc as f64 / throttled_s as f64)),
+            missing_s: span.saturating_sub(seconds + throttled_s),
+            mean_percent: (seconds > 0).then(|| percent(mean)),
+            deviation_millicores: self.cpu.squares_mc2.filter(|_| seconds > 0).map(deviation),
+            p95_percent: self.cpu.quantile_mc(950_000).map(|mc| percent(mc.into())),
+            p95_millicores: self.cpu.quantile_mc(950_000),
+            peak_percent: (seconds > 0).then(|| percent(self.cpu.peak_mc.into())),
+            memory: self.memory.named().into(),
+            counters: self.counters.named().collect(),
+            missing: self.missing.clone(),
         }
     }
 }
@@ -142,12 +149,21 @@ struct Summary {
     records: u64,
     measured_s: u64,
     throttled_s: u64,
+    /// What it used on the mean while throttled: it would have used at least this.
+    throttled_at_least_percent: Option<f64>,
     missing_s: u64,
     mean_percent: Option<f64>,
+    deviation_millicores: Option<f64>,
     p95_percent: Option<f64>,
+    p95_millicores: Option<u32>,
     peak_percent: Option<f64>,
-    memory_peak_bytes: Option<u64>,
-    oom_kills: u64,
+    /// The most that was seen; nothing where it was never read.
+    #[serde(flatten)]
+    memory: BTreeMap<&'static str, Option<u64>>,
+    #[serde(flatten)]
+    counters: BTreeMap<&'static str, Option<u64>>,
+    /// How many records do not know a value.
+    missing: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -257,6 +273,7 @@ fn table(summaries: impl Iterator<Item = Summary>) -> String {
     let percent = |value: Option<f64>| or_none(value.map(|value| format!("{value:.1} %")));
 
     for it in summaries {
+        let memory = it.memory["memory_peak_bytes"].or(it.memory["memory_used_bytes"]);
         table.push_record([
             it.vm,
             it.first,
@@ -268,8 +285,8 @@ fn table(summaries: impl Iterator<Item = Summary>) -> String {
             percent(it.mean_percent),
             percent(it.p95_percent),
             percent(it.peak_percent),
-            or_none(it.memory_peak_bytes.map(|b| format!("{:.2} GB", b as f64 / 1e9))),
-            it.oom_kills.to_string(),
+            or_none(memory.map(|bytes| format!("{:.2} GB", bytes as f64 / 1e9))),
+            or_none(it.counters["oom_kills"].map(|kills| kills.to_string())),
         ]);
     }
 
@@ -286,9 +303,9 @@ mod tests {
     #[test]
     fn half_hours_need_half_of_their_time_and_p95_is_of_all_seconds() {
         let vm = VmId::new("v").unwrap();
-        let record = |slot: u32, seconds: u32, ppm: u32| {
+        let record = |slot: u32, seconds: u32, mc: u32| {
             let mut record = UsageRecord::empty(vm.clone(), VmStart(1), UsageBin(slot), 4);
-            (0..seconds).for_each(|_| record.add(ppm));
+            (0..seconds).for_each(|_| record.cpu.add(mc));
             record
         };
 
@@ -296,15 +313,15 @@ mod tests {
 
         // Three of six make a half hour, two do not; a thin one counts for P95 alone.
         for slot in [6, 7, 8, 12, 13] {
-            life.take(&record(slot, 300, 200_000), OF_HALF_HOUR);
+            life.take(&record(slot, 300, 800), OF_HALF_HOUR);
         }
-        life.take(&record(14, 100, 900_000), OF_HALF_HOUR);
+        life.take(&record(14, 100, 3600), OF_HALF_HOUR);
         let series: Vec<_> = life.series(OF_HALF_HOUR).map(|it| (it.time, it.value)).collect();
         assert_eq!(series.len(), 1);
         assert_eq!(series[0].0, "1970-01-01T00:30:00Z");
         assert!((series[0].1 - 20.0).abs() < 1e-9);
         let summary = life.summary("v".into(), VmStart(1));
-        assert_eq!((summary.p95_percent, summary.peak_percent), (Some(92.0), Some(90.0)));
+        assert_eq!((summary.p95_percent, summary.peak_percent), (Some(90.0), Some(90.0)));
         assert_eq!((summary.measured_s, summary.missing_s), (1600, 9 * 300 - 1600));
     }
 

@@ -17,7 +17,6 @@ use crate::Root;
 use crate::error::{HwError, Operation};
 pub(crate) use cpu_max::CPU_MAX;
 pub use cpu_max::{CpuMax, CpuMaxError};
-pub use memory::MemoryUse;
 pub use mode::check_mode;
 pub use usage::{CpuTimes, CpuUse, UsageMeter};
 

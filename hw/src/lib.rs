@@ -49,4 +49,4 @@ pub use rapl::{RaplCap, RaplMeter, RaplSensor};
 pub use root::{Root, WRITES, boot_id};
 pub use sensor::{Sampled, Sensor, SensorError};
 pub use supplies::{PmbusSupply, SupplyMeter, SupplySensor};
-pub use topology::{Domain, Topology, possible};
+pub use topology::{Domain, Topology, online, possible};

@@ -135,7 +135,7 @@ pub fn possible(root: &Root) -> Result<Option<CpuList>, HwError> {
 }
 
 /// The CPUs that are online; `None` if the kernel does not show them.
-pub(crate) fn online(root: &Root) -> Result<Option<CpuList>, HwError> {
+pub fn online(root: &Root) -> Result<Option<CpuList>, HwError> {
     optional(read_value(&root.path(CPU).join("online"), CPUS))
 }
 

@@ -1,10 +1,14 @@
 //! The constraints.
 
 pub mod estimate;
+mod promise;
+#[cfg(test)]
+mod promise_tests;
 
 use std::collections::{BTreeMap, HashMap};
 
 use ballast_types::Instant;
+pub use promise::{ALIKE_MIN, CpuPromise, CpuUse, Measured};
 
 use crate::rule::{Ask, Event, Fit};
 use crate::{Cluster, DeploymentId, DomainId, HostId, HostState, Resident, VmRequest};

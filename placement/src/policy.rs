@@ -1,6 +1,6 @@
 //! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
-use crate::fits::{AntiAffinity, Capacity, FaultDomains, Open};
+use crate::fits::{AntiAffinity, Capacity, CpuPromise, FaultDomains, Open};
 use crate::rules::{Alpha, BestFit, ExpectedExit, LaBinary, Lava, LavaReading, Nilas, Power, SpareExtras};
 use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
 
@@ -34,6 +34,8 @@ pub struct Policy {
     pub anti_affinity: bool,
     /// Who wins where the rules tie.
     pub ties: Ties,
+    /// The promise of [`CpuPromise`], in millionths of the time; `None` where nothing is promised.
+    pub cpu_target_ppm: Option<u32>,
 }
 
 impl Policy {
@@ -46,6 +48,7 @@ impl Policy {
         alpha: Alpha::PAPER,
         anti_affinity: true,
         ties: Ties::HASH,
+        cpu_target_ppm: None,
     };
     /// Best fit alone.
     pub const BEST_FIT: Self = Self { best_fit: 1, power: 0, ..Self::POWER };
@@ -64,6 +67,9 @@ impl Policy {
         if self.anti_affinity {
             fits.push(Box::new(AntiAffinity::default()));
             fits.push(Box::new(FaultDomains::default()));
+        }
+        if let Some(target_ppm) = self.cpu_target_ppm {
+            fits.push(Box::new(CpuPromise::new(target_ppm)));
         }
         let ties = self.ties;
         // Where nothing is weighed against best fit, one search finds the class and the best within it.

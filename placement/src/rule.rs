@@ -4,7 +4,8 @@ use core::fmt;
 
 use ballast_types::Instant;
 
-use crate::{Cluster, Host, HostId, VmRequest};
+use crate::fits::Measured;
+use crate::{Cluster, Host, HostId, VmKey, VmRequest};
 
 /// One question: where should this VM go, now?
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +85,13 @@ pub enum Event<'a> {
         /// What it was; `None` where it came.
         before: Option<&'a Host>,
     },
+    /// What VMs use was measured. What was measured of the host before counts no longer.
+    Measured {
+        /// The host whose VMs they are.
+        host: HostId,
+        /// What was measured there, and nothing where that is too old.
+        measured: &'a Measured<VmKey>,
+    },
     /// The instant that `poll_timeout` named has come.
     Deadline,
 }
@@ -100,7 +108,8 @@ impl Event<'_> {
             | Event::Repredicted { host, .. }
             | Event::HostChanged { host, .. } => (Some(host), None),
             Event::Migrated { from, to, .. } => (Some(from), Some(to)),
-            Event::Deadline => (None, None),
+            // Neither VMs nor room are others.
+            Event::Measured { .. } | Event::Deadline => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -114,7 +123,7 @@ impl Event<'_> {
             Event::Resized { before, after, host } | Event::Repredicted { before, after, host } => {
                 [Some((before, host)), Some((after, host))]
             }
-            Event::HostChanged { .. } | Event::Deadline => [None, None],
+            Event::HostChanged { .. } | Event::Measured { .. } | Event::Deadline => [None, None],
         }
     }
 }
@@ -130,6 +139,14 @@ pub trait Fit: fmt::Debug + Send + Sync {
     /// Keeps the hosts that may.
     fn retain(&self, ask: &Ask<'_>, hosts: &mut Vec<HostId>) {
         hosts.retain(|host| self.admits(ask, *host));
+    }
+    /// For which share of the time the host breaks a promise as it is, or would with the VM; `None` where nothing is promised.
+    fn risk(&self, _cluster: &Cluster, _vm: Option<&VmRequest>, _host: HostId) -> Option<f64> {
+        None
+    }
+    /// What the host would be with the VM, in words.
+    fn remark(&self, _ask: &Ask<'_>, _host: HostId) -> Option<String> {
+        None
     }
     /// Learns what happened.
     fn handle_event(&mut self, _now: Instant, _cluster: &Cluster, _event: &Event<'_>) {}

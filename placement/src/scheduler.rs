@@ -13,6 +13,7 @@ use ballast_types::Instant;
 use ballast_types::survival::Curves;
 use serde::Serialize;
 
+use crate::fits::Measured;
 use crate::hold::{Hold, HoldId, Holds, Purpose};
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
@@ -201,7 +202,43 @@ impl Scheduler {
             verdicts.extend(rules.rules().filter_map(verdict));
             tier += usize::from(verdicts.len() > before);
         }
+        for fit in &self.fits {
+            let risk = fit.risk(ask.cluster, Some(ask.vm), host);
+            let Some((risk, reason)) = risk.zip(fit.remark(ask, host)) else { continue };
+            verdicts.push(Verdict {
+                tier,
+                rule: fit.name(),
+                weight: 0,
+                score: -((1e6 * risk) as i64),
+                reason,
+            });
+        }
         verdicts
+    }
+
+    /// For which share of the time the host breaks a promise as it is, or would with the VM, the largest of several; `None`
+    /// where nothing is promised.
+    ///
+    /// # Errors
+    /// Where there is no such host.
+    pub fn risk(&self, vm: Option<&VmRequest>, host: HostId) -> Result<Option<f64>, PlacementError> {
+        self.cluster.check(host)?;
+        Ok(self.fits.iter().filter_map(|fit| fit.risk(&self.cluster, vm, host)).reduce(f64::max))
+    }
+
+    /// Takes note of what was measured on a host.
+    ///
+    /// # Errors
+    /// Where there is no such host.
+    pub fn measure(
+        &mut self,
+        now: Instant,
+        host: HostId,
+        measured: &Measured<VmKey>,
+    ) -> Result<(), PlacementError> {
+        self.cluster.check(host)?;
+        self.tell_rules(now, &Event::Measured { host, measured });
+        Ok(())
     }
 
     /// What every rule says of the VM on this host.

@@ -32,7 +32,7 @@ pub fn cpu_list(bytes: &[u8]) {
 }
 
 const GROUP: &str = "machine.slice/vm.scope";
-const GROUP_FILES: [&str; 11] = [
+const GROUP_FILES: [&str; 14] = [
     "sys/fs/cgroup/machine.slice/vm.scope/cpu.stat",
     "sys/fs/cgroup/machine.slice/vm.scope/cpu.max",
     "sys/fs/cgroup/machine.slice/vm.scope/memory.current",
@@ -44,6 +44,9 @@ const GROUP_FILES: [&str; 11] = [
     "sys/fs/cgroup/machine.slice/vm.scope/cpuset.cpus.partition",
     "proc/self/cgroup",
     "pattern",
+    "sys/fs/cgroup/machine.slice/vm.scope/memory.stat",
+    "sys/fs/cgroup/machine.slice/vm.scope/cpu.pressure",
+    "sys/fs/cgroup/machine.slice/vm.scope/memory.pressure",
 ];
 
 /// A VM's cgroup, and a pattern that may find the group.
@@ -60,7 +63,7 @@ pub fn cgroup(bytes: &[u8]) {
             let sampled = meter.sample(Instant::from_millis(ms), 4);
             assert_eq!(sampled.is_ok(), times.is_ok());
         }
-        let _ = group.memory();
+        let _ = (group.memory(), group.counters(times.as_ref().ok()));
         group.populated().map_or_else(says_something, drop);
         group.effective().map_or_else(says_something, drop);
         group.is_member().unwrap_or_else(says_something);

@@ -49,7 +49,7 @@ fn what_vms_use_is_recorded_and_survives_restarts() {
     lab.start_all();
     let (web, batch) = two(&lab);
     let group = root.join("sys/fs/cgroup").join(vm_cgroup(&web.vm));
-    fs::write(group.join("memory.current"), "123456789\n").expect("a file");
+    fs::write(group.join("memory.current"), "123457536\n").expect("a file");
     lab.wait("seconds are measured", |lab| measured_s(lab) >= 30);
     lab.wait("the batch VM is throttled for a while", |lab| {
         vm(lab, batch.vm.as_str())
@@ -87,7 +87,7 @@ fn what_vms_use_is_recorded_and_survives_restarts() {
     let second = seen(&lab, web.vm.as_str());
     assert!(second["measured_s"].as_u64() > first["measured_s"].as_u64(), "{first} {second}");
     assert_eq!(second["start"], first["start"]);
-    assert_eq!(second["memory_peak_bytes"].as_u64(), Some(123_456_789), "{second}");
+    assert_eq!(second["memory_used_bytes"].as_u64(), Some(123_457_536), "{second}");
     let table = records(&lab, &[]);
     assert!(table.contains("P95") && table.contains(web.vm.as_str()), "{table}");
 }
@@ -122,7 +122,8 @@ fn write_history(lab: &Lab, vms: &[(&VmStatus, Use)]) {
                 let inode = root.join("sys/fs/cgroup").join(&path).metadata().expect("a group").ino();
                 let start = VmStart::of(boot_id.trim(), &path, inode);
                 let mut record = UsageRecord::empty(vm.vm.clone(), start, slot, vm.cores);
-                (0..300).for_each(|_| record.add((use_of(slot.0) * 1e6) as u32));
+                let mc = (use_of(slot.0) * 1e3 * f64::from(vm.cores)) as u32;
+                (0..300).for_each(|_| record.cpu.add(mc));
                 records.push(record);
             }
         }

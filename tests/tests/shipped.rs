@@ -7,7 +7,7 @@ use std::process::Command;
 
 use ballast_agent::config::{AgentConfig, ConfigFile as _};
 use ballast_chassis::config::ChassisConfig;
-use ballast_place::config::PlaceConfig;
+use ballast_place::config::{Estimator, PlaceConfig};
 use ballast_runtime::EXIT_LIVE;
 use ballast_runtime::config::EXIT_CONFIG;
 
@@ -76,6 +76,8 @@ fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults(
     let mut all = PlaceConfig::parse("place.toml", &with_defaults_switched_on(&text)).unwrap();
     assert!(all.tls.take().is_some(), "[tls] is not switched on");
     assert!(all.inventory.take().is_some(), "[inventory] is not switched on");
+    let overcommit = all.overcommit.take().expect("[overcommit] is not switched on");
+    assert_eq!((overcommit.estimator, all.policy.cpu_target_ppm.take()), (Estimator::Auto, Some(10_000)));
     assert!(all.drains.empty_below.take().is_some(), "[drains] is not switched on");
     for table in ["[predict]", "[placement]"] {
         assert!(with_defaults_switched_on(&text).lines().any(|line| line.starts_with(table)));

@@ -36,4 +36,4 @@ pub use statistics::{median, standard_deviation};
 pub use supply::{Supply, SupplyState};
 pub use trip::{TripCurve, TripFraction, TripPoint};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};
-pub use usage::{Histogram, UsageBin, UsageRecord, VmStart};
+pub use usage::{Counters, CpuSeconds, Histogram, MemoryUse, UsageBin, UsageRecord, VmStart};

@@ -1,7 +1,7 @@
 //! Usage records: what one VM used in five minutes. Labels, P95, packing and limits are made from these.
 //!
-//! A record counts seconds. One in which the VM was throttled, or that could not be measured, is in no
-//! bucket: it is missing, and never zero.
+//! A record counts seconds. One that could not be measured is in no bucket: it is missing, and never zero. Of one in which
+//! the VM was throttled no more is known than that the VM would have used at least so much.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,18 +56,33 @@ impl VmStart {
     }
 }
 
-/// How many seconds were how busy.
+/// How many seconds used how much CPU, in millicores: thousandths of one core's time.
 ///
-/// Fifty buckets of 2 % of the VM's cores: bucket k counts seconds of at least 2k % and less than 2(k + 1) %;
-/// the last one includes 100 %.
+/// Below 20 millicores each has a bucket of its own; from there on the upper edge of a bucket is 5 % above its lower one,
+/// rounded down to whole millicores. A VM's buckets do not depend on its size. The last one is open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Histogram([u32; Self::BUCKETS]);
 
 impl Histogram {
-    /// How many buckets.
-    pub const BUCKETS: usize = 50;
-    /// The width of one.
-    pub const WIDTH_PPM: u32 = FULL_PPM / Self::BUCKETS as u32;
+    /// How many buckets: enough for a VM of 4,096 CPUs.
+    pub const BUCKETS: usize = 271;
+    /// So many are one millicore wide.
+    const LINEAR: usize = 20;
+    /// The lower edge of every bucket, in millicores.
+    const EDGES_MC: [u32; Self::BUCKETS] = {
+        let (mut edges, mut n) = ([0; Self::BUCKETS], 0);
+        let mut fixed = (Self::LINEAR as u64) << 32;
+        while n < Self::BUCKETS {
+            if n < Self::LINEAR {
+                edges[n] = n as u32;
+            } else {
+                edges[n] = (fixed >> 32) as u32;
+                fixed = fixed / 20 * 21;
+            }
+            n += 1;
+        }
+        edges
+    };
 
     /// From the count of every bucket.
     pub const fn new(counts: [u32; Self::BUCKETS]) -> Self {
@@ -79,11 +94,15 @@ impl Histogram {
         &self.0
     }
 
-    /// Counts one second; more than full counts as full.
-    pub fn add(&mut self, use_ppm: u32) {
-        let bucket = (use_ppm / Self::WIDTH_PPM) as usize;
-        let count = &mut self.0[bucket.min(Self::BUCKETS - 1)];
-        *count = count.saturating_add(1);
+    /// What every second of this bucket uses less than, in millicores.
+    pub fn upper_mc(bucket: usize) -> u32 {
+        Self::EDGES_MC.get(bucket + 1).copied().unwrap_or(u32::MAX)
+    }
+
+    fn add(&mut self, use_mc: u32, seconds: u32) {
+        // The first edge is 0.
+        let bucket = Self::EDGES_MC.partition_point(|edge| *edge <= use_mc) - 1;
+        self.0[bucket] = self.0[bucket].saturating_add(seconds);
     }
 
     /// Adds all that another one has counted.
@@ -97,25 +116,150 @@ impl Histogram {
     pub fn samples(&self) -> u64 {
         self.0.iter().map(|count| u64::from(*count)).sum()
     }
-
-    /// What `share_ppm` of the seconds did not reach: the upper edge of the first bucket that, with those
-    /// before it, has so many of them. Never less than the true quantile. `None` of nothing.
-    pub fn quantile_ppm(&self, share_ppm: u32) -> Option<u32> {
-        let samples = self.samples();
-        let full = u64::from(FULL_PPM);
-        let wanted = (samples * u64::from(share_ppm.min(FULL_PPM))).div_ceil(full).max(1);
-        let mut seen = 0;
-        let bucket = self.0.iter().position(|count| {
-            seen += u64::from(*count);
-            seen >= wanted
-        })?;
-        Some((bucket as u32 + 1) * Self::WIDTH_PPM)
-    }
 }
 
 impl Default for Histogram {
     fn default() -> Self {
         Self([0; Self::BUCKETS])
+    }
+}
+
+/// The CPU use of some seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CpuSeconds {
+    /// The seconds, by use.
+    pub histogram: Histogram,
+    /// The sum of their use, in millicores.
+    pub sum_mc: u64,
+    /// The sum of the squares of their use; `None` if a record before version 2 of the files is among them.
+    pub squares_mc2: Option<u64>,
+    /// The busiest of them.
+    pub peak_mc: u32,
+}
+
+impl Default for CpuSeconds {
+    fn default() -> Self {
+        Self { histogram: Histogram::default(), sum_mc: 0, squares_mc2: Some(0), peak_mc: 0 }
+    }
+}
+
+impl CpuSeconds {
+    /// Counts one second of so much use.
+    pub fn add(&mut self, use_mc: u32) {
+        let mc = u64::from(use_mc);
+        self.histogram.add(use_mc, 1);
+        self.sum_mc += mc;
+        self.squares_mc2 = self.squares_mc2.map(|sum| sum.saturating_add(mc * mc));
+        self.peak_mc = self.peak_mc.max(use_mc);
+    }
+
+    /// Counts seconds of which no more than an upper edge is known: neither their sum nor their squares.
+    pub fn add_below(&mut self, upper_mc: u32, seconds: u32) {
+        self.histogram.add(upper_mc.saturating_sub(1), seconds);
+        self.squares_mc2 = None;
+    }
+
+    /// Adds all that another one has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.merge(&other.histogram);
+        self.sum_mc = self.sum_mc.saturating_add(other.sum_mc);
+        self.squares_mc2 = self.squares_mc2.zip(other.squares_mc2).map(|(a, b)| a.saturating_add(b));
+        self.peak_mc = self.peak_mc.max(other.peak_mc);
+    }
+
+    /// Seconds counted.
+    pub fn samples(&self) -> u64 {
+        self.histogram.samples()
+    }
+
+    /// What `share_ppm` of the seconds did not exceed, in millicores: the upper edge of the first bucket that, with those
+    /// before it, has so many of them, and no more than the busiest second. Never less than the true quantile, and at
+    /// most 5 % and one millicore more. `None` of nothing.
+    pub fn quantile_mc(&self, share_ppm: u32) -> Option<u32> {
+        let full = u64::from(FULL_PPM);
+        let rank = (self.samples() * u64::from(share_ppm.min(FULL_PPM))).div_ceil(full).max(1);
+        let mut counted = 0;
+        let bucket = self.histogram.0.iter().position(|count| {
+            counted += u64::from(*count);
+            counted >= rank
+        })?;
+        Some(Histogram::upper_mc(bucket).min(self.peak_mc))
+    }
+}
+
+/// The memory of a VM's cgroup. What could not be read is `None`, and never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemoryUse {
+    /// `memory.current`.
+    pub used_bytes: Option<u64>,
+    /// `memory.peak`: kernels before 5.19 do not tell.
+    pub peak_bytes: Option<u64>,
+    /// `memory.current` without `inactive_file` of `memory.stat`: what cannot be given up without harm.
+    pub working_set_bytes: Option<u64>,
+}
+
+impl MemoryUse {
+    /// What it knows, by name.
+    pub const fn named(self) -> [(&'static str, Option<u64>); 3] {
+        [
+            ("memory_used_bytes", self.used_bytes),
+            ("memory_peak_bytes", self.peak_bytes),
+            ("working_set_bytes", self.working_set_bytes),
+        ]
+    }
+
+    /// The larger of each.
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            used_bytes: self.used_bytes.max(other.used_bytes),
+            peak_bytes: self.peak_bytes.max(other.peak_bytes),
+            working_set_bytes: self.working_set_bytes.max(other.working_set_bytes),
+        }
+    }
+}
+
+/// What the kernel counts of a VM's cgroup beside its CPU time. What could not be read is `None`, and never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters(pub [Option<u64>; Self::NAMES.len()]);
+
+impl Counters {
+    /// What is counted, in this order: `oom_kill` of `memory.events`; `nr_throttled` and `throttled_usec` of `cpu.stat`;
+    /// the totals of `some` of `cpu.pressure`, and of `some` and `full` of `memory.pressure`.
+    pub const NAMES: [&'static str; 6] = [
+        "oom_kills",
+        "stopped_periods",
+        "stopped_ms",
+        "cpu_pressure_ms",
+        "memory_pressure_ms",
+        "memory_full_pressure_ms",
+    ];
+
+    /// What was counted, by name.
+    pub fn named(self) -> impl Iterator<Item = (&'static str, Option<u64>)> {
+        Self::NAMES.into_iter().zip(self.0)
+    }
+
+    /// Adds what is known of the other one.
+    #[must_use]
+    pub fn plus(mut self, other: Self) -> Self {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = match (*sum, more) {
+                (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
+                (sum, more) => sum.or(more),
+            };
+        }
+        self
+    }
+
+    /// What was counted since `before`, which is brought up to date: where this look knows nothing `before` stands, so that
+    /// the next one tells both. What went back is missing.
+    pub fn since(self, before: &mut Self) -> Self {
+        let mut more = Self::default();
+        for ((more, now), before) in more.0.iter_mut().zip(self.0).zip(&mut before.0) {
+            let Some(now) = now else { continue };
+            *more = before.replace(now).and_then(|before| now.checked_sub(before));
+        }
+        more
     }
 }
 
@@ -128,20 +272,16 @@ pub struct UsageRecord {
     pub start: VmStart,
     /// The five minutes that it covers.
     pub bin: UsageBin,
-    /// How many CPUs it had: what its use is a share of.
+    /// How many CPUs it had.
     pub cores: u16,
-    /// Its seconds, by use; those in which it was throttled are not among them.
-    pub cpu: Histogram,
-    /// The sum of their use, in parts per million of its cores.
-    pub sum_ppm: u64,
-    /// The busiest of them.
-    pub peak_ppm: u32,
-    /// Seconds in which it was throttled, by whatever the agent did.
-    pub throttled_s: u32,
-    /// The most memory that was seen in use; `None` if that could not be read.
-    pub memory_peak_bytes: Option<u64>,
-    /// Processes that the kernel killed because memory ran out.
-    pub oom_kills: u32,
+    /// Its seconds; those in which it was throttled are not among them.
+    pub cpu: CpuSeconds,
+    /// Seconds in which it was throttled, by whatever the agent did: it would have used at least this much.
+    pub throttled: CpuSeconds,
+    /// The most memory that was seen.
+    pub memory: MemoryUse,
+    /// What the kernel counted meanwhile.
+    pub counters: Counters,
 }
 
 impl UsageRecord {
@@ -152,40 +292,32 @@ impl UsageRecord {
             start,
             bin,
             cores,
-            cpu: Histogram::default(),
-            sum_ppm: 0,
-            peak_ppm: 0,
-            throttled_s: 0,
-            memory_peak_bytes: None,
-            oom_kills: 0,
+            cpu: CpuSeconds::default(),
+            throttled: CpuSeconds::default(),
+            memory: MemoryUse::default(),
+            counters: Counters::default(),
         }
-    }
-
-    /// Counts one second of so much use.
-    pub fn add(&mut self, use_ppm: u32) {
-        let use_ppm = use_ppm.min(FULL_PPM);
-        self.cpu.add(use_ppm);
-        self.sum_ppm += u64::from(use_ppm);
-        self.peak_ppm = self.peak_ppm.max(use_ppm);
-    }
-
-    /// Counts a look at its memory.
-    pub fn saw_memory(&mut self, bytes: u64) {
-        self.memory_peak_bytes = self.memory_peak_bytes.max(Some(bytes));
     }
 
     /// Whether nothing was seen.
     pub fn is_empty(&self) -> bool {
-        self.cpu.samples() == 0
-            && self.throttled_s == 0
-            && self.memory_peak_bytes.is_none()
-            && self.oom_kills == 0
+        let nothing = Self::empty(self.vm.clone(), self.start, self.bin, self.cores);
+        *self == nothing
     }
 
-    /// Mean use over the seconds that were measured; `None` if there were none.
+    /// What the record does not know, by name.
+    pub fn missing(&self) -> impl Iterator<Item = &'static str> {
+        let squares = ("cpu_squares", self.cpu.squares_mc2);
+        let values = self.memory.named().into_iter().chain(self.counters.named()).chain([squares]);
+        values.filter(|(_, value)| value.is_none()).map(|(name, _)| name)
+    }
+
+    /// Mean use over the seconds that were measured, as a share of its cores and no more than all of them; `None` if
+    /// there were none.
     pub fn mean(&self) -> Option<f64> {
         let samples = self.cpu.samples();
-        (samples > 0).then(|| self.sum_ppm as f64 / samples as f64 / f64::from(FULL_PPM))
+        let full_mc = samples as f64 * 1000.0 * f64::from(self.cores);
+        (full_mc > 0.0).then(|| (self.cpu.sum_mc as f64 / full_mc).min(1.0))
     }
 
     /// The same where the seconds suffice to stand for all five minutes: [`BIN_NEEDS_S`] of them.
@@ -196,21 +328,19 @@ impl UsageRecord {
     /// Takes in another record of the same five minutes: of the agent's life before a restart. Where the two
     /// hold more seconds than there are (the clock went back), only the fuller one counts.
     pub fn merge(&mut self, other: Self) {
-        let seen = |it: &Self| it.cpu.samples() + u64::from(it.throttled_s);
+        let seconds = |it: &Self| it.cpu.samples() + it.throttled.samples();
         // A second or two are counted twice where the first ended.
-        if seen(self) + seen(&other) > BIN_S + 5 {
-            if seen(&other) > seen(self) {
+        if seconds(self) + seconds(&other) > BIN_S + 5 {
+            if seconds(&other) > seconds(self) {
                 *self = other;
             }
             return;
         }
         self.cores = other.cores;
         self.cpu.merge(&other.cpu);
-        self.sum_ppm += other.sum_ppm;
-        self.peak_ppm = self.peak_ppm.max(other.peak_ppm);
-        self.throttled_s += other.throttled_s;
-        self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
-        self.oom_kills = self.oom_kills.saturating_add(other.oom_kills);
+        self.throttled.merge(&other.throttled);
+        self.memory = self.memory.max(other.memory);
+        self.counters = self.counters.plus(other.counters);
     }
 }
 
@@ -221,27 +351,34 @@ mod tests {
 
     fn record(uses: &[u32]) -> UsageRecord {
         let mut record = UsageRecord::empty(VmId::new("v").unwrap(), VmStart(1), UsageBin::of(0), 4);
-        uses.iter().for_each(|ppm| record.add(*ppm));
+        uses.iter().for_each(|mc| record.cpu.add(*mc));
         record
     }
 
     #[test]
-    fn buckets_are_two_percent_wide_and_the_last_holds_full() {
-        for (ppm, bucket) in [(0, 0), (19_999, 0), (20_000, 1), (500_000, 25), (979_999, 48), (980_000, 49)] {
-            assert_eq!(record(&[ppm]).cpu.counts()[bucket], 1, "{ppm}");
-        }
-        let over = record(&[FULL_PPM, 3 * FULL_PPM]);
-        assert_eq!((over.cpu.counts()[49], over.peak_ppm, over.mean()), (2, FULL_PPM, Some(1.0)));
+    fn buckets_are_as_wide_as_files_say_they_are() {
+        // What a file counts by bucket is read by these edges: they must stay what they are.
+        let edges = Histogram::EDGES_MC;
+        assert_eq!((edges[19], edges[20], edges[21], edges[100], edges[270]), (19, 20, 21, 991, 3_966_018));
+        assert!(Histogram::EDGES_MC.is_sorted_by(|a, b| a < b));
+        let over = record(&[u32::MAX, 4000, 8000]);
+        assert_eq!(
+            (over.cpu.histogram.counts()[270], over.cpu.peak_mc, over.mean()),
+            (1, u32::MAX, Some(1.0))
+        );
     }
 
     #[test]
-    fn quantiles_are_upper_edges() {
-        let mut uses = vec![10_000; 95];
-        uses.extend([610_000; 5]);
-        for (share, edge) in [(0, 20_000), (950_000, 20_000), (950_001, 620_000), (FULL_PPM, 620_000)] {
-            assert_eq!(record(&uses).cpu.quantile_ppm(share), Some(edge), "{share}");
-        }
-        assert_eq!(Histogram::default().quantile_ppm(950_000), None);
+    fn a_counter_that_cannot_be_read_or_went_back_is_missing_and_never_zero() {
+        let mut before = Counters::default();
+        let mut look = |kills| Counters([kills, None, None, None, None, None]).since(&mut before).0[0];
+        let looks = [Some(3), Some(3), None, Some(5), Some(1), Some(2)].map(&mut look);
+        assert_eq!(looks, [None, Some(0), None, Some(2), None, Some(1)]);
+        let mut record = record(&[1]);
+        assert_eq!(record.missing().count(), 9);
+        record.counters = Counters([Some(0); 6]);
+        record.memory.used_bytes = Some(1);
+        assert_eq!(record.missing().collect::<Vec<_>>(), ["memory_peak_bytes", "working_set_bytes"]);
     }
 
     #[test]
@@ -268,10 +405,10 @@ mod tests {
 
     #[test]
     fn parts_of_five_minutes_add_up_and_more_than_five_minutes_do_not() {
-        let (mut half, rest) = (record(&[100_000; 150]), record(&[300_000; 150]));
+        let (mut half, rest) = (record(&[400; 150]), record(&[1200; 150]));
         half.merge(rest);
         assert_eq!((half.cpu.samples(), half.mean()), (300, Some(0.2)));
-        let (mut whole, back) = (record(&[100_000; 300]), record(&[300_000; 200]));
+        let (mut whole, back) = (record(&[400; 300]), record(&[1200; 200]));
         whole.merge(back);
         assert_eq!((whole.cpu.samples(), whole.mean()), (300, Some(0.1)));
         assert_eq!(record(&[1; 149]).steady_mean(), None);
@@ -281,13 +418,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_quantile_is_never_below_the_true_one_nor_a_bucket_above(
-            mut uses in proptest::collection::vec(0..=FULL_PPM, 1..200), share in 1..=FULL_PPM,
+            mut uses in proptest::collection::vec((0..=4_096_000u32).prop_flat_map(|most| 0..=most), 1..200),
+            share in 1..=FULL_PPM,
         ) {
-            let edge = record(&uses).cpu.quantile_ppm(share).unwrap();
+            let edge = record(&uses).cpu.quantile_mc(share).unwrap();
             uses.sort_unstable();
             let rank = (uses.len() as u64 * u64::from(share)).div_ceil(u64::from(FULL_PPM)).max(1);
             let exact = uses[rank as usize - 1];
-            prop_assert!(edge >= exact && edge <= exact + Histogram::WIDTH_PPM);
+            prop_assert!(edge >= exact && edge <= exact + exact / 20 + 2, "{edge} of {exact}");
         }
     }
 }

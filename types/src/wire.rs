@@ -2,6 +2,8 @@
 //!
 //! Unknown fields are ignored, so that newer peers can speak to older ones; `tests` pins the bytes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 mod alarm;
@@ -9,6 +11,7 @@ mod drain;
 mod kubernetes;
 mod place;
 mod prediction;
+mod usage;
 
 pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
@@ -16,9 +19,10 @@ pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, Move
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
     AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
-    LifetimeModelStatus, ModelStatus, PlaceStatus, PlacedVm, PredictStatus,
+    LifetimeModelStatus, ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
+pub use usage::{OverflowHour, Usage, VmCpuUse};
 
 use crate::{
     BootId, ChassisId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
@@ -729,7 +733,7 @@ pub struct AgentStatus {
 }
 
 /// An agent's usage records, in [`AgentStatus`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordsStatus {
     /// Seconds of VMs measured since the agent started; those while throttled count.
     pub measured_s: u64,
@@ -739,6 +743,9 @@ pub struct RecordsStatus {
     pub dropped: u64,
     /// What all of them take on disk.
     pub bytes: u64,
+    /// How many of those written do not know a value, by its name: the kernel does not tell it, or it could not be read.
+    #[serde(default)]
+    pub missing: BTreeMap<String, u64>,
 }
 
 /// One message of `GET /v1/events`: an event, and when that was by clocks on the wall.

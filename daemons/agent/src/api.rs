@@ -102,6 +102,8 @@ fn endpoints() -> Vec<Endpoint<Api>> {
             .answers("[Report](#report)")
             .fails("409 with a [Refusal](#refusal) that is not obeyed; 503 while stopping"),
         Endpoint::get("/v1/vms", list_vms).answers("every VM by its id, each a [VmSpec](#vmspec)"),
+        Endpoint::get("/v1/usage", usage)
+            .answers("[Usage](#usage): what VMs used of CPU in the last 7 days, made anew every hour"),
         Endpoint::put("/v1/vms/{id}", put_vm)
             .only(Right::Operate)
             .takes("[VmSpec](#vmspec)")
@@ -148,6 +150,10 @@ async fn alert(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 
 async fn list_vms(State(api): State<Api>) -> Response {
     Json(api.notes.specs()).into_response()
+}
+
+async fn usage(State(api): State<Api>) -> Response {
+    Json(api.notes.usage_answer(ballast_runtime::clock::unix_ms() / 1000)).into_response()
 }
 
 async fn put_vm(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {

@@ -210,19 +210,23 @@ fn cores<'a>() -> [Metric<Shown<'a>>; 4] {
 }
 
 /// What became of the records of the VMs' use.
-fn records<'a>() -> [Metric<Shown<'a>>; 4] {
+fn records<'a>() -> [Metric<Shown<'a>>; 5] {
     [
         one("usage_records_measured_seconds_total", "Seconds of VMs measured", |it| {
-            Some(it.status.records?.measured_s as f64)
+            Some(it.status.records.as_ref()?.measured_s as f64)
         }),
         one("usage_records_written_total", "Usage records written", |it| {
-            Some(it.status.records?.written as f64)
+            Some(it.status.records.as_ref()?.written as f64)
         }),
         one("usage_records_dropped_total", "Usage records lost: not written, or found damaged", |it| {
-            Some(it.status.records?.dropped as f64)
+            Some(it.status.records.as_ref()?.dropped as f64)
         }),
         one("usage_records_bytes", "What all usage records take on disk", |it| {
-            Some(it.status.records?.bytes as f64)
+            Some(it.status.records.as_ref()?.bytes as f64)
+        }),
+        each("usage_values_missing_total", &["value"], "Usage records that do not know a value", |it| {
+            let missing = it.status.records.iter().flat_map(|records| &records.missing);
+            missing.map(|(value, records)| (vec![value.clone()], *records as f64)).collect()
         }),
     ]
 }

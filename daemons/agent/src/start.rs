@@ -128,7 +128,7 @@ impl<'a> Adopted<'a> {
         let snapshot = Arc::new(Snapshot::<AgentStatus>::default());
         let realtime = config.daemon.realtime;
         let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
-        let usage = usage::start(config, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
+        let usage = usage::start(config, &root, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
 
         log_start(config);
 

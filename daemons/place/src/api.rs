@@ -19,6 +19,7 @@ use super::drains::book::Drains;
 use super::fault::Fault;
 use super::host_list;
 use super::inventory::DurableInventory;
+use super::overcommit::Overcommit;
 use super::predictor::{Loaded, Predictor};
 use super::vm_request::{PredictedVm, VmRequest};
 use crate::config::{DrainsConfig, HostFile};
@@ -58,6 +59,8 @@ pub(super) struct Api {
     pub(super) counters: Arc<Counters>,
     /// The hosts' agents, and what they are told.
     pub(super) agents: Arc<Agents>,
+    /// What is promised of overcommitted hosts, if anything is.
+    pub(super) overcommit: Option<Arc<Overcommit>>,
     pub(super) events: Events,
     pub(super) alarms: AlarmBook,
     /// The scheduler extender, if there is one.
@@ -84,6 +87,7 @@ impl Api {
         alarms.extend(self.kube.iter().flat_map(|kube| kube.alarms()));
         alarms.extend(self.inventory.alarms());
         alarms.extend(self.agents.alarms());
+        alarms.extend(self.overcommit.iter().flat_map(|overcommit| overcommit.alarms()));
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
         alarms.extend(of_drains(&self.inventory.drains()));
@@ -103,6 +107,7 @@ impl Api {
         PlaceStatus {
             drain,
             agents: self.agents.status(inventory.hosts),
+            overcommit: self.overcommit.as_ref().map(|overcommit| overcommit.status(inventory.hosts)),
             inventory,
             role: "place".into(),
             name: self.name.clone(),

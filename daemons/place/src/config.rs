@@ -4,6 +4,7 @@ mod admission;
 mod drains;
 mod hosts;
 mod kubernetes;
+mod overcommit;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,11 +22,12 @@ use ballast_runtime::log;
 use ballast_runtime::tls::TlsConfig;
 pub use drains::DrainsConfig;
 pub(crate) use drains::ORDERS;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) use hosts::parse as parse_hosts;
 pub(crate) use hosts::size as host_size;
 pub use hosts::{HostEntry, HostFile};
 pub use kubernetes::KubernetesConfig;
+pub use overcommit::{Estimator, OvercommitConfig};
 
 /// The whole of `place.toml`, checked.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub struct PlaceConfig {
     pub drains: DrainsConfig,
     /// Whether new deployments may come; `None`: all may.
     pub admission: Option<AdmissionConfig>,
+    /// What is promised of overcommitted hosts, if anything is.
+    pub overcommit: Option<OvercommitConfig>,
     /// The scheduler extender; `None` when there is none.
     pub kubernetes: Option<KubernetesConfig>,
 }
@@ -100,6 +104,8 @@ impl ConfigFile for PlaceConfig {
             .or("/var/lib/ballast-place".into(), path("a folder"));
         let predict = PredictConfig::read(root);
         let policy = read_policy(root);
+        let overcommit = OvercommitConfig::read(root);
+        let policy = Policy { cpu_target_ppm: overcommit.map(|overcommit| overcommit.target_ppm), ..policy };
         let inventory = read_inventory(root, tls.is_some());
         let drains = DrainsConfig::read(root);
         let admission = AdmissionConfig::read(root);
@@ -118,6 +124,7 @@ impl ConfigFile for PlaceConfig {
             inventory,
             drains,
             admission,
+            overcommit,
             kubernetes,
         })
     }
@@ -211,13 +218,13 @@ mod tests {
         let text = "listen = \"10.0.0.1:7200\"\nnames = \"a\"\n[predict]\nmodel = 1\n\
                     require_model = \"yes\"\nstale_after_h = 0\nthreshold = 0.6\n\
                     [placement]\npolicy = \"lava\"\nalpha = 1.1\npower_weight = -1\nties = \"name\"\n\
-                    [inventory]\nfile = 7\n";
+                    [inventory]\nfile = 7\n[overcommit]\ntarget = 1\nestimator = \"joint\"\n";
         let problems = PlaceConfig::parse("place.toml", text).unwrap_err().to_string();
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
             "place.toml:2: names: no such key; there are admission, allowed_hosts, drains, inventory, \
-             kubernetes, listen, log_level, name, placement, predict, state_dir, tls",
+             kubernetes, listen, log_level, name, overcommit, placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",
@@ -227,10 +234,12 @@ mod tests {
             "place.toml:11: placement.power_weight = -1: a whole number, 0 to 1000",
             "place.toml:12: placement.ties = \"name\": \"id\", \"hash\" or \"hash:SEED\"",
             "place.toml:14: inventory.file = 7: a TOML or JSON file",
+            "place.toml:16: overcommit.target = 1: a share of time, 0.0001 to 0.5",
+            "place.toml:17: overcommit.estimator = \"joint\": \"auto\" or \"convolution\"",
         ] {
             assert!(problems.lines().any(|line| line.starts_with(says)), "{says}\n{problems}");
         }
 
-        assert_eq!(problems.lines().count(), 12, "{problems}");
+        assert_eq!(problems.lines().count(), 14, "{problems}");
     }
 }

@@ -55,6 +55,9 @@ struct HostAnswer<'a> {
     memory_gb: f64,
     free_memory_gb: f64,
     overcommit: Overcommit,
+    /// For which share of the time its VMs demand more than its cores, where something is promised of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_risk: Option<f64>,
     /// What else it has, by name.
     extras: &'a BTreeMap<String, u32>,
     free_extras: BTreeMap<String, u32>,
@@ -77,6 +80,7 @@ impl<'a> HostAnswer<'a> {
             memory_gb: spec.capacity.memory.gb(),
             free_memory_gb: host.free.memory.gb(),
             overcommit: spec.overcommit,
+            cpu_risk: inventory.cpu_risk(ballast_runtime::unix_now(), host.name, None).unwrap_or_default(),
             extras: &spec.extras,
             free_extras: inventory.named_extras(host.free.extras),
             vms: host.vms,

@@ -40,6 +40,7 @@ mod lifetimes;
 mod lifetimes_tests;
 mod metrics;
 mod open;
+mod overcommit;
 mod placing;
 #[cfg(test)]
 mod placing_tests;

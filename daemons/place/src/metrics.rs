@@ -38,6 +38,7 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
         .chain(agents())
         .chain([drain()])
         .chain(admission::metrics())
+        .chain(overcommit())
         .collect()
 }
 
@@ -182,6 +183,24 @@ fn scores<'a>() -> [Metric<Shown<'a>>; 6] {
                 refusals.map(|(reason, counted)| (vec![reason.to_owned()], count(counted) as f64)).collect()
             },
         ),
+    ]
+}
+
+/// What is promised of overcommitted hosts.
+fn overcommit<'a>() -> [Metric<Shown<'a>>; 3] {
+    [
+        each("overcommit_info", &["estimator"], "1, with how VMs' use of CPU is added up", |it| {
+            let told = it.status.overcommit.iter();
+            told.map(|it| (vec![it.estimator.clone()], 1.0)).collect()
+        }),
+        each("overcommit_hosts", &["state"], "Hosts by whether their VMs' use of CPU is known", |it| {
+            let Some(told) = &it.status.overcommit else { return vec![] };
+            let states = [("measured", told.measured_hosts), ("unmeasured", told.unmeasured_hosts)];
+            states.map(|(state, hosts)| (vec![state.into()], hosts as f64)).into()
+        }),
+        one("overcommit_closed_hosts", "Hosts that take nobody, since their VMs demanded too much", |it| {
+            Some(it.status.overcommit.as_ref()?.closed_hosts as f64)
+        }),
     ]
 }
 

@@ -82,6 +82,9 @@ struct Scores<'a> {
 struct Scored<'a> {
     host: &'a str,
     chassis: &'a str,
+    /// For which share of the time its VMs would demand more than its cores, where something is promised of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_risk: Option<f64>,
     verdicts: &'a [Verdict],
 }
 
@@ -110,7 +113,12 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     let scores = scored.map_err(|error| api.refuse(error.into()))?;
     let hosts = scores.hosts.iter().map(|scored| {
         let host = inventory.host_name(scored.host);
-        Scored { host, chassis: inventory.chassis_of(scored.host), verdicts: &scored.verdicts }
+        Scored {
+            host,
+            chassis: inventory.chassis_of(scored.host),
+            cpu_risk: inventory.cpu_risk(now, host, Some(spec)).unwrap_or_default(),
+            verdicts: &scored.verdicts,
+        }
     });
 
     let answer = Scores {
@@ -142,6 +150,9 @@ struct VmAnswer {
     vm_id: String,
     host: String,
     chassis: String,
+    /// For which share of the time the host's VMs demand more than its cores, where something is promised of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_risk: Option<f64>,
     cores: f64,
     memory_gb: f64,
     class: VmClass,
@@ -169,10 +180,12 @@ impl VmAnswer {
     fn new(inventory: &Inventory, vm: VmView<'_>) -> Self {
         let chassis = inventory.host(vm.host).map_or("", |host| &host.spec.chassis).to_owned();
         let remaining = inventory.cluster().remaining(ballast_runtime::unix_now(), vm.since, vm.end);
+        let cpu_risk = inventory.cpu_risk(ballast_runtime::unix_now(), vm.host, None).unwrap_or_default();
         Self {
             vm_id: vm.name.to_owned(),
             host: vm.host.to_owned(),
             chassis,
+            cpu_risk,
             cores: vm.spec.resources.cores.cores(),
             memory_gb: vm.spec.resources.memory.gb(),
             class: vm.spec.class,

@@ -181,6 +181,7 @@ pub(super) mod tests {
             read_at: Arc::new(Mutex::new(ballast_runtime::now())),
             counters: Arc::default(),
             agents: Arc::default(),
+            overcommit: None,
             events,
             kube: None,
             alarms: AlarmBook::default(),

@@ -17,6 +17,7 @@ use crate::adopt::Adopted;
 use crate::agents::Agents;
 use crate::api::Api;
 use crate::kubernetes::Kube;
+use crate::overcommit::Overcommit;
 use crate::predictor::Predictor;
 use crate::reloader::{self, ReloadOrder};
 
@@ -61,6 +62,11 @@ impl Adopted<'_> {
 
         let agents = Arc::new(Agents::default());
         agents.start(Arc::clone(&inventory), opened.tls.clone())?;
+        let overcommit = config.overcommit.map(|it| Overcommit::open(it, &config.state_dir, faults.clone()));
+        let overcommit = overcommit.transpose()?;
+        if let Some(overcommit) = &overcommit {
+            overcommit.start(Arc::clone(&agents), Arc::clone(&inventory), opened.tls.clone())?;
+        }
 
         let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts)
@@ -79,6 +85,7 @@ impl Adopted<'_> {
             drains: Arc::new(config.drains.clone()),
             counters: Arc::default(),
             agents,
+            overcommit,
             alarms: AlarmBook::new(faults, opened.tls.clone()),
             events,
             kube,

@@ -20,9 +20,9 @@ impl Cgroup {
             let value = word("usage_usec ").unwrap_or_default();
             return Err(HwError::value(&file, Operation::Read, value, allowed));
         };
-        // Only where the group's bandwidth can be limited.
-        let stopped_periods = number("nr_throttled ").unwrap_or(0);
-        Ok(CpuTimes { used: Duration::from_micros(used), stopped_periods })
+        let (used, stopped_periods) = (Duration::from_micros(used), number("nr_throttled "));
+        let stopped = number("throttled_usec ").map(Duration::from_micros);
+        Ok(CpuTimes { used, stopped_periods, stopped })
     }
 }
 
@@ -31,8 +31,10 @@ impl Cgroup {
 pub struct CpuTimes {
     /// CPU time used: `usage_usec`.
     pub used: Duration,
-    /// Periods in which a bandwidth limit stopped the group: `nr_throttled`.
-    pub stopped_periods: u64,
+    /// Periods in which a bandwidth limit stopped the group: `nr_throttled`; only where its bandwidth can be limited.
+    pub stopped_periods: Option<u64>,
+    /// How long it was stopped: `throttled_usec`; likewise.
+    pub stopped: Option<Duration>,
 }
 
 /// What a group did between two reads.
@@ -65,7 +67,8 @@ impl UsageMeter {
             let used = times.used.checked_sub(before.used)?.as_secs_f64();
             let offered = now.since(then).as_secs_f64() * cores as f64;
             let utilisation = (offered > 0.0).then(|| Utilisation::from_ratio(used / offered))??;
-            let stopped = times.stopped_periods != before.stopped_periods;
+            let periods = |times: CpuTimes| times.stopped_periods.unwrap_or(0);
+            let stopped = periods(times) != periods(before);
             Some(CpuUse { utilisation, stopped })
         }))
     }

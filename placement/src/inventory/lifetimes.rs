@@ -36,6 +36,7 @@ impl Inventory {
         );
 
         self.catch_up(now);
+        self.tell_measured(now);
     }
 
     /// How hosts are chosen.

@@ -11,6 +11,7 @@ mod convert;
 mod drain;
 mod error;
 mod lifetimes;
+mod measured;
 mod names;
 mod types;
 
@@ -27,6 +28,7 @@ pub use types::{
     HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmTraits, VmView,
 };
 
+use crate::fits::Measured;
 use crate::{
     ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
     Ties, Verdict, VmKey, VmRequest,
@@ -62,6 +64,8 @@ pub struct Inventory {
     traits: BTreeMap<VmKey, VmTraits>,
     /// Says how long VMs live of which nobody has told it.
     lifetimes: Option<Arc<dyn PredictLifetimes>>,
+    /// What was last measured on every host, by its name.
+    measured: BTreeMap<String, Measured<String>>,
     scheduler: Scheduler,
 }
 
@@ -86,6 +90,7 @@ impl Inventory {
             tenants: Names::default(),
             traits: BTreeMap::new(),
             lifetimes: None,
+            measured: BTreeMap::new(),
             scheduler: policy.scheduler(Cluster::new(&[])),
         }
     }
@@ -195,6 +200,8 @@ impl Inventory {
             fresh.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host)?;
         }
         fresh.catch_up(now);
+        fresh.measured = core::mem::take(&mut self.measured);
+        fresh.tell_measured(now);
         *self = fresh;
 
         Ok(())

@@ -167,6 +167,10 @@ alarms! {
         "A drain is under way, and no host has room for VMs of it: its hosts are closed, and not empty.";
     AgentUninformed "agent_uninformed" Warning
         "A host's agent does not hear what is predicted of its VMs: they count as user-facing.";
+    HostOverflows "host_overflows" Warning
+        "A host's VMs demand more CPU than it has for longer than is promised: it takes nobody.";
+    UsageUnheard "usage_unheard" Warning
+        "An agent does not tell what its VMs use: they count with all their cores.";
     KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: every score is neutral.";
     KubernetesUnlabelled "kubernetes_unlabelled" Warning
         "What is predicted of pods cannot be written on them.";

@@ -31,6 +31,9 @@ pub struct PlaceStatus {
     /// The history of lifetimes; absent where none is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_history: Option<LifetimeHistoryStatus>,
+    /// What is promised of overcommitted hosts; absent where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overcommit: Option<OvercommitStatus>,
     /// The scheduler extender; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesStatus>,
@@ -39,6 +42,23 @@ pub struct PlaceStatus {
     pub tls: Option<TlsStatus>,
     /// What an operator should look at.
     pub alarms: Vec<Alarm>,
+}
+
+/// The promise about the CPU of overcommitted hosts, in [`PlaceStatus`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OvercommitStatus {
+    /// For at most this share of the time a host's VMs demand more than its cores.
+    pub target: f64,
+    /// How VMs' use is added up: the estimator in force.
+    pub estimator: String,
+    /// Hosts whose agent has told what their VMs use, not too long ago.
+    pub measured_hosts: u64,
+    /// VMs there of which enough is known.
+    pub measured_vms: u64,
+    /// Hosts whose agent has not: their VMs count with all their cores.
+    pub unmeasured_hosts: u64,
+    /// Hosts that take nobody, since their VMs demanded too much too often.
+    pub closed_hosts: u64,
 }
 
 /// The state of predictions, in [`PlaceStatus`].

@@ -4,33 +4,43 @@
 //! file   = header frame*
 //! header = "ballastU"  version: u16  zero: u16  day: u32  crc: u32 of what is before
 //! frame  = length: u16  crc: u32 of the payload  payload
-//! payload = 1 vm start: u64 id                                     a VM, and the number that it has here
-//!         | 2 vm slot cores sum peak throttled kills memory bucket*   a record; slots from 0 at midnight
-//! bucket = buckets skipped, count
+//! payload = 1 vm start: u64 id                          a VM, and the number that it has here
+//!         | 3 vm slot cores cpu throttled memory counter*   a record; slots from 0 at midnight
+//!         | 2 vm slot cores sum peak throttled kills memory (buckets skipped, count)*   a record of version 1
+//! cpu, throttled = bucket* 0, and unless there is none: sum peak squares?
+//! bucket = a byte: 32 times the buckets skipped and the count; then, where it says 7 or 31, how many more than that
+//! memory = used? (zigzag: peak - used)? (zigzag: used - working set)?   in KiB
 //! ```
-//! Fixed numbers are little-endian, all others LEB128. `memory` is 0 where it is not known, else one more
-//! than the bytes. `sum` and `peak` are in parts per million, see [`UsageRecord`]. The checksum is that of
-//! zlib (CRC-32). A frame that does not check is dropped; where even its length is impossible, so is the
-//! rest.
+//! Fixed numbers are little-endian, all others LEB128; one with `?` is 0 where it is not known, else one more than the
+//! number. Use of CPU is in millicores, counters are in the order of [`Counters::NAMES`], see [`UsageRecord`]. The checksum
+//! is that of zlib (CRC-32). A frame that does not check is dropped; where even its length is impossible, so is the rest.
+//!
+//! A record of version 1 has 50 buckets of 2 % of the cores, and `sum` and `peak` in parts per million of them; of a
+//! throttled second it does not say what was used.
 
 use crc32fast::hash as crc32;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use ballast_types::usage::FULL_PPM;
-use ballast_types::{Histogram, UsageBin, UsageRecord, VmId, VmStart};
+use ballast_types::{Counters, CpuSeconds, Histogram, MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"ballastU";
 /// The version of this layout.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
+/// The version that is read as well: its records are of kind 2.
+const EARLIER: u16 = 1;
 pub(super) const HEADER: usize = 20;
 /// Length of what is before a payload.
 const PREFIX: usize = 6;
-/// The longest payload; a record with every bucket used has some 200 bytes.
+/// The longest payload; a record with every bucket used has some 700 bytes.
 const LONGEST: usize = 1024;
 /// Slots of a day.
 const SLOTS: u32 = 288;
+/// A bucket's byte has no room for as many skipped, nor for such a count.
+const SKIPPED_MAX: u64 = 7;
+const COUNT_MAX: u64 = 31;
 
 /// Why a file cannot be read at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +49,7 @@ pub enum Damage {
     #[error("not a file of usage records, or its header is damaged")]
     Header,
     /// Of a version that this program does not know.
-    #[error("version {0}; this program reads version {VERSION}")]
+    #[error("version {0}; this program reads versions {EARLIER} and {VERSION}")]
     Version(u16),
     /// Of another day than its name says.
     #[error("it holds the records of another day than its name says")]
@@ -56,15 +66,16 @@ pub(super) fn header(day: u32) -> [u8; HEADER] {
     header
 }
 
-pub(super) fn check_header(header: &[u8; HEADER], day: u32) -> Result<(), Damage> {
+/// Whether the file is of this version; it is of the one before where not.
+pub(super) fn check_header(header: &[u8; HEADER], day: u32) -> Result<bool, Damage> {
     let version = u16::from_le_bytes([header[8], header[9]]);
     if header[..8] != *MAGIC || header[16..] != crc32(&header[..16]).to_le_bytes() {
         return Err(Damage::Header);
     }
-    if version != VERSION {
+    if version != VERSION && version != EARLIER {
         return Err(Damage::Version(version));
     }
-    if header[12..16] != day.to_le_bytes() { Err(Damage::Day) } else { Ok(()) }
+    if header[12..16] != day.to_le_bytes() { Err(Damage::Day) } else { Ok(version == VERSION) }
 }
 
 /// Appends a frame that `payload` fills.
@@ -91,30 +102,57 @@ pub(super) fn write_vm(into: &mut Vec<u8>, number: u32, vm: &VmId, start: VmStar
 /// Appends a record of the VM with this number.
 pub(super) fn write_record(into: &mut Vec<u8>, vm: u32, record: &UsageRecord) {
     frame(into, |to| {
-        to.push(2);
-        for number in [
-            vm.into(),
-            (record.bin.0 % SLOTS).into(),
-            record.cores.into(),
-            record.sum_ppm,
-            record.peak_ppm.into(),
-            record.throttled_s.into(),
-            record.oom_kills.into(),
-            record.memory_peak_bytes.map_or(0, |bytes| bytes.saturating_add(1)),
-        ] {
-            write_number(to, number);
-        }
+        to.push(3);
+        write_number(to, vm.into());
+        write_number(to, (record.bin.0 % SLOTS).into());
+        write_number(to, record.cores.into());
+        write_cpu(to, &record.cpu);
+        write_cpu(to, &record.throttled);
 
-        let mut next = 0;
+        let kib = |bytes: Option<u64>| bytes.map(|bytes| bytes.div_ceil(1024));
+        let MemoryUse { used_bytes, peak_bytes, working_set_bytes } = record.memory;
+        let used = kib(used_bytes);
+        let base = used.unwrap_or(0);
+        write_optional(to, used);
+        write_optional(to, kib(peak_bytes).map(|peak| zigzag(peak.wrapping_sub(base))));
+        write_optional(to, kib(working_set_bytes).map(|working| zigzag(base.wrapping_sub(working))));
+        record.counters.0.iter().for_each(|counter| write_optional(to, *counter));
+    });
+}
 
-        for (bucket, count) in record.cpu.counts().iter().enumerate() {
-            if *count > 0 {
-                write_number(to, (bucket - next) as u64);
-                write_number(to, (*count).into());
-                next = bucket + 1;
+fn write_cpu(to: &mut Vec<u8>, cpu: &CpuSeconds) {
+    let (counts, mut next) = (cpu.histogram.counts(), 0);
+    for (bucket, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let (skipped, count) = ((bucket - next) as u64, u64::from(*count));
+        to.push((skipped.min(SKIPPED_MAX) << 5 | count.min(COUNT_MAX)) as u8);
+        for (number, max) in [(skipped, SKIPPED_MAX), (count, COUNT_MAX)] {
+            if number >= max {
+                write_number(to, number - max);
             }
         }
-    });
+        next = bucket + 1;
+    }
+    to.push(0);
+
+    if next > 0 {
+        write_number(to, cpu.sum_mc);
+        write_number(to, cpu.peak_mc.into());
+        write_optional(to, cpu.squares_mc2);
+    }
+}
+
+fn write_optional(to: &mut Vec<u8>, number: Option<u64>) {
+    write_number(to, number.map_or(0, |number| number.saturating_add(1)));
+}
+
+/// A difference whose sign stands in the lowest bit, so that small ones are short.
+fn zigzag(difference: u64) -> u64 {
+    let signed = difference.cast_signed();
+    (signed << 1 ^ signed >> 63).cast_unsigned()
+}
+
+fn unzigzag(number: u64) -> u64 {
+    number >> 1 ^ (number & 1).wrapping_neg()
 }
 
 fn write_number(to: &mut Vec<u8>, mut number: u64) {
@@ -208,30 +246,119 @@ impl<R: Read> Frames<R> {
             return Some(None);
         }
 
-        let (vm, start) = self.vms.get(&vm).filter(|_| *kind == 2)?;
+        let (vm, start) = self.vms.get(&vm)?;
         let slot = u32::try_from(number(rest)?).ok().filter(|slot| *slot < SLOTS)?;
         let cores = number(rest)?.try_into().ok()?;
         let slot = UsageBin(self.day.checked_mul(SLOTS)?.checked_add(slot)?);
         let mut record = UsageRecord::empty(vm.clone(), *start, slot, cores);
-        record.sum_ppm = number(rest)?;
-        record.peak_ppm = number(rest)?.try_into().ok()?;
-        record.throttled_s = number(rest)?.try_into().ok()?;
-        record.oom_kills = number(rest)?.try_into().ok()?;
-        record.memory_peak_bytes = number(rest)?.checked_sub(1);
-        let (mut counts, mut bucket) = ([0; Histogram::BUCKETS], 0usize);
-
-        while !rest.is_empty() {
-            bucket = bucket.checked_add(usize::try_from(number(rest)?).ok()?)?;
-            *counts.get_mut(bucket)? = number(rest)?.try_into().ok()?;
-            bucket += 1;
+        match kind {
+            2 => read_earlier(rest, &mut record)?,
+            3 => read_record(rest, &mut record)?,
+            _ => return None,
         }
 
-        record.cpu = Histogram::new(counts);
-        let most = record.cpu.samples() * u64::from(FULL_PPM);
-        let sound = record.sum_ppm <= most && record.peak_ppm <= FULL_PPM;
-
-        sound.then_some(Some(record))
+        rest.is_empty().then_some(Some(record))
     }
+}
+
+fn read_record(rest: &mut &[u8], record: &mut UsageRecord) -> Option<()> {
+    record.cpu = read_cpu(rest)?;
+    record.throttled = read_cpu(rest)?;
+
+    let used = optional(rest)?;
+    let base = used.unwrap_or(0);
+    let peak = optional(rest)?.map(|peak| base.wrapping_add(unzigzag(peak)));
+    let working = optional(rest)?.map(|working| base.wrapping_sub(unzigzag(working)));
+    record.memory = MemoryUse {
+        used_bytes: in_bytes(used)?,
+        peak_bytes: in_bytes(peak)?,
+        working_set_bytes: in_bytes(working)?,
+    };
+
+    let mut counters = Counters::default();
+    for counter in &mut counters.0 {
+        *counter = optional(rest)?;
+    }
+    record.counters = counters;
+    Some(())
+}
+
+/// A record of version 1. Its seconds count in the buckets of their upper edges: no quantile is lower than it was.
+fn read_earlier(rest: &mut &[u8], record: &mut UsageRecord) -> Option<()> {
+    const BUCKETS: u64 = 50;
+    let full_mc = u64::from(record.cores) * 1000;
+    let (sum_ppm, peak_ppm) = (number(rest)?, number(rest)?);
+    let throttled_s = u32::try_from(number(rest)?).ok()?;
+    record.counters.0[0] = Some(u32::try_from(number(rest)?).ok()?.into());
+    let kib = number(rest)?.checked_sub(1).map(|bytes| bytes.div_ceil(1024));
+    record.memory.used_bytes = in_bytes(kib)?;
+
+    let full_ppm = u64::from(FULL_PPM);
+    if peak_ppm > full_ppm {
+        return None;
+    }
+    let peak_mc = (peak_ppm * full_mc).div_ceil(full_ppm);
+    let (mut samples, mut bucket) = (0, 0u64);
+    while !rest.is_empty() {
+        bucket = bucket.checked_add(number(rest)?)?.checked_add(1).filter(|upper| *upper <= BUCKETS)?;
+        let count = u32::try_from(number(rest)?).ok()?;
+        let upper_mc = (bucket * full_mc / BUCKETS).min(peak_mc + 1);
+        record.cpu.add_below(upper_mc as u32, count);
+        samples += u64::from(count);
+    }
+
+    match samples {
+        0 => record.cpu = CpuSeconds::default(),
+        _ => {
+            record.cpu.peak_mc = peak_mc as u32;
+            record.cpu.sum_mc = (u128::from(sum_ppm) * u128::from(full_mc) / u128::from(full_ppm)) as u64;
+        }
+    }
+    if throttled_s > 0 {
+        record.throttled.add_below(1, throttled_s);
+    }
+
+    (sum_ppm <= samples * full_ppm).then_some(())
+}
+
+fn read_cpu(rest: &mut &[u8]) -> Option<CpuSeconds> {
+    let (mut counts, mut next, mut samples) = ([0; Histogram::BUCKETS], 0usize, 0u64);
+    loop {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        if *byte == 0 {
+            break;
+        }
+        let mut more = |number_here: u64, max| match number_here == max {
+            true => number(rest)?.checked_add(max),
+            false => Some(number_here),
+        };
+        let skipped = more(u64::from(byte >> 5), SKIPPED_MAX)?;
+        let count = more(u64::from(byte & 31), COUNT_MAX)?;
+        next = next.checked_add(usize::try_from(skipped).ok()?)?;
+        *counts.get_mut(next)? = u32::try_from(count).ok().filter(|count| *count > 0)?;
+        (next, samples) = (next + 1, samples + count);
+    }
+
+    if next == 0 {
+        return Some(CpuSeconds::default());
+    }
+    let (sum_mc, peak_mc) = (number(rest)?, u32::try_from(number(rest)?).ok()?);
+    let squares_mc2 = optional(rest)?;
+    let most = samples.checked_mul(u64::from(peak_mc))?;
+    let most_squared = u128::from(most) * u128::from(peak_mc);
+    let sound = sum_mc <= most && squares_mc2.is_none_or(|squares| u128::from(squares) <= most_squared);
+    sound.then_some(CpuSeconds { histogram: Histogram::new(counts), sum_mc, squares_mc2, peak_mc })
+}
+
+/// KiB in bytes; what no `u64` of bytes holds was never written.
+fn in_bytes(kib: Option<u64>) -> Option<Option<u64>> {
+    kib.map_or(Some(None), |kib| kib.checked_mul(1024).map(Some))
+}
+
+/// Takes a number that may be unknown from the front.
+fn optional(from: &mut &[u8]) -> Option<Option<u64>> {
+    Some(number(from)?.checked_sub(1))
 }
 
 /// Reads until it is full, or the end.

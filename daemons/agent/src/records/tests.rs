@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use ballast_types::usage::FULL_PPM;
-use ballast_types::{UsageBin, UsageRecord, VmId, VmStart};
+use ballast_types::{Counters, MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 
 use super::*;
 
@@ -14,7 +13,7 @@ fn record(vm: &str, start: u64, slot: u32, seconds: u32) -> UsageRecord {
     let slot = UsageBin(DAY * 288 + slot);
     let mut record = UsageRecord::empty(VmId::new(vm).unwrap(), VmStart(start), slot, 4);
     for second in 0..seconds {
-        record.add(second * 7919 % (FULL_PPM + 1));
+        record.cpu.add(second * 7919 % 4001);
     }
     record
 }
@@ -22,9 +21,12 @@ fn record(vm: &str, start: u64, slot: u32, seconds: u32) -> UsageRecord {
 /// Records with everything in them.
 fn some() -> Vec<UsageRecord> {
     let mut rich = record("web-1", u64::MAX, 0, 300);
-    (rich.memory_peak_bytes, rich.oom_kills) = (Some(u64::MAX - 1), 7);
+    let (used_bytes, peak_bytes) = (Some(u64::MAX - 1023), Some(0));
+    rich.memory = MemoryUse { used_bytes, peak_bytes, working_set_bytes: Some(1 << 20) };
+    rich.counters = Counters([Some(7), Some(0), None, Some(u64::MAX - 1), Some(300), Some(1)]);
     let mut throttled = record("batch", 2, 0, 0);
-    (throttled.throttled_s, throttled.memory_peak_bytes) = (300, Some(0));
+    (0..300).for_each(|mc| throttled.throttled.add(mc % 7));
+    throttled.memory.peak_bytes = Some(4096);
     vec![rich, throttled, record("batch", 3, 1, 299), record("web-1", u64::MAX, 287, 1)]
 }
 
@@ -74,19 +76,98 @@ fn the_bytes_are_what_they_were() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::open(dir.path(), LIMITS).unwrap();
     let mut it = record("v", 0x0102_0304, 3, 0);
-    it.add(10_000);
-    it.add(500_000);
+    it.cpu.add(40);
+    it.cpu.add(2000);
     store.append(&[it]).unwrap();
     let bytes: String =
         fs::read(file(dir.path())).unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = concat!(
-        "62616c6c61737455010000002a510000163ef5e6", // header
+        "62616c6c61737455020000002a510000f5397a68", // header
         "0b00462ecf9c",                             // VM 0
         "0100040302010000000076",
-        "1100cf3e4641", // its record
-        "02000304b0901fa0c21e00000000011801",
+        "1b007f2ed56c",                         // its record
+        "03000304e11be14800f80fd00fc19ef40100", // its CPU, and no throttled second
+        "000000000000000000",                   // nothing else is known
     );
     assert_eq!(bytes, expected);
+}
+
+/// Four VMs as they use CPU: so many microseconds in a second.
+fn used_us(vm: usize, second: u64) -> u64 {
+    let random = |n: u64| {
+        let mixed = (vm as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (second * 8 + n);
+        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 32)) % 1_000_000
+    };
+    match vm {
+        // Nearly idle, with a burst twice a minute.
+        0 => 3_000 + random(0) / 200 + if second % 30 == 0 { 120_000 + random(1) / 20 } else { 0 },
+        // A web server of four cores at a third of them, sometimes at half.
+        1 => 500_000 + second % 3_600 * 200 + (random(0) + random(1) + random(2)) / 4,
+        // Batch on eight cores, all of them nearly always.
+        2 => 7_600_000 + random(0) * 4 / 10,
+        // Anything between nothing and its two cores.
+        _ => random(0) * random(1) / 500_000,
+    }
+}
+
+/// The cores of these VMs.
+const CORES: [u16; 4] = [2, 4, 8, 2];
+
+/// Version 1 wrote two hours of these VMs; bytes that nothing writes any more.
+const VERSION_1: &[u8] = include_bytes!("fixtures/version-1.usage");
+
+#[test]
+fn records_of_version_1_are_read_and_gone_on_with_and_take_no_more_than_half_as_much_again() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(file(dir.path()), VERSION_1).unwrap();
+    let (earlier, summary) = all(dir.path());
+    assert_eq!((earlier.len(), summary.dropped), (96, 0));
+
+    let now = |it: &UsageRecord| {
+        let vm = it.start.0 as usize - 7;
+        let mut now = UsageRecord::empty(it.vm.clone(), it.start, it.bin, it.cores);
+        assert_eq!(it.cores, CORES[vm]);
+        let slot = it.bin.0 % 288;
+        for second in u64::from(slot) * 300..u64::from(slot + 1) * 300 {
+            let throttled = vm == 2 && slot == 3 && second % 300 >= 200;
+            let seconds = if throttled { &mut now.throttled } else { &mut now.cpu };
+            seconds.add((used_us(vm, second) / 1000) as u32);
+        }
+        now.memory = it.memory;
+        now.memory.peak_bytes = it.memory.used_bytes.map(|bytes| bytes + (5 << 20));
+        now.memory.working_set_bytes = it.memory.used_bytes.map(|bytes| bytes - (bytes >> 3));
+        let stalled = used_us(vm, slot.into()) / 100_000;
+        now.counters = Counters([it.counters.0[0], Some(0), Some(0), Some(stalled), Some(0), Some(0)]);
+        now
+    };
+    let exact: Vec<UsageRecord> = earlier.iter().map(now).collect();
+
+    for (was, is) in earlier.iter().zip(&exact) {
+        assert_eq!((was.cpu.samples(), was.throttled.samples()), (is.cpu.samples(), is.throttled.samples()));
+        // Version 1 knew neither squares nor what a throttled second used.
+        assert_eq!((was.cpu.squares_mc2, was.throttled.sum_mc), (None, 0));
+        assert!((was.mean().unwrap() - is.mean().unwrap()).abs() < 0.001, "{was:?}");
+        let p95 = |it: &UsageRecord| it.cpu.quantile_mc(950_000).unwrap();
+        let bucket = u32::from(was.cores) * 20;
+        assert!(p95(was) * 20 >= p95(is) * 19 && p95(was) <= (p95(is) + bucket) * 21 / 20 + 1, "{was:?}");
+    }
+    let throttled: u64 = earlier.iter().map(|it| it.throttled.samples()).sum();
+    let killed: u64 = earlier.iter().filter_map(|it| it.counters.0[0]).sum();
+    assert_eq!((throttled, killed, earlier[0].memory.used_bytes), (100, 1, Some(1 << 31)));
+
+    // The agent goes on with the file of the day.
+    let more = record("vm-0", 7, 100, 300);
+    Store::open(dir.path(), LIMITS).unwrap().append(std::slice::from_ref(&more)).unwrap();
+    assert_eq!(all(dir.path()).0, sorted([earlier.clone(), vec![more]].concat()));
+
+    let other = tempfile::tempdir().unwrap();
+    let mut store = Store::open(other.path(), LIMITS).unwrap();
+    store.append(&exact).unwrap();
+    assert_eq!(all(other.path()).0, exact);
+    let bytes = store.bytes().unwrap();
+    println!("{bytes} bytes in place of {}", VERSION_1.len());
+    assert!(bytes * 2 <= VERSION_1.len() as u64 * 3, "{bytes} in place of {}", VERSION_1.len());
 }
 
 #[test]

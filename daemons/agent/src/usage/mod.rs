@@ -6,6 +6,7 @@
 
 mod advice;
 mod record_writer;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use ballast_agent_core::{MemoryReading, UsageReading, UsageRecorder};
+use ballast_agent_core::{OverflowMeter, SlowReading, UsageReading, UsageRecorder};
+use ballast_hw::Root;
 use ballast_types::wire::AgentStatus;
 use ballast_types::{UsageRecord, VmId, VmStart};
 
@@ -30,8 +32,10 @@ use record_writer::RecordWriter;
 
 /// Between two looks at CPU use.
 const SECOND: Duration = Duration::from_secs(1);
-/// Looks at CPU use for one at memory.
-const MEMORY_EVERY: u64 = 10;
+/// Looks at CPU use for one at memory and what else is counted.
+const SLOW_EVERY: u64 = 10;
+/// A CPU that is used for so much of a second, in millicores, is taken for used up.
+const FULL_MC: u64 = 990;
 /// Batches that wait for a slow disk; more are dropped.
 const WAITING: usize = 4;
 
@@ -62,6 +66,7 @@ impl Drop for Usage {
 
 pub(super) fn start(
     config: &AgentConfig,
+    root: &Root,
     vms: Arc<Mutex<Vms>>,
     snapshot: Arc<Snapshot<AgentStatus>>,
     messages: Sender<Message>,
@@ -78,8 +83,19 @@ pub(super) fn start(
     })?;
 
     let (stop, stopped) = mpsc::channel();
-    let (measured, restricted, recorder) = (vec![], BTreeMap::new(), UsageRecorder::default());
-    let sampler = Sampler { vms, snapshot, batches, notes, measured, restricted, looks: 0, recorder };
+    let sampler = Sampler {
+        root: root.clone(),
+        vms,
+        snapshot,
+        batches,
+        notes,
+        measured: vec![],
+        restricted: BTreeMap::new(),
+        looks: 0,
+        recorder: UsageRecorder::default(),
+        cpus: None,
+        overflow: OverflowMeter::default(),
+    };
 
     let sampling = supervise("usage", sampler, move |sampler| {
         sampler.run(&stopped);
@@ -90,6 +106,7 @@ pub(super) fn start(
 }
 
 struct Sampler {
+    root: Root,
     vms: Arc<Mutex<Vms>>,
     snapshot: Arc<Snapshot<AgentStatus>>,
     batches: SyncSender<Batch>,
@@ -100,6 +117,9 @@ struct Sampler {
     restricted: BTreeMap<VmId, u64>,
     looks: u64,
     recorder: UsageRecorder,
+    /// How many CPUs are online; `None` where that is not known.
+    cpus: Option<u64>,
+    overflow: OverflowMeter,
 }
 
 impl Sampler {
@@ -129,7 +149,7 @@ impl Sampler {
         let throttled = self.throttled();
 
         // The first look counts for nothing.
-        let memory = self.looks % MEMORY_EVERY == 1;
+        let is_slow = self.looks % SLOW_EVERY == 1;
         self.looks += 1;
         let (mut readings, mut classless) = (vec![], vec![]);
 
@@ -138,33 +158,41 @@ impl Sampler {
 
             // One that has gone is not read, and so missing.
             let Ok(start) = it.start() else { continue };
-            let used = it.group.times().ok().map(|times| times.used.as_micros() as u64);
+            let times = it.group.times().ok();
+            let used_us = times.map(|times| times.used.as_micros() as u64);
             let to = clock::now();
-            let memory = memory.then(|| {
-                let memory = it.group.memory();
-                MemoryReading {
-                    current_bytes: memory.current_bytes,
-                    peak_bytes: memory.peak_bytes,
-                    oom_kills: memory.oom_kills,
-                }
-            });
+            let counters = || it.group.counters(times.as_ref());
+            let slow = is_slow.then(|| SlowReading { memory: it.group.memory(), counters: counters() });
 
             if it.classless {
                 classless.push((it.vm.clone(), start));
             }
             let (vm, cores, throttled) = (it.vm.clone(), it.cores, throttled.contains(&it.vm));
-            readings.push(UsageReading { vm, start, cores, from, to, used_us: used, throttled, memory });
+            readings.push(UsageReading { vm, start, cores, from, to, used_us, throttled, slow });
         }
 
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let records = self.recorder.look(clock::now(), wall, readings);
+        self.count_overflow(wall.as_secs(), is_slow);
         let counted = self.recorder.counted();
-        self.notes.usage(|usage| usage.records.measured_s = counted);
+        let hours = self.overflow.hours().collect();
+        self.notes.usage(|usage| (usage.records.measured_s, usage.hours) = (counted, hours));
 
         // At once for what a previous instance has recorded; later it does not haste.
         if first || !records.is_empty() {
             self.send(Batch { records, classless: Some(classless) });
         }
+    }
+
+    /// Whether the VMs have used all that the server has, where they have more cores than that together.
+    fn count_overflow(&mut self, unix_s: u64, looks_anew: bool) {
+        if looks_anew || self.cpus.is_none() {
+            let online = ballast_hw::online(&self.root).ok().flatten();
+            self.cpus = online.map(|cpus| cpus.iter().count() as u64).filter(|cpus| *cpus > 0);
+        }
+        let second = self.recorder.second().zip(self.cpus);
+        let over = second.map(|(it, cpus)| it.cores > cpus && it.used_mc >= cpus * FULL_MC);
+        self.overflow.second(unix_s, over);
     }
 
     /// Which VMs were restricted at any time since the last look, by the controller's own account. With a

@@ -8,16 +8,16 @@ use std::time::SystemTime;
 
 use ballast_agent_core::Input;
 use ballast_runtime::metrics::word;
-use ballast_types::VmClass;
 use ballast_types::wire::{Alarm, AlarmId};
+use ballast_types::{UsageRecord, VmClass};
 
 use super::advice::{self, Advice};
-use super::{Batch, VmInstance};
+use super::{Batch, VmInstance, summary};
 use crate::config::{AutoMode, RecordsConfig};
 use crate::message::Message;
 use crate::records::{Store, local_time};
 use crate::vms::{Notes, Vms};
-use ballast_runtime::lock;
+use ballast_runtime::{clock, lock};
 
 /// The thread that may wait for the disk.
 pub(super) struct RecordWriter {
@@ -30,7 +30,11 @@ pub(super) struct RecordWriter {
     messages: Sender<Message>,
     /// For which day and VMs there is advice.
     advised: Option<(i32, Vec<VmInstance>)>,
+    /// In which hour records were added up.
+    summed: Option<u64>,
     written: u64,
+    /// How many of them do not know a value, by its name.
+    missing: BTreeMap<String, u64>,
     /// Lost and not told yet.
     lost: u64,
     /// Found damaged so far.
@@ -53,7 +57,9 @@ impl RecordWriter {
             notes,
             messages,
             advised: None,
+            summed: None,
             written: 0,
+            missing: BTreeMap::new(),
             lost: 0,
             damaged: 0,
         }
@@ -63,22 +69,45 @@ impl RecordWriter {
     pub(super) fn take(&mut self, Batch { records, classless }: Batch) {
         let failed = self.append(&records).err();
         match &failed {
-            None => self.written += records.len() as u64,
+            None => self.count(&records),
             Some(error) => {
                 self.lost += records.len() as u64;
                 tracing::warn!(lost = records.len(), %error, "usage records could not be written");
             }
         }
+        self.sum_up();
         let advised = classless.map_or(Ok(()), |classless| self.advise(classless));
         self.tell(failed, advised.err());
     }
 
-    fn append(&mut self, records: &[ballast_types::UsageRecord]) -> std::io::Result<()> {
+    fn count(&mut self, records: &[UsageRecord]) {
+        self.written += records.len() as u64;
+        for value in records.iter().flat_map(UsageRecord::missing) {
+            *self.missing.entry(value.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn append(&mut self, records: &[UsageRecord]) -> std::io::Result<()> {
         let store = match &mut self.store {
             Some(store) => store,
             none => none.insert(Store::open(&self.folder, self.config.limits)?),
         };
         store.append(records)
+    }
+
+    /// Adds the records up once an hour. Where they cannot be read, what was made before gets old.
+    fn sum_up(&mut self) {
+        let hour = clock::unix_ms() / 3_600_000;
+        if self.summed == Some(hour) {
+            return;
+        }
+        match summary::make(&self.folder, clock::unix_ms() / 1000) {
+            Ok(vms) => {
+                self.notes.usage(|usage| usage.vms = vms);
+                self.summed = Some(hour);
+            }
+            Err(error) => tracing::warn!(%error, "usage records could not be added up"),
+        }
     }
 
     /// Makes advice if the day is another, or the VMs are. Fails if the records cannot be read, or advice not
@@ -151,10 +180,12 @@ impl RecordWriter {
         alarms.extend(unread.map(|error| {
             Alarm::new(AlarmId::RecordsNotRead, format!("VMs without a class are not labelled: {error}"))
         }));
-        let (written, lost) = (self.written, std::mem::take(&mut self.lost));
+        let (written, missing) = (self.written, self.missing.clone());
+        let lost = std::mem::take(&mut self.lost);
         let found = damaged - std::mem::replace(&mut self.damaged, damaged);
         self.notes.usage(|usage| {
             (usage.records.written, usage.records.bytes) = (written, bytes);
+            usage.records.missing = missing;
             usage.records.dropped += lost + found;
             usage.alarms = alarms;
         });

@@ -97,9 +97,9 @@ fn seconds_while_throttled_are_missing_and_every_life_is_labelled_by_itself() {
             let mut add = |vm: &str, start: u64, percent: f64, throttled: bool| {
                 let mut it = UsageRecord::empty(id(vm), VmStart(start), at, 4);
                 if throttled {
-                    it.throttled_s = 300;
+                    it.throttled.add_below(1, 300);
                 } else {
-                    (0..300).for_each(|_| it.add((percent * 1e4) as u32));
+                    (0..300).for_each(|_| it.cpu.add((percent * 10.0 * f64::from(it.cores)) as u32));
                 }
 
                 records.push(it);

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
-use ballast_types::wire::{AgentStatus, Alarm, HeldPredictions, RecordsStatus, VmPrediction, VmSpec};
+use ballast_types::wire::{
+    AgentStatus, Alarm, HeldPredictions, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse,
+    VmPrediction, VmSpec,
+};
 use ballast_types::{VmClass, VmId};
 
 #[derive(Default)]
@@ -26,6 +29,10 @@ pub(crate) struct Usage {
     pub(crate) alarms: Vec<Alarm>,
     /// What VMs without a class seem to be, and why.
     pub(crate) advice: BTreeMap<VmId, (VmClass, String)>,
+    /// What VMs used in the last days.
+    pub(crate) vms: BTreeMap<VmId, VmCpuUse>,
+    /// How often all of them used all that there is.
+    pub(crate) hours: Vec<OverflowHour>,
 }
 
 /// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
@@ -60,6 +67,12 @@ impl Notes {
         tell(&mut lock(&self.0).usage);
     }
 
+    /// What `GET /v1/usage` tells.
+    pub(crate) fn usage_answer(&self, now_unix_s: u64) -> UsageAnswer {
+        let said = lock(&self.0);
+        UsageAnswer { now_unix_s, vms: said.usage.vms.clone(), hours: said.usage.hours.clone() }
+    }
+
     #[cfg(test)]
     pub(super) fn alarms(&self) -> Vec<String> {
         lock(&self.0).alarms.iter().map(|alarm| alarm.message.clone()).collect()
@@ -72,7 +85,7 @@ impl Notes {
             vm.predicted = said.predicted.get(&vm.vm).copied();
             (vm.advised_class, vm.advised_why) = said.usage.advice.get(&vm.vm).cloned().unzip();
         }
-        status.records = Some(said.usage.records);
+        status.records = Some(said.usage.records.clone());
         status.predictions = said.predictions;
         status.alarms.extend(said.alarms.iter().chain(&said.usage.alarms).cloned());
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ballast_runtime::Target;
 use ballast_runtime::tls::{self, Peer, Tls};
-use ballast_types::wire::Predictions;
+use ballast_types::wire::{Predictions, Usage};
 use ballast_types::{Role, ServerId};
 use reqwest::Client;
 
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const WHY_BYTES_MAX: u64 = 4 << 10;
 
 /// Where an agent is, who it must be, and the kept connection.
-pub(super) struct Link {
+pub(crate) struct Link {
     agent_at: Target,
     client: Client,
     /// Under which certificates the client was made.
@@ -24,7 +24,7 @@ pub(super) struct Link {
 
 impl Link {
     /// To the agent of `host` at `url`. Over https it must show that server's certificate.
-    pub(super) fn new(host: &str, url: &str, tls: Option<&Arc<Tls>>) -> Result<Self, String> {
+    pub(crate) fn new(host: &str, url: &str, tls: Option<&Arc<Tls>>) -> Result<Self, String> {
         let agent = Role::Agent(ServerId::new(host).map_err(|error| error.to_string())?);
         let agent_at = Target::new(url);
         let client = tls::http_client(tls.map(|tls| (&**tls, Peer::Only(agent))));
@@ -51,5 +51,24 @@ impl Link {
             let why = if is_short { answer.text().await.unwrap_or_default() } else { String::new() };
             Err(format!("HTTP status {status}: {why}"))
         }
+    }
+
+    /// What the agent tells of its VMs' use.
+    pub(crate) async fn usage(&self) -> Result<Usage, String> {
+        let request = self.client.get(self.agent_at.url("/v1/usage"));
+        let mut answer = request.send().await.map_err(|error| tls::cause(&error))?;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(format!("HTTP status {status}"));
+        }
+
+        let mut body = vec![];
+        while let Some(chunk) = answer.chunk().await.map_err(|error| tls::cause(&error))? {
+            if body.len() + chunk.len() > Usage::BYTES_MAX {
+                return Err(format!("an answer of more than {} bytes", Usage::BYTES_MAX));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        serde_json::from_slice(&body).map_err(|error| format!("no answer of an agent: {error}"))
     }
 }

@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use crate::config::HostEntry;
 use crate::counters::count;
 use crate::inventory::DurableInventory;
-use link::Link;
+pub(crate) use link::Link;
 use rounds::{Delivery, Rounds};
 
 /// What an agent was told holds for so long unless it is told again, and for so many renewals where there are many.
@@ -84,6 +84,11 @@ impl Agents {
         lock(&self.untellable).retain(|host, _| agents.contains_key(host));
         lock(&self.rounds).follow(clock::now(), agents);
         self.wake.notify_one();
+    }
+
+    /// Every host with an agent, and where that is.
+    pub(crate) fn urls(&self) -> Vec<(String, String)> {
+        lock(&self.rounds).urls()
     }
 
     /// The VMs of these hosts are others now, on disk too.

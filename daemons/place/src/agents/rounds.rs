@@ -75,6 +75,10 @@ impl Rounds {
         }
     }
 
+    pub(super) fn urls(&self) -> Vec<(String, String)> {
+        self.agents.iter().map(|(host, state)| (host.clone(), state.url.clone())).collect()
+    }
+
     /// The VMs of this host are others now. Whose agent does not answer waits for its turn.
     pub(super) fn changed(&mut self, now: Instant, host: &str) {
         let Some(state) = self.agents.get_mut(host) else { return };

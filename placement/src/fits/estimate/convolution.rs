@@ -27,12 +27,20 @@ pub struct Histogram {
 impl Histogram {
     /// Of a VM on machines of this capacity, which must be above 0 and at most 65,536 cores.
     pub fn new(samples: Samples<'_>, capacity: f64) -> Result<Arc<Self>, EstimateError> {
+        let weight = 1.0 / samples.values().len() as f64;
+        Self::weighted(samples.values().iter().map(|value| (f64::from(*value), weight)), capacity)
+    }
+
+    /// The same of uses in cores, from 0 on, each for a share of the time; the shares make 1.
+    pub(crate) fn weighted(
+        uses: impl Iterator<Item = (f64, f64)>,
+        capacity: f64,
+    ) -> Result<Arc<Self>, EstimateError> {
         let capacity = check_capacity(capacity)?;
         let per_core = CELLS as f64 / capacity;
-        let weight = 1.0 / samples.values().len() as f64;
         let mut shares = [0.0_f64; CELLS + 1];
-        for value in samples.values() {
-            let place = f64::from(*value) * per_core;
+        for (cores, weight) in uses {
+            let place = cores * per_core;
             let (cell, part) = (place as usize, place - libm::floor(place));
             shares[cell.min(CELLS)] += weight * (1.0 - part);
             shares[(cell + 1).min(CELLS)] += weight * part;
