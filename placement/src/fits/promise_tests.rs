@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::measured::{CpuUse, Measured};
 use crate::{
     ChassisId, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Scheduler, TenantId, VmKey, VmRequest,
 };
