@@ -6,6 +6,7 @@ pub(crate) mod answers;
 pub(crate) mod columns;
 pub(crate) mod control;
 pub(crate) mod daemons;
+pub(crate) mod deployment_events;
 pub(crate) mod fleet;
 pub(crate) mod grid;
 pub(crate) mod labelled;

@@ -145,6 +145,9 @@ const VMS: [Column; 7] =
     [("VM", 0), ("from", 0), ("to", 0), ("cores", 2), ("GB", 3), ("lives on", 1), ("move", 0)];
 const HOSTS: [Column; 3] = [("host", 0), ("VMs", 0), ("free", 0)];
 
+/// When a VM is moved for which no host has room, and when its host is free.
+const NO_ROOM: &str = "not known: no room";
+
 /// A drain for people.
 fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
     let DrainAnswer { order, limit, move_s, scheduled, moved, saved, other, .. } = drain;
@@ -169,7 +172,7 @@ fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
     let first = match drain.state {
         DrainState::DryRun => format!("plan: {plan}{short}"),
         DrainState::Proposed => format!("{id}waits for approval: {plan}{short}"),
-        DrainState::UnderWay => format!("{id}under way: {so_far}"),
+        DrainState::UnderWay => format!("{id}under way: {so_far}{short}"),
         DrainState::Done => format!("{id}done: {so_far}"),
         DrainState::Cancelled => format!("{id}cancelled: {so_far}"),
     };
@@ -178,7 +181,7 @@ fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
     if !drain.moves.is_empty() {
         parts.push(grid(&VMS, &drain.moves.iter().map(row).collect::<Vec<_>>(), fit));
     }
-    parts.push(grid(&HOSTS, &drain.hosts.iter().map(host).collect::<Vec<_>>(), fit));
+    parts.push(grid(&HOSTS, &drain.hosts.iter().map(|it| host(it, &drain.moves)).collect::<Vec<_>>(), fit));
     match (drain.state, drain.id) {
         (DrainState::DryRun, _) => parts.push("Nothing was changed: --approve begins it.".into()),
         (DrainState::Proposed, Some(id)) => {
@@ -198,7 +201,8 @@ fn row(it: &DrainMove) -> [String; 7] {
         (MoveState::Due, _) if it.late => "due, late".to_owned(),
         (MoveState::Due, _) => "due now".to_owned(),
         (MoveState::EndsBefore, _) => format!("ends before, in {}", time(it.ends_in_s)),
-        (MoveState::Waiting, starts_s) => format!("in {}", time(starts_s.unwrap_or(0.0))),
+        (MoveState::Waiting, Some(starts_s)) => format!("in {}", time(starts_s)),
+        (MoveState::Waiting, None) => NO_ROOM.to_owned(),
     };
     [
         it.vm_id.clone(),
@@ -211,10 +215,12 @@ fn row(it: &DrainMove) -> [String; 7] {
     ]
 }
 
-fn host(it: &DrainHost) -> [String; 3] {
+fn host(it: &DrainHost, moves: &[DrainMove]) -> [String; 3] {
+    let stays = |vm: &DrainMove| vm.from == it.host && vm.state == MoveState::Waiting;
     let free = match (it.free_in_s, it.vms) {
         (Some(free_s), _) => format!("in {}", time(free_s)),
         (None, Some(0)) => "now".into(),
+        (None, Some(_)) if moves.iter().any(stays) => NO_ROOM.into(),
         (None, Some(_)) => "not drained".into(),
         (None, None) => "gone".into(),
     };
@@ -285,6 +291,14 @@ mod tests {
         for line in ["due now", "in 10 min", "ends before, in 60 s", "in 40 min", "gone", "25.0 h"] {
             assert!(under_way.contains(line), "{line}\n{under_way}");
         }
+        let mut stuck = drain(DrainState::UnderWay);
+        stuck.without_room = 1;
+        (stuck.moves[1].starts_in_s, stuck.hosts[0].free_in_s) = (None, None);
+        let stuck = text(&stuck, "unix:/s", Fit::Pipe);
+        assert!(
+            stuck.contains("\n1 of the VMs find no room") && stuck.matches(NO_ROOM).count() == 2,
+            "{stuck}"
+        );
         let proposed = text(&drain(DrainState::Proposed), "unix:/s", Fit::Pipe);
         assert!(proposed.contains("ballast defrag unix:/s --id 7 --approve"), "{proposed}");
     }

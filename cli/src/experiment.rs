@@ -10,6 +10,7 @@ mod document;
 mod faults;
 mod labels;
 mod lifetimes;
+mod limits;
 mod models;
 mod oversubscription;
 mod scheduler;
@@ -90,6 +91,11 @@ pub(crate) enum Experiment {
         Example: ballast experiment colocation --json\n\
         Example: ballast experiment colocation --instances 1 --sets azure-average,google-2011")]
     Colocation(Data<colocation::Choice>),
+    /// Limits of jobs' CPU and memory: every recommender at equal overruns, known afterwards and not
+    #[command(after_help = "The default run takes about 10 minutes on 2 cores.\n\n\
+        Example: ballast experiment limits --json\n\
+        Example: ballast experiment limits --sets azure-average,google-memory")]
+    Limits(Data<limits::Choice>),
     /// VMs that end together on hosts that come free together: policies by lifetimes against best fit, on synthetic pools
     /// and on recorded arrivals (LAVA, arXiv 2412.09840)
     #[command(
@@ -179,6 +185,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Colocation(data) => {
             data.results.write(|detail| colocation::report(&data.choice, detail))?
         }
+        Experiment::Limits(data) => data.results.write(|detail| limits::report(&data.choice, detail))?,
         Experiment::Lifetimes(data) => {
             data.results.write(|detail| lifetimes::report(&data.choice, detail))?
         }
@@ -265,6 +272,7 @@ fn all(args: &All) -> anyhow::Result<bool> {
     done(oversubscription::report(&oversubscription::Choice::documented(), detail)?)?;
     done(chain::report(&chain::Choice::default(), detail)?)?;
     done(colocation::report(&colocation::Choice::default(), detail)?)?;
+    done(limits::report(&limits::Choice::default(), detail)?)?;
 
     if args.json {
         let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();

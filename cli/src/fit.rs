@@ -1,5 +1,6 @@
 //! `ballast fit`: from events of deployments to the law that admission believes in.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,24 +8,28 @@ use anyhow::{Context, bail};
 use ballast_hw::durable;
 use ballast_placement::admission::events::Histories;
 use ballast_placement::admission::fit::{Fitted, History, fit};
-use ballast_placement::admission::{Belief, Gamma, Observed};
+use ballast_placement::admission::{Belief, Gamma, Priors, PseudoObservations};
 use clap::Args;
-use indicatif::ProgressBar;
 use serde_json::json;
 
-use crate::common::table;
+use crate::common::deployment_events;
 use crate::common::terminal::say;
 
 #[derive(Args, Debug)]
 pub(crate) struct FitArgs {
-    /// Events in the order of time: CSV, plain or zstd, or Parquet with deployment, time_h and cores (more, or fewer below 0).
-    /// A deployment's first event is its arrival: leave out those that were there before
+    /// Events in the order of time: CSV, plain or zstd, or Parquet with deployment, time_h and cores (more, or fewer below 0),
+    /// and perhaps label, the deployment's tenant or template. A deployment's first event is its arrival: leave out those
+    /// that were there before
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     /// Until when deployments were watched [default: the last event]
     #[arg(long, value_name = "H")]
     until_h: Option<f64>,
-    /// Where the law goes, as TOML
+    /// What is seen of all deployments of a label is worth so many observations at most; 0 learns no labels
+    #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..=1000))]
+    label_observations: u32,
+    /// Where the law goes, as TOML: the priors of `ballast admit` and of ballast-place
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print one JSON object {law, deployments, checks}, alone on stdout
@@ -43,7 +48,8 @@ struct Check {
 }
 
 pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
-    let histories = table::named(&args.input, read(args))?;
+    let (labelled, hours) = read(args)?;
+    let histories: Vec<History> = labelled.iter().map(|it| it.1).collect();
     let Some(fitted) = fit(&histories) else {
         bail!(
             "{}: at least 30 deployments that end and scale out, not {}",
@@ -52,9 +58,13 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         );
     };
     let checks = checks(&histories, &fitted);
+    let mut priors = Priors::new(fitted.law);
+    priors.arrivals_per_h = Some(histories.len() as f64 / hours).filter(|it| it.is_finite());
+    priors.labels = labels(&fitted.law, labelled, args.label_observations);
+    priors.check().with_context(|| format!("{}: what is learnt cannot be", args.input.display()))?;
 
     if let Some(file) = &args.output {
-        let text = toml::to_string(&fitted.law)?;
+        let text = toml::to_string(&priors)?;
         let head = format!("# The law of {} deployments, by `ballast fit`.\n", fitted.deployments);
         durable::replace(file, format!("{head}{text}").as_bytes())
             .with_context(|| file.display().to_string())?;
@@ -62,7 +72,9 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let text = if args.json {
         let checks: Vec<_> =
             checks.iter().map(|it| json!({ "what": it.what, "seen": it.seen, "law": it.law })).collect();
-        let all = json!({ "law": fitted.law, "deployments": fitted.deployments, "checks": checks });
+        let all = json!({
+            "law": fitted.law, "deployments": fitted.deployments, "checks": checks, "labels": priors.labels
+        });
         serde_json::to_string_pretty(&all)?
     } else {
         page(&fitted, &checks)
@@ -71,42 +83,45 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(args: &FitArgs) -> anyhow::Result<Vec<History>> {
-    let mut table = table::open(&args.input, &ProgressBar::hidden())?;
-    let [deployment, time, cores] = ["deployment", "time_h", "cores"].map(|name| table.column(name));
-    let (deployment, time, cores) = (deployment?, time?, cores?);
+/// All histories with their labels, and over how many hours they were watched.
+fn read(args: &FitArgs) -> anyhow::Result<(Vec<(String, History)>, f64)> {
     let mut histories = Histories::default();
-    let mut row = 1_u64;
-    while table.advance()? {
-        row += 1;
-        let (at_h, more) = (table.number(time, "hours")?, table.number(cores, "cores")?);
-        let name = table.text(deployment).into_owned();
-        histories.add(&name, at_h, more).with_context(|| format!("row {row}"))?;
-    }
-    let last = histories.last_h();
+    deployment_events::read(&args.input, |it| histories.add(&it.deployment, &it.label, it.at_h, it.cores))?;
+    let (first, last) = (histories.first_h(), histories.last_h());
     match args.until_h {
         Some(until) if !(until.is_finite() && until >= last) => {
             bail!("--until-h {until}: at least {last}, the last event's time")
         }
-        until => Ok(histories.until(until.unwrap_or(last))),
+        until => {
+            let until = until.unwrap_or(last);
+            Ok((histories.until(until), until - first))
+        }
     }
+}
+
+/// What is known of each label; a deployment without one tells nothing of any.
+fn labels(
+    law: &Belief,
+    labelled: Vec<(String, History)>,
+    observations: u32,
+) -> BTreeMap<String, PseudoObservations> {
+    let mut by_label: BTreeMap<String, Vec<History>> = BTreeMap::new();
+    for (label, history) in labelled {
+        if observations > 0 && !label.is_empty() {
+            by_label.entry(label).or_default().push(history);
+        }
+    }
+    let of = |(label, all): (String, Vec<History>)| {
+        (label, PseudoObservations::new(law, &all, f64::from(observations)))
+    };
+    by_label.into_iter().map(of).collect()
 }
 
 /// If the law is right, the beliefs of all deployments after what they did are on average what it said before: their means,
 /// and the means of their squares.
 fn checks(histories: &[History], fitted: &Fitted) -> Vec<Check> {
     let law = &fitted.law;
-    let posterior = |it: &History| {
-        law.posterior(&Observed {
-            age_h: it.age_h,
-            core_hours: it.core_hours,
-            core_ends: it.core_ends,
-            scale_outs: it.scale_outs,
-            requests: it.requests,
-            further_cores: it.further_cores,
-        })
-    };
-    let beliefs: Vec<Belief> = histories.iter().map(posterior).collect();
+    let beliefs: Vec<Belief> = histories.iter().map(|it| law.posterior(&it.observed())).collect();
     let mean = |of: &dyn Fn(&Belief) -> f64| beliefs.iter().map(of).sum::<f64>() / beliefs.len() as f64;
 
     let laws: [(&str, &str, Which); 3] = [

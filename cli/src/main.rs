@@ -1,5 +1,6 @@
 //! `ballast`: one program for the demonstration, the tools and the daemons.
 
+mod admit;
 mod bench;
 mod budget;
 mod certs;
@@ -15,6 +16,7 @@ mod pack;
 mod plan;
 mod predict;
 mod profile;
+mod recommend;
 mod records;
 mod replay;
 mod rig;
@@ -77,6 +79,12 @@ enum Command {
     #[command(after_help = "Example: ballast fit --input events.csv --output law.toml\n\
         Example: ballast experiment admission --export-events events.csv && ballast fit --input events.csv")]
     Fit(fit::FitArgs),
+    /// Find thresholds for cluster admission, or say what a policy would have admitted
+    #[command(
+        after_help = "Example: ballast admit tune --priors law.toml --capacity-cores 2000 --output law.toml\n\
+        Example: ballast admit replay --priors law.toml --capacity-cores 2000 events.csv"
+    )]
+    Admit(admit::AdmitArgs),
     /// Say of arriving VMs whether they are user-facing and how busy they will be, or how long they will live
     #[command(after_help = "Example: ballast predict --model /var/lib/ballast/model --input vms.csv\n\
         Example: ballast predict --model /var/lib/ballast/model --about")]
@@ -95,6 +103,10 @@ enum Command {
         Example: ballast pack --telemetry cpu.csv --cores vms.csv --capacity 32"
     )]
     Pack(pack::PackArgs),
+    /// What CPU limits jobs should have, by what they used, and what these would have come to
+    #[command(after_help = "Example: ballast recommend --telemetry cpu.csv.zst --overruns 0.001 --json\n\
+        Example: ballast recommend --telemetry cpu.csv --cores vms.csv --family experts")]
+    Recommend(recommend::RecommendArgs),
     /// Find out how a server draws by load and frequency: measured, fitted, or guessed
     #[command(
         after_help = "Example: ballast profile --config /etc/ballast/agent.toml --yes --output gen7.toml\n\
@@ -232,9 +244,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Experiment(experiment) => experiment::run(&experiment),
         Command::Plan(args) => plan::run(&args),
         Command::Pack(args) => pack::run(&args),
+        Command::Recommend(args) => recommend::run(&args),
         Command::Profile(args) => profile::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Admit(args) => admit::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),

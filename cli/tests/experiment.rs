@@ -386,7 +386,7 @@ fn faults_answer_as_the_other_experiments_do() {
 }
 
 #[test]
-fn a_law_is_fitted_to_events_and_wrong_events_are_named() {
+fn a_law_is_fitted_to_events_by_label_and_wrong_events_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let (events, law) = (folder.path().join("events.csv"), folder.path().join("law.toml"));
 
@@ -402,14 +402,16 @@ fn a_law_is_fitted_to_events_and_wrong_events_are_named() {
         }
     }
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let text: Vec<_> = rows.into_iter().map(|it| it.1).collect();
-    std::fs::write(&events, format!("deployment,time_h,cores\n{}\n", text.join("\n"))).unwrap();
+    let text: Vec<_> = rows.into_iter().map(|it| it.1 + ",t").collect();
+    std::fs::write(&events, format!("deployment,time_h,cores,label\n{}\n", text.join("\n"))).unwrap();
 
     let args = format!("fit --input {} --output {} --json", events.display(), law.display());
     let report = json(&args);
     assert_eq!(report["deployments"], 40);
     let written = std::fs::read_to_string(&law).unwrap();
     assert!(written.contains("[mu]") && written.contains("kappa = "), "{written}");
+    assert!(written.contains("[labels.t]\nn = 5.0\n") && report["labels"]["t"]["n"] == 5.0, "{written}");
+    assert!(written.contains("arrivals_per_h = "), "{written}");
 
     for (rows, says) in [
         ("a,0,2\na,1,-3", "row 3"),
@@ -422,4 +424,55 @@ fn a_law_is_fitted_to_events_and_wrong_events_are_named() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(says), "{says}: {error}");
     }
+}
+
+#[test]
+fn thresholds_are_tuned_for_fitted_priors_and_a_replay_goes_by_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (events, law) = (folder.path().join("events.csv"), folder.path().join("law.toml"));
+    let write = |text: &str| std::fs::write(&law, text).unwrap();
+    let priors = "kappa = 0.6992\ndelta = 0.02081\n[mu]\nshape = 0.3138\nrate = 0.1211\n\
+        [lambda]\nshape = 1.8415\nrate = 0.5193\n[sigma]\nshape = 0.4220\nrate = 0.5254\n";
+    write(priors);
+    std::fs::write(&events, "deployment,time_h,cores,label\na,0,150,x\nb,1,180,x\na,2,30,x\na,9,-180,x\n")
+        .unwrap();
+    let cluster = format!("--priors {} --capacity-cores 200 --json", law.display());
+    let replay = format!("admit replay {cluster} {}", events.display());
+    let tune = format!("admit tune {cluster} --arrivals-per-h 0.5 --runs 20 --hours 1000 --sla 0.01");
+
+    // Thresholds are shares of the capacity and a risk, and end in the file; another number of threads changes nothing.
+    let refused = |args: &str, says: &str| {
+        let output = ballast(args);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(says), "{args}: {error}");
+    };
+    refused(&replay, "[tuned] is missing");
+    let tuned = json(&format!("{tune} --output {}", law.display()));
+    assert_eq!(tuned["tuned"], json(&format!("{tune} --threads 1"))["tuned"]);
+    let number = |key: &str| tuned["tuned"][key].as_f64().unwrap();
+    assert!(
+        (0.05..1.0).contains(&number("zeroth")) && (1e-4..1.0).contains(&number("second_moment")),
+        "{tuned}"
+    );
+    let written = std::fs::read_to_string(&law).unwrap();
+    assert!(written.contains("[tuned]\nsla = 0.01\n") && written.contains("kappa = 0.6992"), "{written}");
+    let looser = json(&format!("{tune} --sla 0.2").replacen("--sla 0.01 ", "", 1));
+    assert!(looser["tuned"]["second_moment"].as_f64().unwrap() > number("second_moment"), "{looser} {tuned}");
+
+    // Both do not go beside each other, and neither does the scale-out fit once the one is there.
+    write(&written.replace(&format!("zeroth = {}", number("zeroth")), "zeroth = 0.8"));
+    let played = json(&format!("{replay} --policy zeroth"));
+    assert_eq!((&played["admitted"], &played["refused"]), (&1.into(), &1.into()), "{played}");
+    assert_eq!(played["first_refused"][0]["deployment"], "b");
+    assert_eq!((&played["scale_outs"], &played["failed_scale_outs"]), (&1.into(), &0.into()));
+    assert_eq!((&played["hours"], &played["peak_cores"]), (&9.0.into(), &180.0.into()));
+
+    write("kappa = 0.5");
+    refused(&replay, "law.toml");
+    write(&priors.replace("0.02081", "-1"));
+    refused(&tune, "delta = -1");
+    write(priors);
+    refused(&tune.replacen("--arrivals-per-h 0.5", "", 1), "say --arrivals-per-h");
+    refused(&tune.replacen("0.01", "0", 1), "a share, 1e-6 to 0.5");
+    refused(&tune.replacen("200", "-5", 1), "a number, 1 to 1000000");
 }

@@ -14,6 +14,7 @@ pub mod chain;
 pub mod chassis;
 pub mod colocation;
 pub mod lifetimes;
+pub mod limits;
 mod load;
 mod medians;
 pub mod oversubscription;

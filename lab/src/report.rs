@@ -8,6 +8,7 @@ pub mod document;
 pub mod faults;
 pub mod labels;
 pub mod lifetimes;
+pub mod limits;
 pub mod models;
 pub mod oversubscription;
 mod paper;

@@ -154,10 +154,11 @@ impl Cluster {
         &self.curves
     }
     /// How much longer a VM is expected to live that came then; `None` where nothing is known of its end. One that has
-    /// outlived a time that was told has nothing left.
+    /// outlived a time that was told has nothing left; none has more left than it had as it came, wherever the clock has
+    /// jumped.
     pub fn remaining(&self, now: Instant, since: Instant, end: Option<ExpectedEnd>) -> Option<Duration> {
         match end? {
-            ExpectedEnd::At(exit) => Some(exit.since(now)),
+            ExpectedEnd::At(exit) => Some(exit.since(now.max(since))),
             ExpectedEnd::Curve(id) => {
                 self.curves.get(id)?;
                 let left_s = self.curves.remaining_s(id, now.since(since).as_secs_f32());

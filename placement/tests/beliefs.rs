@@ -289,18 +289,101 @@ fn histories_are_read_from_events_and_impossible_events_named() {
         ("b", 5.0, -1.0),
         ("a", 6.0, -4.0),
     ] {
-        all.add(name, at_h, cores).unwrap();
+        all.add(name, name, at_h, cores).unwrap();
     }
-    assert_eq!(all.add("a", 5.0, 1.0), Err(EventError::OutOfOrder { at_h: 5.0, last_h: 6.0 }));
-    assert_eq!(all.add("a", 7.0, 0.0), Err(EventError::Cores(0.0)));
-    let gone = all.add("b", 7.0, -1.0).unwrap_err().to_string();
+    assert_eq!(all.add("a", "", 5.0, 1.0), Err(EventError::OutOfOrder { at_h: 5.0, last_h: 6.0 }));
+    assert_eq!(all.add("a", "", 7.0, 0.0), Err(EventError::Cores(0.0)));
+    let gone = all.add("b", "", 7.0, -1.0).unwrap_err().to_string();
     assert_eq!(gone, "\"b\" loses 1 cores, and has 0");
 
-    all.add("c", 8.0, 2.0).unwrap();
+    all.add("c", "", 8.0, 2.0).unwrap();
     let histories = all.until(10.0);
-    let [b, a, c] = histories[..] else { panic!("{histories:?}") };
+    let [(of_b, b), (_, a), (_, c)] = &histories[..] else { panic!("{histories:?}") };
+    assert_eq!(of_b, "b");
     assert_eq!((b.ended_alone, b.shutdown, b.core_ends, b.core_hours), (true, false, 1.0, 4.0));
     assert_eq!((a.ended_alone, a.shutdown, a.core_ends, a.core_hours), (false, true, 1.0, 6.0 + 10.0 + 8.0));
     assert_eq!((a.scale_outs, a.requests, a.further_cores, a.age_h), (1.0, 2.0, 3.0, 6.0));
     assert_eq!((c.age_h, c.core_hours, c.ended_alone || c.shutdown), (2.0, 4.0, false));
+}
+
+#[test]
+fn a_label_is_believed_by_what_its_deployments_did_and_an_unknown_one_by_the_law() {
+    use ballast_placement::admission::fit::History;
+    use ballast_placement::admission::{Priors, PseudoObservations};
+
+    let law = Belief::SUB_B;
+    let lives = |hours: f64, outs: f64| History {
+        core_ends: 4.0,
+        core_hours: 4.0 * hours,
+        age_h: 2.0 * hours,
+        scale_outs: outs,
+        requests: 1.0 + outs,
+        further_cores: outs,
+        ..History::default()
+    };
+    let mut priors = Priors::new(law);
+    for (label, hours, outs) in [("short", 1.0, 0.0), ("long", 1000.0, 9.0)] {
+        priors.labels.insert(label.into(), PseudoObservations::new(&law, &[lives(hours, outs); 8], 5.0));
+    }
+    priors.labels.insert("one".into(), PseudoObservations::new(&law, &[lives(1.0, 0.0)], 5.0));
+    priors.labels.insert("none".into(), PseudoObservations::new(&law, &[], 5.0));
+    priors.check().unwrap();
+
+    // Five observations of a law as narrow as eight deployments made it, whose mean core lives an hour, or a thousand.
+    let [short, long, one] = ["short", "long", "one"].map(|label| priors.of(Some(label)));
+    assert_eq!((short.mu.shape, one.mu.shape), (5.3138, 1.3138));
+    assert!((0.7..1.3).contains(&short.mu.mean()), "{short:?}");
+    assert!((1.0 / long.mu.mean() / 1000.0 - 1.0).abs() < 0.3, "{long:?}");
+    assert!(long.sigma.mean() > 0.8 && short.lambda.mean() < long.lambda.mean(), "{long:?}");
+    assert_eq!([priors.of(Some("none")), priors.of(Some("unknown")), priors.of(None)], [law; 3]);
+
+    // As a file, and again.
+    let text = serde_json::to_string(&priors).unwrap();
+    assert_eq!(serde_json::from_str::<Priors>(&text).unwrap(), priors);
+}
+
+#[test]
+fn deployments_by_name_take_no_event_that_cannot_be_and_priors_change_under_them() {
+    use ballast_placement::admission::demand::{DemandError, Threshold};
+    use ballast_placement::admission::{Deployments, Priors};
+
+    let mut all = Deployments::new(Priors::new(Belief::SUB_B));
+    all.grow(1.0, "web", None, 4.0).unwrap();
+    all.grow(2.0, "web", None, 2.0).unwrap();
+    all.grow(2.0, "db", Some("x"), 1.0).unwrap();
+
+    // A scale-out of one that is not there, a deployment that loses more than it has, time that goes back: refused, and
+    // nothing has changed.
+    let before = (all.member(3.0, "web"), all.cores());
+    assert_eq!(all.grow_failed(3.0, "cache", 1.0), Err(DemandError::Unknown));
+    assert_eq!(all.shrink(3.0, "cache", 1.0), Err(DemandError::Unknown));
+    assert_eq!(all.resize(3.0, "cache", 1.0), Err(DemandError::Unknown));
+    assert_eq!(all.shrink(3.0, "web", 7.0), Err(DemandError::TooMany { cores: 6.0, ended: 7.0 }));
+    assert_eq!(all.grow(1.5, "web", None, 1.0), Err(DemandError::OutOfOrder { at_h: 1.5, last_h: 2.0 }));
+    for cores in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(all.grow(3.0, "new", None, cores).is_err());
+        assert!(all.decide(3.0, Threshold::Zeroth { cores: 1e9 }, &[(None, 1.0), (None, cores)]).is_err());
+    }
+    assert_eq!(
+        (all.member(3.0, "web"), all.cores(), all.member(3.0, "new")),
+        (before.0.clone(), before.1, None)
+    );
+
+    // A decision about several leaves nobody behind.
+    let several = [(None, 3.0), (Some("x"), 3.0)];
+    let decide = |all: &mut Deployments, cores| {
+        all.decide(3.0, Threshold::First { cores }, &several).unwrap().unwrap()
+    };
+    assert!(decide(&mut all, 100.0).admit && !decide(&mut all, 12.9).admit);
+    assert_eq!((all.cores(), all.len()), (7.0, 2));
+    assert!(all.decide(3.0, Threshold::Zeroth { cores: 1.0 }, &[]).unwrap().is_none());
+
+    // Other priors: what was seen stays, what is expected is otherwise.
+    let week = |all: &Deployments| all.forecast(3.0, &[168.0])[0].mean;
+    let old = week(&all);
+    all.set_priors(3.0, Priors::new(Belief::SUB_A)).unwrap();
+    assert_eq!((all.member(3.0, "web"), all.cores()), before);
+    assert!((week(&all) / old - 1.0).abs() > 0.01);
+    all.shrink(4.0, "web", 6.0).unwrap();
+    assert_eq!(all.names().collect::<Vec<_>>(), ["db"]);
 }

@@ -21,6 +21,32 @@ fn vm(id: u64, cores: u16, lives_s: Option<u64>) -> VmRequest {
     VmRequest { end, ..VmRequest::new(VmKey(id), gb(cores, 0.0)) }
 }
 
+#[test]
+fn what_was_wrong_for_most_vms_decides_nothing_until_it_comes_true_again() {
+    let there = [(8, Some(HOUR)), (2, Some(10 * HOUR)), (4, Some(12 * HOUR)), (9, Some(MINUTE))];
+    for rule in [LifetimeRule::Nilas, LifetimeRule::ExpectedExit] {
+        let mut scheduler = scheduler(rule, &there);
+        let asked = vm(99, 1, Some(9 * HOUR));
+        let told = scheduler.choose(NOW, &asked).unwrap();
+        let mut day = |scheduler: &mut Scheduler, said_s: u64| {
+            for id in 1000..1300 {
+                scheduler.put(NOW, &vm(id, 1, Some(said_s)), HostId(4)).unwrap();
+                scheduler.remove(NOW + Duration::from_secs(24 * HOUR), VmKey(id)).unwrap();
+            }
+        };
+
+        for said_s in [0, 1_000_000 * HOUR] {
+            day(&mut scheduler, said_s);
+            assert_eq!(scheduler.choose(NOW, &asked).unwrap().0, 3, "{rule:?} {said_s}: best fit");
+            let scores = scheduler.score(NOW, &asked, 1).unwrap();
+            let reason = &scores.hosts[0].verdicts[0].reason;
+            assert!(reason.contains("far from when they were expected to"), "{reason}");
+            (0..20).for_each(|_| day(&mut scheduler, 24 * HOUR));
+            assert_eq!(scheduler.choose(NOW, &asked).unwrap(), told, "{rule:?} {said_s}");
+        }
+    }
+}
+
 /// Hosts of ten cores with one VM each, and one without.
 fn scheduler(lifetimes: LifetimeRule, there: &[(u16, Option<u64>)]) -> Scheduler {
     let policy = Policy { lifetimes, ties: Ties::Id, ..Policy::BEST_FIT };

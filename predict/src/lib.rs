@@ -15,6 +15,7 @@ pub mod history;
 pub mod label;
 mod learn;
 pub mod lifetime;
+pub mod limits;
 pub mod model;
 pub mod month;
 pub mod request;

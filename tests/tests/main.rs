@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod access;
+mod admission;
 mod bmc;
 mod browser;
 mod confined;

@@ -13,6 +13,8 @@ use ballast_testbed::lab::place::{PlaceLab, SOCKET};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::admission::PRIORS;
+
 ballast_testbed::wall_time![
     killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves,
     hosts_follow_their_file_and_a_damaged_inventory_is_refused_and_kept,
@@ -282,11 +284,16 @@ fn the_examples_in_the_documentation_are_answered() {
         return;
     }
 
+    let folder = tempfile::tempdir().expect("a folder");
+    let priors = folder.path().join("law.toml");
+    fs::write(&priors, PRIORS).expect("priors");
+    let admission = format!("[admission]\npriors = {priors:?}\nshadow = false\n");
     for (file, more) in [
         ("README.md", ""),
         ("docs/place-and-plan/place.md", ""),
         ("docs/place-and-plan/drains.md", ""),
         ("docs/place-and-plan/lifetimes.md", "[placement]\npolicy = \"nilas\"\n"),
+        ("docs/place-and-plan/admission.md", &admission),
     ] {
         let text = fs::read_to_string(format!("{}/../{file}", env!("CARGO_MANIFEST_DIR"))).expect(file);
         let mut answers = vec![];
@@ -315,6 +322,27 @@ fn the_examples_in_the_documentation_are_answered() {
             if let Some(reason) = first(shown, "reason").filter(|reason| reason.contains(" lives ")) {
                 assert!(said.contains(reason), "{file}: {reason}\n{said}");
             }
+        }
+
+        let decided = text.split("```json").filter_map(|block| first(block, "why"));
+        for why in decided {
+            assert!(
+                answers.iter().any(|said| first(said, "why") == Some(why)),
+                "{file}: {why}\n{answers:#?}"
+            );
+        }
+
+        let expected = |text: &str| -> Vec<f64> {
+            let after = text.split("\"expected_cores\":").skip(1);
+            after.filter_map(|it| it.trim_start().split(',').next()?.parse().ok()).collect()
+        };
+        for block in text.split("```json").filter(|block| block.contains("\"ahead\"")) {
+            let shown = expected(block.split("```").next().unwrap_or_default());
+            let is_so = |said: &String| {
+                let said = expected(said);
+                said.len() == shown.len() && said.iter().zip(&shown).all(|(a, b)| (a / b - 1.0).abs() < 0.01)
+            };
+            assert!(!shown.is_empty() && answers.iter().any(is_so), "{file}: {shown:?}\n{answers:#?}");
         }
 
         if file == "docs/place-and-plan/drains.md" {

@@ -82,8 +82,11 @@ fn the_placement_daemons_example_is_accepted_and_its_comments_tell_the_defaults(
     for table in ["[predict]", "[placement]"] {
         assert!(with_defaults_switched_on(&text).lines().any(|line| line.starts_with(table)));
     }
-    let bare = PlaceConfig::parse("place.toml", "name = \"a\"\n[kubernetes]\n").unwrap();
+    let bare = PlaceConfig::parse("place.toml", "name = \"a\"\n[admission]\n[kubernetes]\n").unwrap();
     assert_eq!(all.kubernetes.take(), bare.kubernetes, "the defaults of [kubernetes]");
+    let priors = all.admission.as_mut().and_then(|admission| admission.priors.take());
+    assert!(priors.is_some(), "priors are not switched on");
+    assert_eq!(all.admission.take(), bare.admission, "the defaults of [admission]");
     assert_eq!(comparable(all), comparable(shipped));
 }
 

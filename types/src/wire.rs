@@ -15,11 +15,11 @@ mod usage;
 
 pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
-pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
+pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
-    AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus, LifetimeModelStatus,
-    ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,
+    AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
+    LifetimeModelStatus, ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,
 };
 pub use prediction::{HeldPredictions, Predictions, VmPrediction};
 pub use usage::{OverflowHour, Usage, VmCpuUse};
@@ -827,6 +827,15 @@ pub enum EventKind {
     /// A placement daemon has found no place for the VMs of a request.
     PlacementRefused {
         /// Why, with the first VM that it is about.
+        why: String,
+    },
+    /// A placement daemon has not admitted a new deployment.
+    DeploymentRefused {
+        /// The deployment, or several that were asked for together.
+        deployment: String,
+        /// Whether it was admitted all the same: shadow mode refuses nothing.
+        shadow: bool,
+        /// What speaks against it.
         why: String,
     },
     /// A placement daemon was told that a VM has gone.

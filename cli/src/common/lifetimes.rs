@@ -154,6 +154,9 @@ impl LifetimeColumns {
 fn binned(table: &TableReader<'_>, [low, high, censored]: [usize; 3]) -> Result<VmEnd, TraceError> {
     let seconds = "whole seconds, 0 or above";
     let (from_s, to_s) = (table.integer(low, seconds)?, table.integer(high, seconds)?);
+    if let Some((column, _)) = [(low, from_s), (high, to_s)].into_iter().find(|(_, seconds)| *seconds < 0) {
+        return Err(table.refuse(column, seconds));
+    }
     match table.integer(censored, "0 or 1")? {
         0 => Ok(VmEnd::Between { from_s, to_s: if to_s == 0 { 300 } else { to_s } }),
         1 => Ok(VmEnd::Running { seen_s: from_s }),
@@ -274,6 +277,7 @@ mod tests {
             ("start_s,end_s,cores\n1,2,0\n", &["line 2", "cores", "above 0"]),
             ("start_s,dur_lo_s,dur_hi_s,censored\n1,2,3,2\n", &["line 2", "censored", "0 or 1"]),
             ("start_s,dur_lo_s,dur_hi_s,censored\n1,2,x,0\n", &["line 2", "dur_hi_s"]),
+            ("start_s,dur_lo_s,dur_hi_s,censored\n1,-2,3,0\n", &["line 2", "dur_lo_s", "0 or above"]),
             ("start_s,start_s,end_s\n1,2,3\n", &["two columns"]),
         ] {
             let error = read(text).unwrap_err().to_string();

@@ -1,10 +1,7 @@
 //! `ballast experiment colocation`: packing under a promise, on a substitute population and on recorded VMs.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{BufReader, Read as _};
 use std::num::NonZeroUsize;
-use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use ballast_lab::colocation::population::{self, Options};
@@ -117,14 +114,7 @@ fn read(name: &str) -> anyhow::Result<Option<(Fleet, f64)>> {
         _ if name == cores => Ok(bitbrains(true)?.map(|fleet| (fleet, 32.0))),
         _ if name == average => alike("azure2017_util/microsoft_avg_100.csv.zst", 2.0),
         _ if name == maximum => alike("azure2017_util/microsoft_max_100.csv.zst", 2.0),
-        _ if name == google => {
-            let path = data::folder().join("gcd2011_vms/GCD_VMs.tar.gz");
-            if !path.exists() {
-                return Ok(None);
-            }
-            let fleet = google_jobs(&path).with_context(|| path.display().to_string())?;
-            Ok(Some((fleet, 10.0)))
-        }
+        _ if name == google => Ok(google_jobs()?.map(|fleet| (fleet, 10.0))),
         _ if name == planetlab => alike("planetlab/planetlab_20110322.csv.zst", 1.0),
         _ => bail!("none of the sets"),
     }
@@ -147,29 +137,12 @@ fn bitbrains(by_cores: bool) -> anyhow::Result<Option<Fleet>> {
     fleet(&second, size).map(Some)
 }
 
-/// One file for each job; in each line CPU and memory, in percent.
-fn google_jobs(path: &Path) -> anyhow::Result<Fleet> {
-    let packed = flate2::read::GzDecoder::new(BufReader::new(File::open(path)?));
-    let mut vms = Vec::new();
-    for entry in tar::Archive::new(packed).entries()? {
-        let mut entry = entry?;
-        if !entry.header().entry_type().is_file() {
-            continue;
-        }
-        let name = entry.path()?.display().to_string();
-        let mut text = String::new();
-        entry.read_to_string(&mut text).with_context(|| name.clone())?;
-
-        let percent = |(n, line): (usize, &str)| {
-            let cpu = line.split_whitespace().next().and_then(|cpu| cpu.parse::<f32>().ok());
-            let cpu = cpu.filter(|cpu| cpu.is_finite());
-            cpu.with_context(|| format!("{name}, line {}: {line:?}: CPU in percent is needed", n + 1))
-        };
-        let used = text.lines().enumerate().map(|line| Ok((percent(line)? / 100.0).clamp(0.0, 1.0)));
-        vms.push(FleetVm { used: used.collect::<anyhow::Result<_>>()?, name: name.clone(), cores: 1.0 });
-    }
-
-    // The order of the archive is that of the disk that it came from.
-    vms.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Fleet::new(vms, 0.0, GOOGLE_PERIOD_S)?)
+fn google_jobs() -> anyhow::Result<Option<Fleet>> {
+    let Some(jobs) = data::google_jobs()? else { return Ok(None) };
+    let vm = |job: data::GoogleJob| FleetVm {
+        used: job.used.iter().map(|used| used[0]).collect(),
+        name: job.name,
+        cores: 1.0,
+    };
+    Ok(Some(Fleet::new(jobs.into_iter().map(vm).collect(), 0.0, GOOGLE_PERIOD_S)?))
 }

@@ -1,8 +1,11 @@
 //! The recorded data that experiments read, where it is there.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use ballast_sim::trace::Trace;
 use indicatif::ProgressBar;
 
@@ -52,4 +55,54 @@ fn sizes(path: &Path) -> anyhow::Result<BTreeMap<String, (f64, f64)>> {
         sizes.entry(table.text(vm).into_owned()).or_insert(size);
     }
     Ok(sizes)
+}
+
+/// A job of Google's set.
+pub(super) struct GoogleJob {
+    pub(super) name: String,
+    /// CPU and memory, shares of what it was given, every five minutes.
+    pub(super) used: Vec<[f32; 2]>,
+}
+
+/// Google's jobs of 2011 by their names; `None` where they are not there.
+pub(super) fn google_jobs() -> anyhow::Result<Option<Vec<GoogleJob>>> {
+    let path = folder().join("gcd2011_vms/GCD_VMs.tar.gz");
+    if !path.exists() {
+        return Ok(None);
+    }
+    packed_jobs(&path).with_context(|| path.display().to_string()).map(Some)
+}
+
+/// One file for each job; in each line CPU and memory, in percent.
+fn packed_jobs(path: &Path) -> anyhow::Result<Vec<GoogleJob>> {
+    let packed = flate2::read::GzDecoder::new(BufReader::new(File::open(path)?));
+    let mut jobs = Vec::new();
+    for entry in tar::Archive::new(packed).entries()? {
+        let mut entry = entry?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let name = entry.path()?.display().to_string();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).with_context(|| name.clone())?;
+
+        let share = |word: Option<&str>| {
+            let percent = word.and_then(|word| word.parse::<f32>().ok()).filter(|share| share.is_finite());
+            percent.map(|percent| (percent / 100.0).clamp(0.0, 1.0))
+        };
+        let read = |(n, line): (usize, &str)| {
+            let mut words = line.split_whitespace();
+            let (cpu, memory) = (share(words.next()), share(words.next()));
+            let both = cpu.zip(memory).map(|(cpu, memory)| [cpu, memory]);
+            both.with_context(|| {
+                format!("{name}, line {}: {line:?}: CPU and memory in percent are needed", n + 1)
+            })
+        };
+        let used = text.lines().enumerate().map(read).collect::<anyhow::Result<_>>()?;
+        jobs.push(GoogleJob { name, used });
+    }
+
+    // The order of the archive is that of the disk that it came from.
+    jobs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(jobs)
 }

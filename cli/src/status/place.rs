@@ -1,12 +1,13 @@
 //! A placement daemon's line in `ballast status`.
 
-use ballast_types::wire::{KubernetesStatus, PlaceStatus};
+use ballast_types::wire::{DrainStatus, KubernetesStatus, PlaceStatus};
 
 /// The model in force, its age, and what was asked; and a line more where there are hosts, or a cluster is
 /// followed.
 pub(super) fn line(place: &PlaceStatus) -> String {
     let hosts = &place.inventory;
     let mut all = predictions(place);
+    all.extend(place.drain.as_ref().map(drain));
     all.extend(place.kubernetes.as_ref().map(kubernetes));
 
     if hosts.hosts == 0 {
@@ -25,6 +26,14 @@ pub(super) fn line(place: &PlaceStatus) -> String {
         share(hosts.allocated_memory_gb, hosts.memory_gb),
         hosts.chassis_score_std,
         hosts.server_score_std,
+    )
+}
+
+fn drain(drain: &DrainStatus) -> String {
+    let DrainStatus { id, due, late, waiting, hosts_without_room } = drain;
+    format!(
+        "\n  drain {id}: {due} VMs due, {late} of them late, {waiting} wait; {hosts_without_room} hosts \
+         whose next VM finds no room"
     )
 }
 

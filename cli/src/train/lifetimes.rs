@@ -29,7 +29,8 @@ pub(super) fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
     let old = old_lifetimes(&args.output).filter(|_| args.replace_if_not_worse);
 
     let lifetimes = Lifetimes::new(lifetimes::read(input)?);
-    let mut trial = LifetimeTrial::new(&lifetimes).with_context(|| input.display().to_string())?;
+    let about = || format!("{}: {}", input.display(), cleaned(lifetimes.cleaned()));
+    let mut trial = LifetimeTrial::new(&lifetimes).with_context(about)?;
     if args.compare {
         let threads = args.threads.unwrap_or_else(all_cores);
         trial.compare_boosted(BoostedOptions { seed: args.seed, threads })?;

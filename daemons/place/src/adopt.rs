@@ -27,8 +27,10 @@ impl<'a> Opened<'a> {
         let faults = DiskFaults::new(events.clone());
         let history = self.config.predict.history_bytes_max;
         let history = history.map(|bytes_max| HistoryOptions { bytes_max, faults: faults.clone() });
+        let config = self.config;
+        let admission = config.admission.as_ref();
         let (inventory, writer) =
-            DurableInventory::open(&self.config.state_dir, self.config.policy, history)?;
+            DurableInventory::open(&config.state_dir, config.policy, history, admission)?;
         Ok(Adopted { opened: self, inventory, writer, events, faults })
     }
 }

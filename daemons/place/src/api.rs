@@ -8,10 +8,14 @@ use std::time::Duration;
 use ballast_placement::inventory::{HostView, PredictLifetimes};
 use ballast_placement::{Inventory, InventoryError, LifetimeRule};
 use ballast_types::PeerName;
-use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus};
+use ballast_types::wire::{
+    AdmissionStatus, Alarm, AlarmId, Event, EventKind, InventoryStatus, PlaceStatus, PredictStatus,
+};
 
 use super::agents::Agents;
 use super::counters::{Counters, count};
+use super::drains::answer;
+use super::drains::book::Drains;
 use super::fault::Fault;
 use super::host_list;
 use super::inventory::DurableInventory;
@@ -31,6 +35,9 @@ use ballast_runtime::{clock, lock};
 
 /// The model's file is read_at at once a second; a disk may be slow, but not this slow.
 pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(60);
+
+/// So many hosts are named in an alarm.
+const HOSTS_SHOWN: usize = 5;
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -83,11 +90,9 @@ impl Api {
         alarms.extend(self.overcommit.iter().flat_map(|overcommit| overcommit.alarms()));
         let inventory = self.inventory.look();
         alarms.extend(self.leaving(&inventory));
-        alarms.extend(self.inventory.drains().waiting().map(|id| {
-            let message = format!("drain {id} waits for approval: too few hosts are empty");
-            Alarm::new(AlarmId::DrainWaits, message)
-        }));
+        alarms.extend(of_drains(&self.inventory.drains()));
         alarms.extend(without_lifetimes(&inventory));
+        let admission = self.admission_status(&inventory, &mut alarms);
         self.alarms.complete(&mut alarms);
         let inventory = InventoryStatus {
             placed: count(&self.counters.placed),
@@ -96,7 +101,11 @@ impl Api {
             ..host_list::status(&inventory)
         };
 
+        let drains = self.inventory.drains();
+        let drain = drains.under_way().map(|drain| answer::status(drain, ballast_runtime::unix_now()));
+
         PlaceStatus {
+            drain,
             agents: self.agents.status(inventory.hosts),
             overcommit: self.overcommit.as_ref().map(|overcommit| overcommit.status(inventory.hosts)),
             inventory,
@@ -112,6 +121,7 @@ impl Api {
                 predictions: self.counters.predictions(),
                 conservative: count(conservative),
             },
+            admission,
             lifetime_history: self.inventory.history(),
             kubernetes: self.kube.as_ref().map(|kube| kube.status()),
             tls: self.tls.as_ref().map(|tls| tls.status()),
@@ -152,6 +162,23 @@ impl Api {
         self.events.push(Event { at_ns: ballast_runtime::now(), kind });
     }
 
+    /// What became of admission, if anybody asks for it; with the alarm of its priors.
+    fn admission_status(&self, inventory: &Inventory, alarms: &mut Vec<Alarm>) -> Option<AdmissionStatus> {
+        let book = self.inventory.admission()?;
+        let problem = book.problem().map(|why| format!("the priors stay as they were: {why}"));
+        alarms.extend(problem.map(|why| Alarm::new(AlarmId::PriorsRefused, why)));
+        let [admitted, refused, would_refuse] = self.counters.admissions.each_ref().map(count);
+        Some(AdmissionStatus { admitted, refused, would_refuse, ..book.status(inventory.cluster()) })
+    }
+
+    /// Reads the file of priors anew, if there is one.
+    pub(super) fn reload_priors(&self) {
+        let read = self.inventory.admission().map(|mut book| book.reload(ballast_runtime::unix_now()));
+        if let Some(Err(message)) = read {
+            self.tell(EventKind::Alarm { message });
+        }
+    }
+
     /// The name of the file that says which hosts there are, if one does.
     pub(super) fn host_file(&self) -> Option<String> {
         self.hosts.as_ref().map(|file| lock(file).path.display().to_string())
@@ -166,6 +193,7 @@ impl Api {
         let told = lock(file).hosts.clone();
         let changed = self.inventory.change(|inventory| {
             let record = host_list::follow(inventory, &told)?;
+            self.inventory.drains().keep_closed(host_list::closed(inventory, &told));
             Ok::<_, InventoryError>((record.is_some(), record))
         });
         match changed.await {
@@ -212,6 +240,25 @@ impl Api {
             problem.map(|why| Alarm::new(AlarmId::HostsRefused, format!("hosts stay as they were: {why}")));
         left.map(alarm).chain(problem).collect()
     }
+}
+
+/// Drains that do not go on unless somebody acts.
+fn of_drains(drains: &Drains) -> Vec<Alarm> {
+    let waits = drains.waiting().map(|id| {
+        let message = format!("drain {id} waits for approval: too few hosts are empty");
+        Alarm::new(AlarmId::DrainWaits, message)
+    });
+    let stuck = drains.stuck().map(|(id, hosts)| {
+        let shown = hosts[..hosts.len().min(HOSTS_SHOWN)].join(", ");
+        let more = hosts.len().saturating_sub(HOSTS_SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "drain {id} is under way, and no host has room for the next VM of {shown}{more}: they are \
+             closed, and do not get empty"
+        );
+        Alarm::new(AlarmId::DrainStuck, message)
+    });
+    waits.into_iter().chain(stuck).collect()
 }
 
 /// Whether the policy asks for what nobody knows.

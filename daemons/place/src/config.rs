@@ -1,5 +1,6 @@
 //! `place.toml`.
 
+mod admission;
 mod drains;
 mod hosts;
 mod kubernetes;
@@ -12,6 +13,7 @@ use ballast_placement::rules::Alpha;
 use ballast_placement::{LifetimeRule, Policy};
 use ballast_types::{PeerName, Role};
 
+pub use admission::{AdmissionConfig, AdmissionPolicy, PriorsFile};
 pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, choice, flag, number_as, path, seconds, whole};
 use ballast_runtime::config::reader::Section;
@@ -47,6 +49,8 @@ pub struct PlaceConfig {
     pub drains: DrainsConfig,
     /// What is promised of overcommitted hosts, if anything is.
     pub overcommit: Option<OvercommitConfig>,
+    /// Whether new deployments may come; `None`: all may.
+    pub admission: Option<AdmissionConfig>,
     /// The scheduler extender; `None` when there is none.
     pub kubernetes: Option<KubernetesConfig>,
 }
@@ -83,7 +87,8 @@ impl ConfigFile for PlaceConfig {
 
     fn read_further(&mut self, file: &str) -> Result<(), ConfigError> {
         let inventory = self.inventory.as_mut().map_or(Ok(()), HostFile::load);
-        inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))
+        inventory.map_err(|why| ConfigError::whole(file, &format!("inventory.file: {why}")))?;
+        self.admission.as_mut().map_or(Ok(()), |admission| admission.load(file))
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
@@ -103,6 +108,7 @@ impl ConfigFile for PlaceConfig {
         let policy = Policy { cpu_target_ppm: overcommit.map(|overcommit| overcommit.target_ppm), ..policy };
         let inventory = read_inventory(root, tls.is_some());
         let drains = DrainsConfig::read(root);
+        let admission = AdmissionConfig::read(root);
         let kubernetes = KubernetesConfig::read(root);
         let log_level = log::read_level(root);
 
@@ -118,6 +124,7 @@ impl ConfigFile for PlaceConfig {
             inventory,
             drains,
             overcommit,
+            admission,
             kubernetes,
         })
     }
@@ -216,8 +223,8 @@ mod tests {
         for says in [
             "place.toml:1: name is missing",
             "place.toml:1: listen = \"10.0.0.1:7200\": beyond loopback only with [tls]",
-            "place.toml:2: names: no such key; there are allowed_hosts, drains, inventory, kubernetes, \
-             listen, log_level, name, overcommit, placement, predict, state_dir, tls",
+            "place.toml:2: names: no such key; there are admission, allowed_hosts, drains, inventory, \
+             kubernetes, listen, log_level, name, overcommit, placement, predict, state_dir, tls",
             "place.toml:4: predict.model = 1",
             "place.toml:5: predict.require_model = \"yes\"",
             "place.toml:6: predict.stale_after_h = 0: whole hours, 1 to 8760",

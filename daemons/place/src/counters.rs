@@ -39,6 +39,10 @@ pub(crate) struct Counters {
     pub(crate) place_latency: Histogram,
     pub(crate) placed: AtomicU64,
     pub(crate) removed: AtomicU64,
+    /// New deployments that were admitted, refused, and in shadow mode would have been.
+    pub(crate) admissions: [AtomicU64; 3],
+    /// Scale-outs that were placed, and that found no place.
+    pub(crate) scale_outs: [AtomicU64; 2],
     /// What was refused about hosts and VMs, by [`REASONS`].
     pub(crate) refusals: [AtomicU64; REASONS.len()],
 }
@@ -57,6 +61,8 @@ impl Default for Counters {
             place_latency: Histogram::new(LATENCIES_S),
             placed: AtomicU64::default(),
             removed: AtomicU64::default(),
+            admissions: Default::default(),
+            scale_outs: Default::default(),
             refusals: Default::default(),
         }
     }
@@ -88,6 +94,17 @@ impl Counters {
 
     pub(super) fn placed(&self, vms: usize) {
         self.placed.fetch_add(vms as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a new deployment may come was decided.
+    pub(super) fn admission(&self, admit: bool, would_refuse: bool) {
+        let outcome = if would_refuse { 2 } else { usize::from(!admit) };
+        add(&self.admissions[outcome]);
+    }
+
+    /// So many deployments that were there asked for more.
+    pub(super) fn scaled_out(&self, count: u64, placed: bool) {
+        self.scale_outs[usize::from(!placed)].fetch_add(count, Ordering::Relaxed);
     }
 
     pub(super) fn removed(&self) {

@@ -6,10 +6,12 @@ use ballast_placement::InventoryError;
 use ballast_runtime::http::Refused;
 
 /// Why a placement, or another change, was refused, in metrics.
-pub(crate) const REASONS: [&str; 7] =
-    ["request", "unknown", "already-placed", "too-large", "no-host", "full", "not-empty"];
+pub(crate) const REASONS: [&str; 8] =
+    ["request", "unknown", "already-placed", "too-large", "no-host", "full", "not-empty", "not-admitted"];
 /// What is asked for is wrong in itself.
 pub(super) const REQUEST: usize = 0;
+/// A new deployment may not come.
+pub(super) const NOT_ADMITTED: usize = 7;
 
 /// A refusal and its reason.
 pub(super) struct Fault {

@@ -1,7 +1,8 @@
-//! The fields of a question in JSON. Unknown ones are ignored; a wrong value is refused by the name of its
-//! field and, in a batch, its place.
+//! The fields of a question in JSON. Unknown ones are ignored, but for orders to drain hosts; a wrong value is
+//! refused by the name of its field and, in a batch, its place.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value};
@@ -40,6 +41,17 @@ impl Fields<'_> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
+    /// Refuses a field of another name. Only orders that name all of theirs do that: one that is misspelt would be done
+    /// otherwise than it was meant.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), String> {
+        let unknown = self.object.keys().find(|key| !known.contains(&key.as_str()));
+        let refused = |key: &String| {
+            let key: String = key.chars().take(80).collect();
+            format!("{}{key}: no such field; there are {}", self.at, known.join(", "))
+        };
+        unknown.map_or(Ok(()), |key| Err(refused(key)))
+    }
+
     /// What is wrong with a value, and what is allowed.
     pub(super) fn wrong(&self, key: &str, allowed: &str) -> String {
         let shown = self.object.get(key).map_or_else(|| "absent".into(), Value::to_string);
@@ -74,9 +86,16 @@ impl Fields<'_> {
 
     /// A whole number up to `max`.
     pub(super) fn whole(&self, key: &str, max: u32) -> Result<Option<u32>, String> {
+        self.whole_within(key, 0..=max)
+    }
+
+    /// A whole number in a range.
+    pub(super) fn whole_within(&self, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, String> {
+        let (min, max) = (range.start(), range.end());
         let read = |value: &Value| {
-            let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|n| *n <= max);
-            number.ok_or_else(|| self.wrong(key, &format!("a whole number from 0 to {max}")))
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+            let number = number.filter(|number| range.contains(number));
+            number.ok_or_else(|| self.wrong(key, &format!("a whole number from {min} to {max}")))
         };
         self.get(key).map(read).transpose()
     }
@@ -120,7 +139,7 @@ impl Fields<'_> {
     pub(super) fn within(
         &self,
         key: &str,
-        range: std::ops::RangeInclusive<f64>,
+        range: RangeInclusive<f64>,
         allowed: &str,
     ) -> Result<Option<f64>, String> {
         let number = self.number(key)?;

@@ -44,6 +44,15 @@ pub(super) fn follow(
     Ok(Some(Record::Hosts { set, gone }))
 }
 
+/// The hosts that no drain may open again: their file closes them, or no longer has them.
+pub(super) fn closed(inventory: &Inventory, listed: &[HostEntry]) -> BTreeSet<String> {
+    let may_open = |entry: &&HostEntry| entry.state.is_none_or(|state| state == HostState::Open);
+    let may_open: BTreeSet<&str> =
+        listed.iter().filter(may_open).map(|entry| entry.host.name.as_str()).collect();
+    let names = inventory.hosts().map(|host| host.name);
+    names.filter(|name| !may_open.contains(name)).map(str::to_owned).collect()
+}
+
 /// What status says of all of it.
 pub(super) fn status(inventory: &Inventory) -> InventoryStatus {
     let mut all = InventoryStatus::default();

@@ -17,10 +17,13 @@ use ballast_placement::inventory::Snapshot;
 use ballast_placement::{Inventory, Policy};
 use tokio::sync::oneshot;
 
+use super::admission::book::AdmissionBook;
+use super::admission::record::DeploymentRecord;
 use super::drains::book::Drains;
 use super::drains::record::Drain;
 use super::lifetime_history::{HistoryCounts, HistoryOptions, HistoryRow, LifetimeHistory};
 use super::store::{self, Record, Store};
+use crate::config::AdmissionConfig;
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;
 use ballast_runtime::threads::supervise;
@@ -28,10 +31,10 @@ use ballast_types::wire::{Alarm, AlarmId, LifetimeHistoryStatus};
 
 /// What the thread that writes is given, in the order of changes.
 enum Work {
-    /// Put this on disk, or find that all before it is there.
-    Write(Option<Record>, oneshot::Sender<Result<(), String>>),
+    /// Put these on disk, all or none, or find that all before it is there.
+    Write(Vec<Record>, oneshot::Sender<Result<(), String>>),
     /// Everything as it is at this point of the order.
-    Renew(Snapshot, Vec<Drain>),
+    Renew(Snapshot, Vec<Drain>, Vec<DeploymentRecord>),
     Stop,
 }
 
@@ -40,6 +43,8 @@ pub(super) struct DurableInventory {
     inventory: Mutex<Inventory>,
     /// Locked after the inventory.
     drains: Mutex<Drains>,
+    /// Whether new deployments may come, if anybody asks. Locked after the inventory.
+    admission: Option<Mutex<AdmissionBook>>,
     work: Sender<Work>,
     /// The thread that writes asks for everything: a change could not be written.
     wants_all: Arc<AtomicBool>,
@@ -51,11 +56,13 @@ pub(super) struct DurableInventory {
 
 impl DurableInventory {
     /// What is in a folder, placed by `policy`; and the thread that writes. Fails when the folder cannot be
-    /// used, or what is in it is damaged. With `history` the starts and ends of VMs are kept beside it.
+    /// used, or what is in it is damaged. With `history` the starts and ends of VMs are kept beside it, with
+    /// `admission` what deployments did.
     pub(super) fn open(
         folder: &Path,
         policy: Policy,
         history: Option<HistoryOptions>,
+        admission: Option<&AdmissionConfig>,
     ) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let recovered = store::open(folder)?;
         let mut inventory = Inventory::new(policy);
@@ -67,9 +74,14 @@ impl DurableInventory {
         drains.recover(ballast_runtime::unix_now(), &mut inventory);
         let there = || inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
         let history = history.map(|options| LifetimeHistory::start(folder, options, there())).transpose()?;
-        let (durable, thread) = Self::over(recovered.store, inventory, drains, recovered.problem, history)?;
-        if undated {
-            // The next start is to find the same time.
+        let forgotten = admission.is_none() && !recovered.deployments.is_empty();
+        let now = ballast_runtime::unix_now();
+        let admission =
+            admission.map(|config| AdmissionBook::new(config, now, recovered.deployments, inventory.vms()));
+        let (durable, thread) =
+            Self::over(recovered.store, inventory, drains, admission, recovered.problem, history)?;
+        if undated || forgotten {
+            // The next start is to find the same time, and no deployment that nobody has watched meanwhile.
             durable.give(durable.all(&durable.look())).map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
         }
         Ok((durable, thread))
@@ -79,6 +91,7 @@ impl DurableInventory {
         store: Store,
         inventory: Inventory,
         drains: Drains,
+        admission: Option<AdmissionBook>,
         start_problem: Option<std::io::Error>,
         history: Option<LifetimeHistory>,
     ) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
@@ -88,6 +101,7 @@ impl DurableInventory {
         let durable = Arc::new(Self {
             inventory: Mutex::new(inventory),
             drains: Mutex::new(drains),
+            admission: admission.map(Mutex::new),
             work,
             wants_all: Arc::new(broken.into()),
             problem: Arc::default(),
@@ -144,10 +158,13 @@ impl DurableInventory {
                 Ok((told, record)) => (Ok(told), record),
                 Err(error) => (Err(error), None),
             };
+            let seen =
+                self.admission().and_then(|mut it| it.note(ballast_runtime::unix_now(), record.as_ref()));
+            let records = record.into_iter().chain(seen).collect();
 
             // Under the lock: records come in the order of changes. What was refused waits for what it was
             // refused for.
-            self.give(Work::Write(record, done))?;
+            self.give(Work::Write(records, done))?;
 
             changed
         };
@@ -163,8 +180,15 @@ impl DurableInventory {
         lock(&self.drains)
     }
 
+    /// Whether new deployments may come, if anybody asks. Whoever locks the inventory, too, has locked it before.
+    pub(super) fn admission(&self) -> Option<MutexGuard<'_, AdmissionBook>> {
+        self.admission.as_ref().map(|it| lock(it))
+    }
+
     fn all(&self, inventory: &Inventory) -> Work {
-        Work::Renew(inventory.snapshot(), self.drains().all().cloned().collect())
+        let deployments = self.admission().map(|it| it.records());
+        let drains = self.drains().all().cloned().collect();
+        Work::Renew(inventory.snapshot(), drains, deployments.unwrap_or_default())
     }
 
     fn give(&self, work: Work) -> Result<(), Refused> {
@@ -204,13 +228,13 @@ impl Writer {
             let mut end = false;
             for work in std::iter::once(first).chain(inbox.try_iter()) {
                 match work {
-                    Work::Write(record, done) => {
-                        records.extend(record);
+                    Work::Write(more, done) => {
+                        records.extend(more);
                         waiting.push(done);
                     }
-                    Work::Renew(all, drains) => {
+                    Work::Renew(all, drains, deployments) => {
                         self.write(&mut records, &mut waiting);
-                        self.renew(&all, &drains);
+                        self.renew(&all, &drains, &deployments);
                     }
                     Work::Stop => end = true,
                 }
@@ -250,8 +274,8 @@ impl Writer {
         records.clear();
     }
 
-    fn renew(&mut self, all: &Snapshot, drains: &[Drain]) {
-        let written = self.store.renew(all, drains);
+    fn renew(&mut self, all: &Snapshot, drains: &[Drain], deployments: &[DeploymentRecord]) {
+        let written = self.store.renew(all, drains, deployments);
         self.broken = written.is_err();
         self.note(written);
     }
@@ -268,7 +292,7 @@ impl Writer {
 /// What the history of lifetimes is told of a change.
 fn rows(record: Record) -> Vec<HistoryRow> {
     match record {
-        Record::Host(_) | Record::Hosts { .. } => vec![],
+        Record::Host(_) | Record::Hosts { .. } | Record::Deployments { .. } => vec![],
         Record::Vms(vms) | Record::Drains { vms, .. } => {
             vms.into_iter().map(|placed| (placed, None)).collect()
         }
@@ -304,7 +328,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store::open(folder.path()).unwrap().store.full();
         let (durable, thread) =
-            DurableInventory::over(store, Inventory::new(Policy::POWER), Drains::default(), None, None)
+            DurableInventory::over(store, Inventory::new(Policy::POWER), Drains::default(), None, None, None)
                 .unwrap();
         let Err(Refused(status, why)) = add(&durable, "s1").await else { panic!("it was answered") };
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -319,7 +343,7 @@ mod tests {
         assert!(matches!(bad, InventoryError::Name { .. }));
         durable.stop();
         thread.join().unwrap();
-        let (again, _) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
+        let (again, _) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
         assert_eq!(names(&again.look()), ["s1", "s2"]);
         assert_eq!(names(&durable.look()), ["s1", "s2"]);
     }
@@ -327,7 +351,7 @@ mod tests {
     #[tokio::test]
     async fn a_vm_of_a_folder_that_does_not_say_when_it_came_counts_from_the_first_start_on() {
         let folder = tempfile::tempdir().unwrap();
-        let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
+        let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
         add(&durable, "s1").await.ok().unwrap().unwrap();
         durable.stop();
         thread.join().unwrap();
@@ -337,7 +361,7 @@ mod tests {
         store::open(folder.path()).unwrap().store.append(&[old]).unwrap();
 
         let since = || {
-            let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
+            let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
             let since = durable.look().vm("a").unwrap().since;
             durable.stop();
             thread.join().unwrap();
@@ -352,7 +376,7 @@ mod tests {
     #[tokio::test]
     async fn changes_that_come_together_are_all_on_disk_when_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER, None).unwrap();
+        let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
         let all: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
         let mut tasks = tokio::task::JoinSet::new();
         for name in all.clone() {

@@ -20,6 +20,7 @@
 //!
 //! `open` → `adopt` → `start` → `serve` → restore: each step takes the type that the one before gives.
 
+mod admission;
 mod adopt;
 mod agents;
 mod api;

@@ -182,7 +182,7 @@ async fn after_a_restart_and_with_another_model_every_vm_has_its_curve() {
 
     // What the features were is on disk.
     api.inventory.stop();
-    let (again, thread) = DurableInventory::open(dir.path(), NILAS, None).unwrap();
+    let (again, thread) = DurableInventory::open(dir.path(), NILAS, None, None).unwrap();
     assert_eq!(left(&again.look()), named([None, None, Some(2.0)]));
     let vm = again.look().vm("a").unwrap().spec;
     assert_eq!((vm.traits.batch_vms, vm.traits.vm_type.as_deref()), (Some(3), Some("general")));

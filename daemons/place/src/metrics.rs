@@ -1,9 +1,10 @@
 //! The metrics of a placement daemon.
 
+mod admission;
 mod kubernetes;
 
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
-use ballast_types::wire::{AgentsStatus, LifetimeModelStatus, PlaceStatus};
+use ballast_types::wire::{AgentsStatus, DrainStatus, LifetimeModelStatus, PlaceStatus};
 
 use crate::agents::Agents;
 use crate::counters::{Counters, Sure, count};
@@ -36,6 +37,8 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
         .chain(scores())
         .chain(agents())
         .chain(overcommit())
+        .chain([drain()])
+        .chain(admission::metrics())
         .collect()
 }
 
@@ -220,6 +223,18 @@ fn agents<'a>() -> [Metric<Shown<'a>>; 4] {
             Some(&it.agents.latency)
         }),
     ]
+}
+
+fn drain<'a>() -> Metric<Shown<'a>> {
+    let help = "Of the drain under way: VMs by whether their move is due, late or waits, and hosts whose \
+                next VM finds no room";
+    each("drain_moves", &["state"], help, |it| {
+        let DrainStatus { due, late, waiting, hosts_without_room, .. } =
+            it.status.drain.clone().unwrap_or_default();
+        let moves =
+            [("due", due), ("late", late), ("waiting", waiting), ("without-room", hosts_without_room)];
+        moves.map(|(state, moves)| (vec![state.to_owned()], moves as f64)).to_vec()
+    })
 }
 
 fn by(names: &[&str], counts: &[Sure]) -> Samples {

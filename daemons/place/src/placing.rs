@@ -13,8 +13,9 @@ use ballast_types::VmClass;
 use ballast_types::wire::{EventKind, PlacedVm};
 use serde::{Deserialize, Serialize};
 
+use super::admission::calls::admitted;
 use super::api::Api;
-use super::fault::Fault;
+use super::fault::{Fault, NOT_ADMITTED};
 use super::fields::{self, Fields};
 use super::store::Record;
 use super::vm_request::{By, PredictedVm, VmRequest};
@@ -38,7 +39,7 @@ pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
             .only(Right::Place)
             .takes("a VM, or 1 to 1,000 `vms`")
             .answers("the VMs with their hosts, once that is on disk; `repeated` if they were there")
-            .fails("409 as for `/v1/score`; 503 when it cannot be written down"),
+            .fails("409 as for `/v1/score`, or not admitted; 503 when it cannot be written down"),
         Endpoint::get("/v1/vms", list)
             .answers("VMs in the order of names, at most 1,000: those of `?host=`, those `?after=` a name")
             .fails("404 for an unknown host"),
@@ -238,6 +239,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     let (one, request) = api.checked(fields::body(&body, read))?;
     let model = api.predictor.now();
     let vms: Vec<NamedVm> = request.iter().map(|request| api.predict(model.as_deref(), request).vm).collect();
+    let (mut decided, mut scale_outs) = (None, 0);
     let changed = api.inventory.change(|inventory| {
         let answers = |inventory: &Inventory| -> Vec<VmAnswer> {
             let there = vms.iter().filter_map(|vm| inventory.vm(&vm.name));
@@ -251,6 +253,10 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
             return Ok(((true, answers), None));
         }
         let now = ballast_runtime::unix_now();
+        if let Some(mut admission) = api.inventory.admission() {
+            decided = admission.ask(now, inventory.cluster(), &vms, &mut scale_outs);
+            decided.iter().try_for_each(|(name, answer)| admitted(name, answer))?;
+        }
         let hosts = inventory.place(now, &vms)?;
         api.agents.changed(hosts.iter().map(String::as_str));
         let placed = |(vm, host)| Placed { vm, host, since: Some(now) };
@@ -260,9 +266,13 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     });
 
     let changed = changed.await?;
-    let (repeated, mut vms) = changed.map_err(|error: InventoryError| {
-        api.tell(EventKind::PlacementRefused { why: error.to_string() });
-        api.refuse(error.into())
+    decided.iter().for_each(|(name, answer)| api.admission_decided(name, answer));
+    api.counters.scaled_out(scale_outs, changed.is_ok());
+    let (repeated, mut vms) = changed.map_err(|fault: Fault| {
+        if fault.reason != NOT_ADMITTED {
+            api.tell(EventKind::PlacementRefused { why: fault.refused.1.clone() });
+        }
+        api.refuse(fault)
     })?;
 
     if !repeated {

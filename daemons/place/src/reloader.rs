@@ -30,12 +30,15 @@ impl Reload for ModelAndHosts {
     type Config = PlaceConfig;
     const FOLLOWED: &'static [&'static str] = &[];
 
-    /// Whatever the configuration is worth, the model's file and the file of hosts are read.
+    /// Whatever the configuration is worth, the model's file, the file of priors and the file of hosts are read.
     fn begins(&mut self) {
         // Fails only when the daemon ends.
         let _ = self.orders.send(ReloadOrder::Reload);
         let api = self.api.clone();
-        tokio::spawn(async move { api.reload_hosts().await });
+        tokio::spawn(async move {
+            api.reload_priors();
+            api.reload_hosts().await;
+        });
     }
 
     fn reload(&mut self, old: &PlaceConfig, new: PlaceConfig) -> anyhow::Result<(PlaceConfig, Vec<String>)> {

@@ -12,6 +12,7 @@ use ballast_predict::{Reply, VmError};
 use ballast_runtime::http::{self, Endpoint, Refused};
 use serde::Serialize;
 
+use super::admission::calls as admission;
 use super::api::Api;
 use super::ask::{Question, VmQuestion};
 use super::drains::calls as drains;
@@ -40,6 +41,7 @@ fn endpoints() -> Vec<Endpoint<Api>> {
         .chain(placing::endpoints())
         .chain(hosts::endpoints())
         .chain(drains::endpoints())
+        .chain(admission::endpoints())
         .collect()
 }
 
@@ -129,7 +131,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::api::LOOKED_WITHIN;
-    use crate::config::PredictConfig;
+    use crate::config::{AdmissionConfig, PredictConfig};
     use crate::inventory::DurableInventory;
     use crate::lifetime_history::HistoryOptions;
     use crate::predictor::Predictor;
@@ -141,6 +143,15 @@ pub(super) mod tests {
 
     /// The same, with a policy.
     pub(crate) fn api_with(bytes: Option<&[u8]>, policy: Policy) -> (TempDir, Api) {
+        api_admitting(bytes, policy, None)
+    }
+
+    /// The same, with `[admission]`.
+    pub(crate) fn api_admitting(
+        bytes: Option<&[u8]>,
+        policy: Policy,
+        admission: Option<&AdmissionConfig>,
+    ) -> (TempDir, Api) {
         let dir = tempfile::tempdir().unwrap();
         let path: PathBuf = dir.path().join("model");
         if let Some(bytes) = bytes {
@@ -157,7 +168,8 @@ pub(super) mod tests {
         predictor.look(&events, false);
         let history = HistoryOptions { bytes_max: 1 << 20, faults: DiskFaults::default() };
         let (durable, _) =
-            DurableInventory::open(dir.path(), Policy { ties: Ties::Id, ..policy }, Some(history)).unwrap();
+            DurableInventory::open(dir.path(), Policy { ties: Ties::Id, ..policy }, Some(history), admission)
+                .unwrap();
         let api = Api {
             name: PeerName::new("p1").unwrap(),
             require_model: true,

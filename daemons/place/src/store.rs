@@ -17,11 +17,13 @@ use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot};
 use ballast_types::Instant;
 use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table, TableDefinition,
+    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table,
+    TableDefinition,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::admission::record::DeploymentRecord;
 use crate::drains::record::Drain;
 
 /// In JSON what is known of each.
@@ -32,6 +34,8 @@ const HOSTS: Definition = TableDefinition::new("hosts");
 const VMS: Definition = TableDefinition::new("vms");
 /// By a drain's number, with leading zeros, all of [`Drain`]; databases of before have no such table.
 const DRAINS: Definition = TableDefinition::new("drains");
+/// By its key all of [`DeploymentRecord`]; databases of before have no such table.
+const DEPLOYMENTS: Definition = TableDefinition::new("deployments");
 /// What is kept of the file in memory: everything is in the inventory as well.
 const CACHE: usize = 4 << 20;
 
@@ -59,6 +63,12 @@ pub(super) enum Record {
         /// The numbers of those that are forgotten.
         gone: Vec<u64>,
     },
+    /// What has been seen of deployments, written with the change that was seen.
+    Deployments {
+        set: Vec<DeploymentRecord>,
+        /// The keys of those that are over.
+        gone: Vec<String>,
+    },
     /// VMs have ended, and a host may be gone with all of its own.
     Ended { vms: Vec<Placed>, host: Option<String>, at: Instant },
 }
@@ -76,6 +86,7 @@ pub(super) struct Recovered {
     pub(super) store: Store,
     pub(super) inventory: Snapshot,
     pub(super) drains: Vec<Drain>,
+    pub(super) deployments: Vec<DeploymentRecord>,
     /// Why nothing can be written, if it cannot.
     pub(super) problem: Option<io::Error>,
 }
@@ -90,8 +101,8 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
 
     if !store.path.try_exists().map_err(|error| named(&store.path, &error))? {
         let inventory = earlier::read(folder)?;
-        let problem = store.renew(&inventory, &[]).err();
-        return Ok(Recovered { store, inventory, drains: vec![], problem });
+        let problem = store.renew(&inventory, &[], &[]).err();
+        return Ok(Recovered { store, inventory, drains: vec![], deployments: vec![], problem });
     }
 
     let (database, problem) = match checked().open(&store.path).map_err(io_error) {
@@ -101,10 +112,10 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
         Err(error) => (copy(&store.path)?, Some(named(&store.path, &error))),
     };
 
-    let (inventory, drains) = read(&database).map_err(|error| damaged(&store.path, &error))?;
+    let (inventory, drains, deployments) = read(&database).map_err(|error| damaged(&store.path, &error))?;
     store.database = problem.is_none().then_some(database);
 
-    Ok(Recovered { store, inventory, drains, problem })
+    Ok(Recovered { store, inventory, drains, deployments, problem })
 }
 
 impl Store {
@@ -125,12 +136,17 @@ impl Store {
     ///
     /// # Errors
     /// What the file system says; then what was there before still is.
-    pub(super) fn renew(&mut self, inventory: &Snapshot, drains: &[Drain]) -> io::Result<()> {
+    pub(super) fn renew(
+        &mut self,
+        inventory: &Snapshot,
+        drains: &[Drain],
+        deployments: &[DeploymentRecord],
+    ) -> io::Result<()> {
         self.database = None;
         let renewed = || {
             if self.path.try_exists()? {
                 let database = checked().open(&self.path).map_err(io_error)?;
-                change(&database, |tables| replace(inventory, drains, tables))?;
+                change(&database, |tables| replace(inventory, drains, deployments, tables))?;
 
                 return Ok(database);
             }
@@ -144,7 +160,7 @@ impl Store {
             }
 
             let database = checked().create(&new).map_err(io_error)?;
-            change(&database, |tables| replace(inventory, drains, tables))?;
+            change(&database, |tables| replace(inventory, drains, deployments, tables))?;
             fs::rename(&new, &self.path)?;
             File::open(folder)?.sync_all()?;
             // What stays is not looked at again, for the database is there.
@@ -187,7 +203,7 @@ fn copy(path: &Path) -> io::Result<Database> {
 }
 
 /// All that is in a database.
-fn read(database: &Database) -> io::Result<(Snapshot, Vec<Drain>)> {
+fn read(database: &Database) -> io::Result<(Snapshot, Vec<Drain>, Vec<DeploymentRecord>)> {
     let read = database.begin_read().map_err(io_error)?;
     let (hosts, vms) = (read.open_table(HOSTS).map_err(io_error)?, read.open_table(VMS).map_err(io_error)?);
     let mut inventory = Snapshot::default();
@@ -199,17 +215,18 @@ fn read(database: &Database) -> io::Result<(Snapshot, Vec<Drain>)> {
     for entry in vms.iter().map_err(io_error)? {
         inventory.vms.push(of_json(entry.map_err(io_error)?.1.value())?);
     }
-    let mut drains = Vec::new();
-    match read.open_table(DRAINS) {
-        Err(redb::TableError::TableDoesNotExist(_)) => {}
-        table => {
-            let table = table.map_err(io_error)?;
-            for entry in table.iter().map_err(io_error)? {
-                drains.push(of_json(entry.map_err(io_error)?.1.value())?);
-            }
-        }
-    }
-    Ok((inventory, drains))
+    Ok((inventory, all_of(&read, DRAINS)?, all_of(&read, DEPLOYMENTS)?))
+}
+
+/// All of a table; nothing where there is none.
+fn all_of<T: DeserializeOwned>(read: &ReadTransaction, table: Definition) -> io::Result<Vec<T>> {
+    let table = match read.open_table(table) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(vec![]),
+        table => table.map_err(io_error)?,
+    };
+    let one =
+        |entry: Result<(_, redb::AccessGuard<'_, &[u8]>), _>| of_json(entry.map_err(io_error)?.1.value());
+    table.iter().map_err(io_error)?.map(one).collect()
 }
 
 type Entries<'a> = Table<'a, &'static str, &'static [u8]>;
@@ -218,6 +235,7 @@ struct Tables<'a> {
     hosts: Entries<'a>,
     vms: Entries<'a>,
     drains: Entries<'a>,
+    deployments: Entries<'a>,
 }
 
 /// One transaction: on disk as a whole when this comes back, or not at all.
@@ -225,12 +243,14 @@ fn change(database: &Database, change: impl FnOnce(&mut Tables<'_>) -> io::Resul
     let write = database.begin_write().map_err(io_error)?;
     {
         let open = |table| write.open_table(table).map_err(io_error);
-        change(&mut Tables { hosts: open(HOSTS)?, vms: open(VMS)?, drains: open(DRAINS)? })?;
+        let (hosts, vms) = (open(HOSTS)?, open(VMS)?);
+        change(&mut Tables { hosts, vms, drains: open(DRAINS)?, deployments: open(DEPLOYMENTS)? })?;
     }
     write.commit().map_err(io_error)
 }
 
-fn note(record: &Record, Tables { hosts, vms, drains }: &mut Tables<'_>) -> io::Result<()> {
+fn note(record: &Record, tables: &mut Tables<'_>) -> io::Result<()> {
+    let Tables { hosts, vms, drains, deployments } = tables;
     match record {
         Record::Host(host) => set(hosts, &host.name, &host.spec),
         Record::Hosts { set: new, gone } => {
@@ -244,6 +264,10 @@ fn note(record: &Record, Tables { hosts, vms, drains }: &mut Tables<'_>) -> io::
             under_way.iter().try_for_each(|drain| set(drains, &drain_key(drain.id), drain))?;
             gone.iter().try_for_each(|id| remove(drains, &drain_key(*id)))
         }
+        Record::Deployments { set: seen, gone } => {
+            seen.iter().try_for_each(|it| set(deployments, &it.key, it))?;
+            gone.iter().try_for_each(|key| remove(deployments, key))
+        }
         Record::Ended { vms: ended, host, .. } => {
             ended.iter().try_for_each(|placed| remove(vms, &placed.vm.name))?;
             host.iter().try_for_each(|name| remove(hosts, name))
@@ -252,8 +276,13 @@ fn note(record: &Record, Tables { hosts, vms, drains }: &mut Tables<'_>) -> io::
 }
 
 /// Only what is otherwise is written: a transaction needs room beside what it replaces.
-fn replace(inventory: &Snapshot, under_way: &[Drain], tables: &mut Tables<'_>) -> io::Result<()> {
-    let Tables { hosts, vms, drains } = tables;
+fn replace(
+    inventory: &Snapshot,
+    under_way: &[Drain],
+    seen: &[DeploymentRecord],
+    tables: &mut Tables<'_>,
+) -> io::Result<()> {
+    let Tables { hosts, vms, drains, deployments } = tables;
     let named: BTreeMap<&str, &HostSpec> =
         inventory.hosts.iter().map(|host| (host.name.as_str(), &host.spec)).collect();
     let placed: BTreeMap<&str, &Placed> =
@@ -265,7 +294,11 @@ fn replace(inventory: &Snapshot, under_way: &[Drain], tables: &mut Tables<'_>) -
 
     let kept: BTreeMap<String, &Drain> = under_way.iter().map(|drain| (drain_key(drain.id), drain)).collect();
     drains.retain(|key, _| kept.contains_key(key)).map_err(io_error)?;
-    kept.iter().try_for_each(|(key, drain)| set(drains, key, drain))
+    kept.iter().try_for_each(|(key, drain)| set(drains, key, drain))?;
+
+    let seen: BTreeMap<&str, &DeploymentRecord> = seen.iter().map(|it| (it.key.as_str(), it)).collect();
+    deployments.retain(|key, _| seen.contains_key(key)).map_err(io_error)?;
+    seen.iter().try_for_each(|(key, it)| set(deployments, key, it))
 }
 
 /// In the order of numbers.
@@ -424,7 +457,7 @@ mod tests {
         let mut found = open(folder.path()).unwrap();
         assert_eq!(found.inventory, after_all());
         let other = Snapshot { hosts: vec![host("s1"), host("s4")], vms: vec![vm("b", "s4")] };
-        found.store.renew(&other, &[]).unwrap();
+        found.store.renew(&other, &[], &[]).unwrap();
         assert_eq!(after_kill(folder.path()), other);
         assert_eq!(names(folder.path()), ["inventory.redb"]);
     }
@@ -457,7 +490,7 @@ mod tests {
         assert!(found.problem.unwrap().to_string().contains("inventory.redb: "));
         assert!(found.store.append(&records()).is_err());
         drop(store);
-        found.store.renew(&Snapshot::default(), &[]).unwrap();
+        found.store.renew(&Snapshot::default(), &[], &[]).unwrap();
         assert_eq!(after_kill(folder.path()), Snapshot::default());
     }
 

@@ -133,6 +133,11 @@ impl VmRequest {
         Ok(request)
     }
 
+    /// What it takes of a host.
+    pub(super) fn resources(&self) -> Resources {
+        self.spec.resources
+    }
+
     /// One of so many that are asked for together, where that was not told.
     pub(super) fn of_batch(mut self, vms: Option<u32>) -> Self {
         if !self.batch_told {

@@ -104,6 +104,14 @@ impl Options {
         Self { seed, slas: vec![1e-4], sets, pilot_runs: 6, pool: 400, grid: 2 }
     }
 
+    /// The three moments for one cluster and one share of failures; priors are made of so many observations.
+    pub fn tune(site: Site, observations: u32, sla: f64, runs: u64, seed: u64) -> Self {
+        use Moment::{First, Second};
+        let [first, second] = [First, Second].map(|moment| arm(moment, observations, observations > 0));
+        let sets = vec![Set { name: "tuned", site, arms: vec![ZEROTH, first, second], runs }];
+        Self { seed, slas: vec![sla], sets, pilot_runs: (runs / 8).clamp(8, 60), pool: 4 * runs, grid: 4 }
+    }
+
     /// Whether it can be run.
     ///
     /// # Errors

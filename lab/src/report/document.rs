@@ -7,7 +7,7 @@ pub const FILE: &str = "experiments.md";
 /// The folder of its plots, beside it.
 pub const PLOTS: &str = "experiments";
 /// The order of the sections. What stands outside of their markers is never touched.
-const ORDER: [&str; 13] = [
+const ORDER: [&str; 14] = [
     "server",
     "chassis",
     "tradeoff",
@@ -19,6 +19,7 @@ const ORDER: [&str; 13] = [
     "oversubscription",
     "chain",
     "colocation",
+    "limits",
     "lifetimes",
     "traces",
 ];
@@ -72,6 +73,7 @@ mod tests {
             ("traces", "R"),
             ("lifetimes", "N"),
             ("chain", "K"),
+            ("limits", "I"),
             ("colocation", "J"),
             ("oversubscription", "O"),
             ("models", "M"),

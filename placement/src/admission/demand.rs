@@ -195,6 +195,11 @@ impl Demand {
         self.entry(id).map(|entry| (&entry.seen, &entry.prior))
     }
 
+    /// When one began, in hours, and what has been seen of it until now.
+    pub fn observed_until(&self, now_h: f64, id: DemandId) -> Option<(f64, Observed)> {
+        self.entry(id).map(|entry| (entry.begun_h, entry.observed(now_h)))
+    }
+
     /// A deployment comes: `prior` is what is believed before its size is seen.
     ///
     /// # Errors
@@ -477,11 +482,13 @@ impl Entry {
         self.until_h = now_h;
     }
 
+    fn observed(&self, now_h: f64) -> Observed {
+        let core_hours = self.seen.core_hours + self.cores * (now_h - self.until_h);
+        Observed { core_hours, age_h: now_h - self.begun_h, ..self.seen }
+    }
+
     fn belief(&self, now_h: f64) -> Prior {
-        let mut seen = self.seen;
-        seen.core_hours += self.cores * (now_h - self.until_h);
-        seen.age_h = now_h - self.begun_h;
-        self.prior.posterior(&seen)
+        self.prior.posterior(&self.observed(now_h))
     }
 
     /// Whether a belief has moved since the moments were computed. The mean of mu^kappa is the one of that time: it
@@ -542,6 +549,6 @@ impl Curve {
     }
 }
 
-fn check(cores: f64) -> Result<(), DemandError> {
+pub(super) fn check(cores: f64) -> Result<(), DemandError> {
     if cores.is_finite() && cores > 0.0 { Ok(()) } else { Err(DemandError::Cores(cores)) }
 }

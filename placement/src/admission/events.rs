@@ -40,6 +40,7 @@ struct Watched {
     until_h: f64,
     /// The cores that ended at `until_h`, if the last event was an end.
     ended: f64,
+    label: String,
     history: History,
 }
 
@@ -47,16 +48,18 @@ struct Watched {
 #[derive(Clone, Debug, Default)]
 pub struct Histories {
     live: BTreeMap<String, Watched>,
-    over: Vec<History>,
+    over: Vec<(String, History)>,
+    first_h: Option<f64>,
     last_h: f64,
 }
 
 impl Histories {
-    /// One event. A deployment's first is its arrival; after its last core has ended the name is a new deployment's.
+    /// One event. A deployment's first is its arrival, which says its label; after its last core has ended the name is a new
+    /// deployment's.
     ///
     /// # Errors
     /// For an event that cannot be.
-    pub fn add(&mut self, deployment: &str, at_h: f64, cores: f64) -> Result<(), EventError> {
+    pub fn add(&mut self, deployment: &str, label: &str, at_h: f64, cores: f64) -> Result<(), EventError> {
         if !(cores.abs() > 0.0 && cores.abs() < 1e9) {
             return Err(EventError::Cores(cores));
         }
@@ -73,9 +76,11 @@ impl Histories {
             });
         }
         self.last_h = at_h;
+        self.first_h.get_or_insert(at_h);
         let it = self.live.entry(deployment.to_owned()).or_insert_with(|| Watched {
             begun_h: at_h,
             until_h: at_h,
+            label: label.to_owned(),
             ..Watched::default()
         });
         it.history.core_hours += it.cores * (at_h - it.until_h);
@@ -102,20 +107,25 @@ impl Histories {
             if it.history.shutdown {
                 it.history.core_ends -= it.ended;
             }
-            self.over.push(it.history);
+            self.over.push((it.label, it.history));
         }
         Ok(())
     }
 
-    /// All histories, as of a time: those that go on are watched until then.
-    pub fn until(mut self, end_h: f64) -> Vec<History> {
+    /// All histories with their labels, as of a time: those that go on are watched until then.
+    pub fn until(mut self, end_h: f64) -> Vec<(String, History)> {
         let end_h = end_h.max(self.last_h);
         for mut it in self.live.into_values() {
             it.history.core_hours += it.cores * (end_h - it.until_h);
             it.history.age_h = end_h - it.begun_h;
-            self.over.push(it.history);
+            self.over.push((it.label, it.history));
         }
         self.over
+    }
+
+    /// The time of the first event, in hours.
+    pub fn first_h(&self) -> f64 {
+        self.first_h.unwrap_or(self.last_h)
     }
 
     /// The time of the last event, in hours.

@@ -7,7 +7,7 @@
 //! why it ended, and counts as both.
 
 use super::vector::{exp, ln};
-use super::{Belief, Gamma};
+use super::{Belief, Gamma, Observed};
 
 /// Steps of the integral over mu, and rounds of the search.
 const STEPS: usize = 40;
@@ -32,6 +32,14 @@ pub struct History {
     pub requests: f64,
     /// Cores of these beyond one each.
     pub further_cores: f64,
+}
+
+impl History {
+    /// What beliefs are moved by.
+    pub const fn observed(&self) -> Observed {
+        let Self { age_h, core_hours, core_ends, scale_outs, requests, further_cores, .. } = *self;
+        Observed { age_h, core_hours, core_ends, scale_outs, requests, further_cores }
+    }
 }
 
 /// The law, and how well it fits.

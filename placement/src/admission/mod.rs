@@ -9,12 +9,14 @@
 mod absorbed;
 mod belief;
 pub mod demand;
+mod deployments;
 pub mod events;
 pub mod fit;
 mod gamma;
 mod moments;
 mod paper;
 pub mod pricing;
+mod priors;
 mod reserve;
 pub mod vector;
 
@@ -27,7 +29,9 @@ use crate::rule::Event;
 use crate::{Cluster, DeploymentId, VmRequest};
 
 pub use belief::{Belief, BeliefError, Gamma, Observed};
+pub use deployments::{Deployments, Member};
 pub use moments::{Form, Moments};
+pub use priors::{Order, Priors, PriorsError, PseudoObservations, Tuned};
 pub use reserve::Reserve;
 
 /// What is asked for.

@@ -17,6 +17,6 @@ mod site;
 
 pub use moves::{DrainCounts, Move, Turn};
 pub use order::{DrainOrder, DrainVm};
-pub use plan::{DrainPlan, Fate, PlannedMove, Schedule, plan, schedule, targets};
+pub use plan::{DrainPlan, Fate, PlannedMove, Schedule, emptiable, plan, schedule, targets};
 pub use round::Round;
 pub use site::{Site, emptiest};

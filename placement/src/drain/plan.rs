@@ -152,7 +152,9 @@ pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
     busy: &[(f64, H)],
     by: &Schedule<impl Fn(Resources) -> f64>,
 ) -> DrainPlan<V, H> {
-    let fates = schedule(vms, busy, by, |vm| vms[vm].remaining_s.map(f64::from), None);
+    // Who should have ended already may live on for any time, and is moved when its turn comes.
+    let left_s = |vm: usize| vms[vm].remaining_s.map(f64::from).filter(|left_s| *left_s > 0.0);
+    let fates = schedule(vms, busy, by, left_s, None);
 
     let ends_s = |fate: &Fate| match fate {
         Fate::Moved { ends_s, .. } | Fate::Saved { ends_s } => *ends_s,
@@ -186,22 +188,66 @@ pub fn targets<S: Site>(
     hosts: &[S::Host],
     vms: &[S::Vm],
 ) -> Vec<Option<S::Host>> {
-    let before: Vec<_> = hosts.iter().filter_map(|host| Some((host, site.state(host)?))).collect();
-    before.iter().for_each(|(host, _)| site.set_state(now, host, HostState::Draining));
-
+    let before = closed(site, now, hosts);
     let mut held = Vec::new();
-    let mut target = |vm: &S::Vm| {
-        if let Some(to) = site.target(vm) {
-            return Some(to);
-        }
-        let to = site.start_move(now, vm)?;
-        held.push(vm.clone());
-        Some(to)
-    };
-    let targets = vms.iter().map(&mut target).collect();
-
-    // The last first, as rules are told of other attempts.
-    held.iter().rev().for_each(|vm| site.cancel_move(now, vm));
+    let targets = vms.iter().map(|vm| hold(site, now, vm, &mut held)).collect();
+    release(site, now, &held);
     before.iter().for_each(|(host, state)| site.set_state(now, host, *state));
     targets
+}
+
+/// Those of these hosts that can be emptied together as all is now: every VM of them has room on a host that is not drained
+/// with it. Hosts that come first have room first; one that is left out takes VMs of those after it. Afterwards all is as it
+/// was before.
+pub fn emptiable<S: Site>(site: &mut S, now: Instant, hosts: &[S::Host]) -> Vec<S::Host> {
+    let mut left = hosts.to_vec();
+    loop {
+        // With fewer hosts closed VMs go elsewhere: those that stay are tried anew.
+        let good = emptied(site, now, &left);
+        if good.len() == left.len() {
+            return good;
+        }
+        left = good;
+    }
+}
+
+/// Those of these hosts that become empty, one after the other; one that does not opens again.
+fn emptied<S: Site>(site: &mut S, now: Instant, hosts: &[S::Host]) -> Vec<S::Host> {
+    let before = closed(site, now, hosts);
+    let (mut held, mut good) = (Vec::new(), Vec::new());
+    for (host, state) in &before {
+        let kept = held.len();
+        let guests = site.guests(now, host);
+        if guests.iter().all(|guest| hold(site, now, &guest.vm, &mut held).is_some()) {
+            good.push((*host).clone());
+        } else {
+            release(site, now, &held.split_off(kept));
+            site.set_state(now, host, *state);
+        }
+    }
+    release(site, now, &held);
+    before.iter().for_each(|(host, state)| site.set_state(now, host, *state));
+    good
+}
+
+/// Drains those of these hosts that exist, and says how they were before.
+fn closed<'h, S: Site>(site: &mut S, now: Instant, hosts: &'h [S::Host]) -> Vec<(&'h S::Host, HostState)> {
+    let before: Vec<_> = hosts.iter().filter_map(|host| Some((host, site.state(host)?))).collect();
+    before.iter().for_each(|(host, _)| site.set_state(now, host, HostState::Draining));
+    before
+}
+
+/// Where a VM that is to be moved now would go: its room is among those that are `held`, unless it was before.
+fn hold<S: Site>(site: &mut S, now: Instant, vm: &S::Vm, held: &mut Vec<S::Vm>) -> Option<S::Host> {
+    if let Some(to) = site.target(vm) {
+        return Some(to);
+    }
+    let to = site.start_move(now, vm)?;
+    held.push(vm.clone());
+    Some(to)
+}
+
+/// The last first, as rules are told of other attempts.
+fn release<S: Site>(site: &mut S, now: Instant, held: &[S::Vm]) {
+    held.iter().rev().for_each(|vm| site.cancel_move(now, vm));
 }

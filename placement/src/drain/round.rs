@@ -88,6 +88,18 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         self.waiting.len()
     }
 
+    /// The hosts that could send their next VM, were there room for it elsewhere: as the last turn left it.
+    pub fn without_room(&self) -> impl Iterator<Item = &H> {
+        let waits = |its: &Source<V>| !its.waiting.is_empty() && !self.is_full();
+        let stuck = move |(host, its): &(&H, &Source<V>)| waits(its) && !self.busy.contains_key(host);
+        self.hosts.iter().filter(stuck).map(|(host, _)| host)
+    }
+
+    /// Whether a VM waits for its turn.
+    pub fn is_waiting(&self, vm: &V) -> bool {
+        self.waiting.contains_key(vm)
+    }
+
     /// The VMs on their way.
     pub fn moves(&self) -> impl Iterator<Item = (&V, &Move<H>)> {
         self.moves.iter()
@@ -383,6 +395,18 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         hosts.iter().for_each(|host| self.schedule(now, host, site));
 
         before != (self.counts, self.moves.len(), self.waiting.len(), self.hosts.len())
+    }
+
+    /// These hosts stay closed when they are empty, or all of it ends: whoever says which hosts there are wants them so.
+    pub fn keep_closed<'h>(&mut self, hosts: impl IntoIterator<Item = &'h H>)
+    where
+        H: 'h,
+    {
+        for host in hosts {
+            if let Some(source) = self.hosts.get_mut(host) {
+                (source.before, source.reopens) = (HostState::Draining, false);
+            }
+        }
     }
 
     /// Opens hosts again, by whoever does it: nobody else is moved from there. Who is on the way goes on.

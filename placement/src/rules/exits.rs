@@ -39,6 +39,15 @@ impl Exits {
         self.guests.of(host)
     }
 
+    /// When the VM is expected to end; `None` where nobody knows.
+    pub(super) fn exit(&self, ask: &Ask<'_>) -> Option<Instant> {
+        self.guests.end(ask.vm).map(|_| Guest::asked(ask).exit(ask.cluster.curves(), ask.now))
+    }
+
+    pub(super) fn why_unknown(&self) -> &'static str {
+        self.guests.why_unknown()
+    }
+
     pub(super) fn index(&self) -> &Index {
         &self.index
     }

@@ -115,7 +115,9 @@ impl ExpectedExit {
     }
 
     fn asked(&self, ask: &Ask<'_>) -> Expectation {
-        let Some(end) = ask.vm.end else { return Expectation { expected_s: None, outlook: None } };
+        let Some(end) = self.guests.end(ask.vm) else {
+            return Expectation { expected_s: None, outlook: None };
+        };
         match (&self.outlooks, end) {
             (Some(_), _) => {
                 let outlook = Outlook::of(&Guest::asked(ask), ask.cluster.curves(), ask.now);
@@ -267,7 +269,7 @@ impl Rule for ExpectedExit {
         let (cores, memory) = best_fit::left(ask, host);
         let left = cores.max(memory) * 100.0;
         let Some(life_s) = self.asked(ask).expected_s else {
-            return format!("nobody knows when the VM will end; the host keeps {left:.1} %");
+            return format!("{}; the host keeps {left:.1} %", self.guests.why_unknown());
         };
         let cost = in_words(self.cost_of(ask, host).total_s());
         let vm = in_words(life_s);

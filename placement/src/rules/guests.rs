@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use ballast_types::Instant;
 use ballast_types::survival::Curves;
 
+use super::trust::Trust;
 use crate::rule::{Ask, Event};
 use crate::{Cluster, ExpectedEnd, HostId, VmKey, VmRequest};
 
@@ -71,16 +72,31 @@ fn after(now: Instant, seconds: f32) -> Instant {
 #[derive(Clone, Debug)]
 pub(super) struct Guests {
     hosts: Vec<Vec<Guest>>,
+    trust: Trust,
 }
 
 impl Guests {
     pub(super) fn new(cluster: &Cluster) -> Self {
         let hosts = cluster.ids().last().map_or(0, |host| host.0 as usize + 1);
-        Self { hosts: vec![Vec::new(); hosts] }
+        Self { hosts: vec![Vec::new(); hosts], trust: Trust::default() }
     }
 
     pub(super) fn of(&self, host: HostId) -> &[Guest] {
         self.hosts.get(host.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// What is known of the VM's end, where such knowledge has come true of late.
+    pub(super) fn end(&self, vm: &VmRequest) -> Option<ExpectedEnd> {
+        vm.end.filter(|_| self.trust.holds())
+    }
+
+    /// Why nothing is said of a VM's end, for people.
+    pub(super) fn why_unknown(&self) -> &'static str {
+        if self.trust.holds() {
+            "nobody knows when the VM will end"
+        } else {
+            "most VMs of late ended far from when they were expected to"
+        }
     }
 
     /// Learns what happened to whom.
@@ -91,7 +107,13 @@ impl Guests {
         }
         let [left, came] = event.guests();
         if let Some((vm, host)) = left {
-            self.remove(vm.id, host);
+            let guest = self.remove(vm.id, host);
+            if let (Event::Ended { .. }, Some(guest)) = (event, guest) {
+                self.trust.ended(guest.end, guest.since, now, cluster.curves());
+            }
+        }
+        if let Event::Placed { vm, .. } = event {
+            self.trust.came(vm.end);
         }
         if let Some((vm, host)) = came {
             self.hosts[host.0 as usize].push(Guest::of(now, cluster, vm));
@@ -105,12 +127,11 @@ impl Guests {
         }
     }
 
-    fn remove(&mut self, vm: VmKey, host: HostId) {
-        let Some(guests) = self.hosts.get_mut(host.0 as usize) else { return };
+    fn remove(&mut self, vm: VmKey, host: HostId) -> Option<Guest> {
+        let guests = self.hosts.get_mut(host.0 as usize)?;
         // The last is looked at first: what is held is released in this order.
-        if let Some(place) = guests.iter().rposition(|guest| guest.vm == vm) {
-            guests.swap_remove(place);
-        }
+        let place = guests.iter().rposition(|guest| guest.vm == vm)?;
+        Some(guests.swap_remove(place))
     }
 
     /// When curves say something else of a host; `None` where all of its VMs have a known end or none.

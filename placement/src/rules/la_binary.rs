@@ -42,7 +42,7 @@ impl Rule for LaBinary {
     }
 
     fn is_silent(&self, ask: &Ask<'_>) -> bool {
-        ask.vm.end.is_none()
+        self.exits.exit(ask).is_none()
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
@@ -76,7 +76,7 @@ impl Rule for LaBinary {
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
         match self.score(ask, host) {
-            _ if self.is_silent(ask) => "nobody knows when the VM will end".to_owned(),
+            _ if self.is_silent(ask) => self.exits.why_unknown().to_owned(),
             2 => "its VMs and this one live two hours or more, or less, alike".to_owned(),
             1 => "its VMs are of the other class of lifetimes".to_owned(),
             _ => "the host is empty".to_owned(),

@@ -133,7 +133,7 @@ impl Rule for Lava {
     }
 
     fn is_silent(&self, ask: &Ask<'_>) -> bool {
-        ask.vm.end.is_none()
+        self.nilas.exits().exit(ask).is_none()
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
@@ -151,7 +151,7 @@ impl Rule for Lava {
                 format!("its class goes up to {} h, and it takes VMs of {takes}", of(*class))
             }
         };
-        let vm = Nilas::exit(ask).map_or(0.0, |exit| left_s(ask.now, exit));
+        let vm = self.nilas.exits().exit(ask).map_or(0.0, |exit| left_s(ask.now, exit));
         let life = in_words(vm);
         format!("{state}; this VM lives {life}; {}", self.nilas.explain(ask, host))
     }

@@ -11,6 +11,7 @@ mod nilas;
 mod outlook;
 mod power;
 mod spare_extras;
+mod trust;
 
 pub use best_fit::BestFit;
 pub use expected_exit::ExpectedExit;

@@ -6,7 +6,7 @@ use ballast_types::Instant;
 
 use super::best_fit::{self, Left};
 use super::exits::Exits;
-use super::guests::{Guest, in_words, left_s};
+use super::guests::{in_words, left_s};
 use super::index::Best;
 use crate::rule::{Ask, Event, Rule, Search};
 use crate::{Cluster, HostId, Ties};
@@ -54,11 +54,6 @@ impl Nilas {
         let after = vm.max(now).as_nanos().saturating_sub(edge);
         // One that was to be empty by now is as good as one that is to be so now.
         if after < now.as_nanos() { 0 } else { after.saturating_add(1) }
-    }
-
-    /// When the VM is expected to end; `None` where nobody knows.
-    pub(super) fn exit(ask: &Ask<'_>) -> Option<Instant> {
-        ask.vm.end.map(|_| Guest::asked(ask).exit(ask.cluster.curves(), ask.now))
     }
 
     pub(super) fn exits(&self) -> &Exits {
@@ -137,11 +132,11 @@ impl Rule for Nilas {
     }
 
     fn is_silent(&self, ask: &Ask<'_>) -> bool {
-        !self.packs && ask.vm.end.is_none()
+        !self.packs && self.exits.exit(ask).is_none()
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        let class = Self::exit(ask).map_or(0, |vm| -Self::class(ask.now, vm, self.exits.of(host)));
+        let class = self.exits.exit(ask).map_or(0, |vm| -Self::class(ask.now, vm, self.exits.of(host)));
         if self.packs { class * CLASS + best_fit::score_of(ask, host) } else { class }
     }
 
@@ -149,19 +144,19 @@ impl Rule for Nilas {
         if !self.packs {
             return Search::Unordered;
         }
-        let Some(vm) = Self::exit(ask) else { return Search::Best(self.pack(ask, None, admits)) };
+        let Some(vm) = self.exits.exit(ask) else { return Search::Best(self.pack(ask, None, admits)) };
         let class = self.best(ask, vm, admits);
         Search::Best(class.and_then(|class| self.pack(ask, Some((vm, class)), admits)))
     }
 
     fn best_class(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Option<Option<i64>> {
-        let vm = Self::exit(ask).filter(|_| !self.packs)?;
+        let vm = self.exits.exit(ask).filter(|_| !self.packs)?;
         Some(self.best(ask, vm, admits).map(|class| -class))
     }
 
     fn explain(&self, ask: &Ask<'_>, host: HostId) -> String {
         let left = if self.packs { format!("; {}", best_fit::explain(ask, host)) } else { String::new() };
-        let Some(exit) = Self::exit(ask) else { return format!("nobody knows when the VM will end{left}") };
+        let Some(exit) = self.exits.exit(ask) else { return format!("{}{left}", self.exits.why_unknown()) };
         let vm = in_words(left_s(ask.now, exit));
         match self.exits.of(host) {
             Some(host) => {

@@ -8,10 +8,12 @@
 mod badness;
 mod chance;
 mod deployment;
+mod replay;
 mod run;
 
 #[cfg(test)]
 mod tests;
 
 pub use badness::badness;
+pub use replay::{Refusal, Replay, ReplayTally};
 pub use run::{Arm, Change, Labels, Moment, Site, Tally, export, play, run};

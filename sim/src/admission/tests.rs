@@ -134,8 +134,9 @@ fn bad_runs_are_found_before_they_are_run() {
 fn the_law_is_found_again_in_the_events_that_it_made() {
     let truth = Belief::SUB_B;
     let mut histories = ballast_placement::admission::events::Histories::default();
-    export(&truth, 20_000, 730.0, 21, |name, at_h, cores| histories.add(name, at_h, cores)).unwrap();
-    let fitted = ballast_placement::admission::fit::fit(&histories.until(730.0)).unwrap().law;
+    export(&truth, 20_000, 730.0, 21, |name, at_h, cores| histories.add(name, "", at_h, cores)).unwrap();
+    let histories: Vec<_> = histories.until(730.0).into_iter().map(|it| it.1).collect();
+    let fitted = ballast_placement::admission::fit::fit(&histories).unwrap().law;
 
     for (name, found, right) in [
         ("mu", fitted.mu.mean(), truth.mu.mean()),
@@ -146,4 +147,47 @@ fn the_law_is_found_again_in_the_events_that_it_made() {
     ] {
         assert!((found / right - 1.0).abs() < 0.1, "{name}: {found}, {right}; {fitted:?}");
     }
+}
+
+/// The events of a run under a policy, played against the same policy: all of them may come, and find the room that they had.
+#[test]
+fn a_replay_admits_what_the_policy_admitted_and_no_more_than_there_is() {
+    use ballast_placement::admission::demand::Threshold;
+    use ballast_placement::admission::{Priors, events::EventError};
+
+    let site = Site { law: Belief::SUB_B, capacity: 500.0, arrivals_per_h: 0.3, hours: 2_000.0 };
+    let (arm, limit) = (Arm::new(Moment::Zeroth, 0, false), 300.0);
+    let mut events = vec![];
+    let run = play(&site, &arm, limit, 5, 0, |it| events.push(it));
+    let replayed = |capacity: f64, cores: f64| {
+        let mut replay = Replay::new(Priors::new(site.law), Threshold::Zeroth { cores }, capacity);
+        for it in &events {
+            replay.add(&format!("d{}", it.deployment), "", it.at_h, it.cores as f64).unwrap();
+        }
+        replay.tally()
+    };
+    let same = replayed(site.capacity, limit);
+    assert!(run.admitted > 100 && run.admitted < run.deployments, "{run:?}");
+    assert_eq!((same.admitted, same.refused, same.failed_scale_outs), (run.admitted, 0, 0));
+    assert_eq!(same.scale_outs, run.scale_outs - run.failed);
+    assert!(
+        (same.utilisation * same.hours / (run.utilisation * site.hours) - 1.0).abs() < 0.01,
+        "{same:?} {run:?}"
+    );
+
+    let tight = replayed(200.0, 200.0);
+    assert!(tight.refused > 0 && tight.failed_scale_outs > 0 && tight.peak_cores <= 200.0, "{tight:?}");
+    assert_eq!((tight.deployments, tight.admitted + tight.refused), (same.deployments, same.deployments));
+    assert_eq!(tight.first_refused.len() as u64, tight.refused.min(20));
+
+    // An event that cannot be changes nothing.
+    let mut replay = Replay::new(Priors::new(site.law), Threshold::Zeroth { cores: 9.0 }, 9.0);
+    replay.add("a", "", 1.0, 2.0).unwrap();
+    assert!(matches!(replay.add("a", "", 2.0, -3.0), Err(EventError::TooMany { .. })));
+    assert!(matches!(replay.add("a", "", 0.5, 1.0), Err(EventError::OutOfOrder { .. })));
+    assert!(matches!(replay.add("b", "", 2.0, f64::NAN), Err(EventError::Cores(_))));
+    replay.add("a", "", 3.0, -2.0).unwrap();
+    let tally = replay.tally();
+    assert_eq!((tally.admitted, tally.deployments, tally.hours, tally.peak_cores), (1, 1, 2.0, 2.0));
+    assert!((tally.utilisation - 2.0 / 9.0).abs() < 1e-12);
 }

@@ -79,6 +79,11 @@ impl Fleet {
         self.vms[0].used.len()
     }
 
+    /// The first instant, in seconds after a midnight.
+    pub const fn start_s(&self) -> f64 {
+        self.start_s
+    }
+
     pub const fn period_s(&self) -> f64 {
         self.period_s
     }

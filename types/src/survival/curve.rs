@@ -98,7 +98,7 @@ impl SurvivalCurve {
             None => {
                 let falls = f64::from(self.shares[BINS] / target.max(f32::MIN_POSITIVE));
                 let times = libm::pow(falls, 1.0 / self.tail().max(f64::MIN_POSITIVE));
-                (f64::from(edge_s(BINS)) * times).min(f64::from(FAR_S)) as f32
+                (f64::from(edge_s(BINS)) * times).min(f64::from(uptime_s) + f64::from(FAR_S)) as f32
             }
         };
 
@@ -210,7 +210,7 @@ pub(super) mod tests {
             (ever.at(1e30), ever.remaining_s(0.0), ever.remaining_s(1e30)),
             (1.0, HORIZON_S, HORIZON_S)
         );
-        assert_eq!(ever.quantile_s(0.0, 0.5), FAR_S);
+        assert_eq!((ever.quantile_s(0.0, 0.5), ever.quantile_s(1e30, 0.5)), (FAR_S, FAR_S));
         let never = SurvivalCurve::from_hazards(&[1.0; BINS]);
         assert!(never.remaining_s(0.0) < 16.0 && never.remaining_s(1e6) > 0.0);
     }

@@ -160,8 +160,11 @@ alarms! {
     LifetimesMissing "lifetimes_missing" Info
         "The policy goes by lifetimes, and there is no model that knows them.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
+    PriorsRefused "priors_refused" Warning "The file of priors cannot be used; the priors stay as they were.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
     DrainWaits "drain_waits" Info "Too few hosts are empty: a drain waits for approval.";
+    DrainStuck "drain_stuck" Warning
+        "A drain is under way, and no host has room for VMs of it: its hosts are closed, and not empty.";
     AgentUninformed "agent_uninformed" Warning
         "A host's agent does not hear what is predicted of its VMs: they count as user-facing.";
     HostOverflows "host_overflows" Warning

@@ -37,8 +37,8 @@ pub struct DrainMove {
     pub vm_id: String,
     /// The host that it is on.
     pub from: String,
-    /// The host that holds its room. Before its turn, in a plan, the host that it would go to, were all moved now; `null` where
-    /// none has room, or the drain is under way.
+    /// The host that holds its room. Before its turn the host that it would go to, were all moved now; `null` where none has
+    /// room, or for one that ends before.
     pub to: Option<String>,
     /// What becomes of it.
     pub state: MoveState,
@@ -48,7 +48,8 @@ pub struct DrainMove {
     pub memory_gb: f64,
     /// How much longer it is expected to live; `null` where nobody knows.
     pub remaining_s: Option<f64>,
-    /// In how many seconds its move is expected to begin; `null` for one that is due, or ends before.
+    /// In how many seconds its move is expected to begin; `null` for one that is due, or ends before, or for which no host has
+    /// room as it is now.
     pub starts_in_s: Option<f64>,
     /// In how many seconds it is expected to be gone from there.
     pub ends_in_s: f64,
@@ -64,8 +65,24 @@ pub struct DrainHost {
     pub host: String,
     /// How many VMs it has; `null` where there is no such host any more.
     pub vms: Option<u32>,
-    /// In how many seconds it is expected to be empty; `null` where it is drained no longer.
+    /// In how many seconds it is expected to be empty; `null` where it is drained no longer, or no host has room for
+    /// a VM of it as it is now.
     pub free_in_s: Option<f64>,
+}
+
+/// The drain under way, in [`super::PlaceStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DrainStatus {
+    /// Its number.
+    pub id: u64,
+    /// VMs that are to be moved now.
+    pub due: u64,
+    /// Those of them that take more than three times as long as they should.
+    pub late: u64,
+    /// VMs that wait for their turn.
+    pub waiting: u64,
+    /// Hosts whose next VM finds no room.
+    pub hosts_without_room: u64,
 }
 
 /// `GET /v1/drains/{id}`.
@@ -91,7 +108,7 @@ pub struct DrainAnswer {
     pub saved: u64,
     /// VMs that ended on their way, or that others have moved.
     pub other: u64,
-    /// VMs of a plan for which no host has room as it is now; they wait until one has.
+    /// VMs for which no host has room as it is now; they wait until one has. 0 in a list.
     #[serde(default)]
     pub without_room: u64,
     /// Its hosts, in the order of the request.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Alarm, KubernetesStatus, TlsStatus};
+use super::{Alarm, DrainStatus, KubernetesStatus, TlsStatus};
 use crate::PeerName;
 
 /// `GET /v1/status` of a placement daemon.
@@ -22,6 +22,12 @@ pub struct PlaceStatus {
     /// How the agents of the hosts are told what is predicted; absent from daemons that tell none.
     #[serde(default)]
     pub agents: AgentsStatus,
+    /// The drain under way; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainStatus>,
+    /// Whether new deployments may come; absent where nobody asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<AdmissionStatus>,
     /// The history of lifetimes; absent where none is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_history: Option<LifetimeHistoryStatus>,
@@ -111,6 +117,31 @@ pub struct LifetimeModelStatus {
     pub age_s: u64,
     /// Whether what is known of a VM at its start says anything about its lifetime.
     pub better_than_kaplan_meier: bool,
+}
+
+/// Whether new deployments may come, in [`PlaceStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AdmissionStatus {
+    /// What decides: `reserve`, `zeroth`, `first-moment` or `second-moment`.
+    pub policy: String,
+    /// Whether nothing is refused, and only counted.
+    pub shadow: bool,
+    /// The file of priors; `null` without one.
+    pub priors: Option<String>,
+    /// The mean share of scale-outs that may fail, for which the priors are tuned.
+    pub sla: Option<f64>,
+    /// The cores that deployments may come to need.
+    pub capacity_cores: f64,
+    /// Cores that are admitted, and that no VM has taken yet.
+    pub committed_cores: f64,
+    /// Deployments that are counted; a VM without one is its own.
+    pub deployments: u64,
+    /// New deployments since start that were admitted.
+    pub admitted: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Those that were admitted, and would not have been without shadow mode.
+    pub would_refuse: u64,
 }
 
 /// When VMs started and ended, as it is kept for the training of lifetimes, in [`PlaceStatus`].

@@ -1,11 +1,11 @@
 //! What is said of a drain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_placement::drain::{DrainCounts, DrainPlan, DrainVm, Fate, Schedule, Site as _, plan, targets};
 use ballast_placement::{Inventory, Resources};
 use ballast_types::Instant;
-use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
+use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 
 use super::record::{Drain, DrainSpec};
 use crate::config::ORDERS;
@@ -24,14 +24,31 @@ pub(super) fn proposed(
     let by = Schedule { order: spec.order, limit: spec.limit as usize, takes_s: |_: Resources| move_s };
     let plan = plan(&*inventory, now, &spec.hosts, &by);
     let state = if id.is_some() { DrainState::Proposed } else { DrainState::DryRun };
-    let mut answer = answer(id, state, spec, DrainCounts::default(), inventory, vec![], &plan);
+    let answer = answer(id, state, spec, DrainCounts::default(), inventory, vec![], &plan);
+    with_room(answer, &spec.hosts, now, inventory)
+}
 
+/// Says of the VMs that wait where each would go, were these hosts drained, too, and all VMs moved now; and which hosts do not
+/// get empty by that.
+fn with_room(
+    mut answer: DrainAnswer,
+    hosts: &[String],
+    now: Instant,
+    inventory: &mut Inventory,
+) -> DrainAnswer {
     let mut waiting: Vec<&mut DrainMove> =
         answer.moves.iter_mut().filter(|it| it.state == MoveState::Waiting).collect();
     let vms: Vec<String> = waiting.iter().map(|it| it.vm_id.clone()).collect();
-    let targets = targets(inventory, now, &spec.hosts, &vms);
-    answer.without_room = targets.iter().filter(|to| to.is_none()).count() as u64;
-    waiting.iter_mut().zip(targets).for_each(|(it, to)| it.to = to);
+    let mut stuck = BTreeSet::new();
+    for (it, to) in waiting.iter_mut().zip(targets(inventory, now, hosts, &vms)) {
+        if to.is_none() {
+            answer.without_room += 1;
+            it.starts_in_s = None;
+            stuck.insert(it.from.clone());
+        }
+        it.to = to;
+    }
+    answer.hosts.iter_mut().filter(|it| stuck.contains(&it.host)).for_each(|it| it.free_in_s = None);
     answer
 }
 
@@ -42,6 +59,22 @@ pub(super) fn brief(drain: &Drain, inventory: &Inventory) -> DrainAnswer {
     answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, vec![], &nothing)
 }
 
+/// How far a drain under way is, in few words.
+pub(crate) fn status(drain: &Drain, now: Instant) -> DrainStatus {
+    let late = drain.round.moves().filter(|(_, its)| is_late(drain, its.since, now));
+    DrainStatus {
+        id: drain.id,
+        late: late.count() as u64,
+        due: drain.round.moves().count() as u64,
+        waiting: drain.round.waiting() as u64,
+        hosts_without_room: drain.round.without_room().count() as u64,
+    }
+}
+
+fn is_late(drain: &Drain, since: Instant, now: Instant) -> bool {
+    now.since(since).as_secs_f64() > LATE * drain.spec.move_time.as_secs_f64()
+}
+
 /// A drain as it is now.
 pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> DrainAnswer {
     if drain.state == DrainState::Proposed {
@@ -49,7 +82,6 @@ pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> Drai
     }
 
     let move_s = drain.spec.move_time.as_secs_f64();
-    let inventory = &*inventory;
     let due = drain.round.moves().filter_map(|(vm, its)| {
         let guest = inventory.guest(now, vm)?;
         let took_s = now.since(its.since).as_secs_f64();
@@ -58,13 +90,16 @@ pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> Drai
             state: MoveState::Due,
             starts_in_s: None,
             ends_in_s: (move_s - took_s).max(0.0),
-            late: took_s > LATE * move_s,
+            late: is_late(drain, its.since, now),
             ..moved(&guest)
         })
     });
-    let plan = drain.round.plan(inventory, now, |_| move_s);
+    let due = due.collect();
+    let plan = drain.round.plan(&*inventory, now, |_| move_s);
     let counts = drain.round.counts();
-    answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, due.collect(), &plan)
+    let answer = answer(Some(drain.id), drain.state, &drain.spec, counts, inventory, due, &plan);
+    // Those of its hosts that are not empty are drained already.
+    with_room(answer, &[], now, inventory)
 }
 
 fn answer(

@@ -1,6 +1,6 @@
 //! The drains of a daemon: what was asked, what is under way, and what has ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -27,15 +27,30 @@ pub(crate) struct Done {
     pub(crate) changed: Vec<String>,
 }
 
+/// What was told of a move.
+pub(crate) struct MoveReport {
+    /// It was told before, and nothing has changed.
+    pub(crate) repeated: bool,
+    /// The hosts whose agents are to hear of it.
+    pub(crate) hosts: Vec<String>,
+}
+
 /// All drains, by their numbers; one at most is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Drains {
     all: BTreeMap<u64, Drain>,
+    /// Hosts that are not opened when a drain ends.
+    closed: BTreeSet<String>,
 }
 
 impl Drains {
     pub(crate) fn of(drains: Vec<Drain>) -> Self {
-        Self { all: drains.into_iter().map(|drain| (drain.id, drain)).collect() }
+        Self { all: drains.into_iter().map(|drain| (drain.id, drain)).collect(), ..Self::default() }
+    }
+
+    /// These hosts, and no others, stay closed when a drain ends.
+    pub(crate) fn keep_closed(&mut self, hosts: BTreeSet<String>) {
+        self.closed = hosts;
     }
 
     pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Drain> {
@@ -56,10 +71,17 @@ impl Drains {
         self.all().rev().find(waits).map(|drain| drain.id)
     }
 
+    /// The drain under way and those of its hosts whose next VM finds no room, if there are any.
+    pub(crate) fn stuck(&self) -> Option<(u64, Vec<&str>)> {
+        let drain = self.under_way()?;
+        let hosts: Vec<&str> = drain.round.without_room().map(String::as_str).collect();
+        (!hosts.is_empty()).then_some((drain.id, hosts))
+    }
+
     /// Holds anew, after a start or a change by others, the room of the VMs that are on their way.
     pub(crate) fn recover(&mut self, now: Instant, inventory: &mut Inventory) {
         for drain in self.all.values_mut().filter(|drain| drain.state == DrainState::UnderWay) {
-            drain.round.reconcile(now, inventory);
+            drain.follow(inventory, |drain, inventory| drain.round.reconcile(now, inventory));
         }
     }
 
@@ -67,7 +89,8 @@ impl Drains {
     pub(crate) fn propose(&mut self, spec: DrainSpec) -> (u64, Record) {
         let id = self.all.last_key_value().map_or(1, |(last, _)| last + 1);
         let round = Round::new(spec.order, Some(spec.limit));
-        let drain = Drain { id, spec, state: DrainState::Proposed, ended: None, round };
+        let drain =
+            Drain { id, spec, state: DrainState::Proposed, ended: None, round, arrived: BTreeSet::new() };
         self.all.insert(id, drain.clone());
         let gone = self.forget();
         (id, Record::Drains { hosts: vec![], vms: vec![], set: vec![drain], gone })
@@ -135,7 +158,7 @@ impl Drains {
         })
     }
 
-    /// Whoever moves VMs says that this one has arrived, or could not be moved.
+    /// Whoever moves VMs says that this one has arrived, or could not be moved: perhaps again, after a lost answer.
     pub(crate) fn told(
         &mut self,
         id: u64,
@@ -143,24 +166,26 @@ impl Drains {
         arrived: bool,
         now: Instant,
         inventory: &mut Inventory,
-    ) -> Result<(Done, [String; 2]), Refused> {
+    ) -> Result<(Done, MoveReport), Refused> {
         let drain = self.get(id)?;
         let vm = vm.to_owned();
-        let Some(its) = drain.round.on_the_way(&vm) else {
-            let why =
-                format!("drain {id}: VM {vm:?} is not to be moved now: its moves say which VMs are due");
-            return Err(Refused(StatusCode::NOT_FOUND, why));
+        let told = match drain.round.on_the_way(&vm) {
+            Some(its) => MoveReport { repeated: false, hosts: vec![its.from.clone(), its.to.clone()] },
+            None => {
+                repeated(drain, &vm, arrived)?;
+                let host = inventory.vm(&vm).map(|vm| vm.host.to_owned());
+                MoveReport { repeated: true, hosts: host.into_iter().collect() }
+            }
         };
-        let hosts = [its.from.clone(), its.to.clone()];
         let done = self.change(id, now, inventory, |drain, inventory| {
             if !arrived {
                 drain.round.failed(now, &vm, inventory);
                 return vec![];
             }
-            drain.round.done(now, &vm, inventory);
-            vec![vm]
+            let came = drain.round.done(now, &vm, inventory).map(|_| vm);
+            came.into_iter().collect()
         })?;
-        Ok((done, hosts))
+        Ok((done, told))
     }
 
     /// Goes on with the drain that is under way; `None` where nothing is otherwise than before.
@@ -177,7 +202,9 @@ impl Drains {
             DrainState::UnderWay => true,
             DrainState::Proposed => drain.spec.by_itself,
             DrainState::Cancelled => {
-                drain.spec.by_itself && drain.ended.is_some_and(|ended| now.since(ended) < PAUSE)
+                // Either way: after a jump of the clock the end may be far ahead.
+                let near = |ended: Instant| now.since(ended) < PAUSE && ended.since(now) < PAUSE;
+                drain.spec.by_itself && drain.ended.is_some_and(near)
             }
             DrainState::Done | DrainState::DryRun => false,
         };
@@ -198,14 +225,19 @@ impl Drains {
         let drain = self.all.get_mut(&id).ok_or_else(|| unknown(id))?;
         let before = states(inventory, &drain.spec.hosts);
 
-        drain.round.reconcile(now, inventory);
-        let moved = act(drain, inventory);
-        if drain.state == DrainState::UnderWay {
-            drain.round.turn(now, inventory);
-            if drain.round.is_over() {
-                (drain.state, drain.ended) = (DrainState::Done, Some(now));
+        let moved = drain.follow(inventory, |drain, inventory| {
+            drain.round.keep_closed(&self.closed);
+            drain.round.reconcile(now, inventory);
+            let moved = act(drain, inventory);
+            drain.round.keep_closed(&self.closed);
+            if drain.state == DrainState::UnderWay {
+                drain.round.turn(now, inventory);
+                if drain.round.is_over() {
+                    (drain.state, drain.ended) = (DrainState::Done, Some(now));
+                }
             }
-        }
+            moved
+        });
 
         let after = states(inventory, &drain.spec.hosts);
         let changed = before.into_iter().zip(after).filter(|(before, after)| before != after);
@@ -229,6 +261,26 @@ impl Drains {
 
 fn states(inventory: &Inventory, hosts: &[String]) -> Vec<(String, Option<HostState>)> {
     hosts.iter().map(|host| (host.clone(), inventory.state(host))).collect()
+}
+
+/// Whether the same was said before of a VM that is not on its way.
+fn repeated(drain: &Drain, vm: &String, arrived: bool) -> Result<(), Refused> {
+    let (id, waits) = (drain.id, drain.round.is_waiting(vm));
+    let refused = |status, why| Err(Refused(status, format!("drain {id}{why}")));
+    match (!waits && drain.arrived.contains(vm), arrived) {
+        (true, true) => Ok(()),
+        (true, false) => {
+            refused(StatusCode::CONFLICT, format!(": VM {vm:?} has arrived, as was told before"))
+        }
+        (false, false) if waits => Ok(()),
+        _ if drain.state != DrainState::UnderWay => {
+            refused(StatusCode::CONFLICT, format!(" is {}: no VM is to be moved", word(drain.state)))
+        }
+        _ => refused(
+            StatusCode::NOT_FOUND,
+            format!(": VM {vm:?} is not to be moved now: its moves say which VMs are due"),
+        ),
+    }
 }
 
 fn unknown(id: u64) -> Refused {

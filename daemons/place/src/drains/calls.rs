@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use ballast_placement::drain::DrainOrder;
+use ballast_placement::drain::{DrainOrder, emptiable};
 use ballast_placement::{Inventory, InventoryError};
 use ballast_runtime::http::{Endpoint, Refused, Right};
 use ballast_types::wire::{DrainAnswer, EventKind};
@@ -50,8 +50,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::post("/v1/drains/{id}/moves/{vm}", told)
             .only(Right::Place)
             .takes("`done`: whether the VM has arrived, or its move has failed")
-            .answers("the drain")
-            .fails("404 for a VM that is not due; 503"),
+            .answers("the drain, and whether the same was told before (`repeated`)")
+            .fails("404 for a VM that is not due; 409 where no VM is, or it was told otherwise before; 503"),
         Endpoint::delete("/v1/drains/{id}", cancel)
             .only(Right::Operate)
             .answers("204 once it is cancelled: its hosts are as they were before, and no room is held")
@@ -70,20 +70,16 @@ struct DrainRequest {
 }
 
 fn read(body: &Fields<'_>) -> Result<DrainRequest, String> {
+    body.only(&["hosts", "count", "order", "limit", "reopen", "dry_run", "approve"])?;
     let hosts = body.get("hosts").map(|value| hosts(body, value)).transpose()?;
-    let max = HOSTS_MAX as u32;
-    let count = body.whole("count", max)?;
+    let count = body.whole_within("count", 1..=HOSTS_MAX as u32)?;
     let hosts = match (hosts, count) {
         (Some(hosts), None) => Ok(hosts),
-        (None, Some(count)) if count > 0 => Err(count as usize),
-        (None, Some(_)) => return Err(body.wrong("count", &format!("a whole number from 1 to {max}"))),
+        (None, Some(count)) => Err(count as usize),
         (None, None) => return Err("hosts or count is missing".into()),
         (Some(_), Some(_)) => return Err("hosts and count: one of them, not both".into()),
     };
-    let limit = body.whole("limit", 1000)?;
-    if limit == Some(0) {
-        return Err(body.wrong("limit", "a whole number from 1 to 1000"));
-    }
+    let limit = body.whole_within("limit", 1..=1000)?;
     let flag = |key| Ok::<_, String>(body.flag(key)?.unwrap_or(false));
     let (dry_run, approve) = (flag("dry_run")?, flag("approve")?);
     if dry_run && approve {
@@ -96,7 +92,7 @@ fn read(body: &Fields<'_>) -> Result<DrainRequest, String> {
 fn hosts(body: &Fields<'_>, value: &Value) -> Result<Vec<String>, String> {
     let allowed = || body.wrong("hosts", &format!("an array of 1 to {HOSTS_MAX} names of hosts"));
     let list = value.as_array().filter(|list| (1..=HOSTS_MAX).contains(&list.len())).ok_or_else(allowed)?;
-    let names = list.iter().map(|name| name.as_str().map(str::to_owned));
+    let names = list.iter().map(|name| name.as_str().filter(|name| !name.is_empty()).map(str::to_owned));
     let names: Vec<String> = names.collect::<Option<_>>().ok_or_else(allowed)?;
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -187,10 +183,13 @@ async fn changed<T>(
 }
 
 fn said(api: &Api, id: u64) -> Result<Response, Refused> {
+    Ok(Json(answer_of(api, id)?).into_response())
+}
+
+fn answer_of(api: &Api, id: u64) -> Result<DrainAnswer, Refused> {
     let mut inventory = api.inventory.look();
     let drains = api.inventory.drains();
-    let answer = answer::of(drains.get(id)?, ballast_runtime::unix_now(), &mut inventory);
-    Ok(Json(answer).into_response())
+    Ok(answer::of(drains.get(id)?, ballast_runtime::unix_now(), &mut inventory))
 }
 
 #[derive(Serialize)]
@@ -222,16 +221,27 @@ async fn told(
     body: Bytes,
 ) -> Result<Response, Refused> {
     let id = number(&id)?;
-    let read = |body: &Fields<'_>| body.needed("done", body.flag("done")?);
+    let read = |body: &Fields<'_>| {
+        body.only(&["done"])?;
+        body.needed("done", body.flag("done")?)
+    };
     let done = api.checked(fields::body(&body, read))?;
     let now = ballast_runtime::unix_now();
-    changed(&api, |drains, inventory| {
-        let (record, hosts) = drains.told(id, &vm, done, now, inventory)?;
-        api.agents.changed(hosts.iter().map(String::as_str));
-        Ok(((), record))
-    })
-    .await?;
-    said(&api, id)
+    let repeated = changed(&api, |drains, inventory| {
+        let (record, told) = drains.told(id, &vm, done, now, inventory)?;
+        api.agents.changed(told.hosts.iter().map(String::as_str));
+        Ok((told.repeated, record))
+    });
+    let repeated = repeated.await?;
+    Ok(Json(MoveAnswer { repeated, drain: answer_of(&api, id)? }).into_response())
+}
+
+#[derive(Serialize)]
+struct MoveAnswer {
+    /// Whether the same was told before.
+    repeated: bool,
+    #[serde(flatten)]
+    drain: DrainAnswer,
 }
 
 async fn cancel(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
@@ -281,7 +291,7 @@ pub(super) async fn step(api: &Api) -> Result<(), Refused> {
     Ok(())
 }
 
-/// A drain that begins by itself; `None` where no host can be drained.
+/// A drain that begins by itself; `None` where no host can be emptied.
 fn by_itself(
     api: &Api,
     drains: &mut Drains,
@@ -289,7 +299,7 @@ fn by_itself(
     inventory: &mut Inventory,
 ) -> Result<Option<Done>, Refused> {
     let config = &api.drains;
-    let hosts = inventory.emptiest(config.hosts as usize);
+    let hosts = emptiable(inventory, now, &inventory.emptiest(config.hosts as usize));
     if hosts.is_empty() {
         return Ok(None);
     }

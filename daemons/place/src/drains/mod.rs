@@ -1,7 +1,7 @@
 //! `/v1/drains`: hosts that come free, and which VMs are moved for it, in which order. The daemon moves no VM: it says
 //! which are due, holds their room, and is told what has been done.
 
-mod answer;
+pub(crate) mod answer;
 pub(super) mod book;
 pub(super) mod calls;
 pub(super) mod record;

@@ -1,7 +1,9 @@
 //! A drain, as it is written down.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ballast_placement::Inventory;
 use ballast_placement::drain::{DrainOrder, Round};
 use ballast_types::Instant;
 use ballast_types::wire::DrainState;
@@ -28,4 +30,23 @@ pub(crate) struct Drain {
     pub(crate) state: DrainState,
     pub(crate) ended: Option<Instant>,
     pub(crate) round: Round<String, String>,
+    /// VMs that have arrived: whoever moves them may say so again.
+    #[serde(default)]
+    pub(crate) arrived: BTreeSet<String>,
+}
+
+impl Drain {
+    /// Does something with it, and remembers which VMs have arrived by that.
+    pub(crate) fn follow<T>(
+        &mut self,
+        inventory: &mut Inventory,
+        act: impl FnOnce(&mut Self, &mut Inventory) -> T,
+    ) -> T {
+        let moves = self.round.moves().map(|(vm, its)| (vm.clone(), its.to.clone()));
+        let moves: Vec<(String, String)> = moves.collect();
+        let done = act(self, inventory);
+        let there = moves.into_iter().filter(|(vm, to)| inventory.vm(vm).is_some_and(|vm| vm.host == to));
+        self.arrived.extend(there.map(|(vm, _)| vm));
+        done
+    }
 }

@@ -1,15 +1,18 @@
 //! Drains, as they are asked for and followed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::book::Drains;
 use super::calls::step;
+use super::record::DrainSpec;
 use crate::api::Api;
-use crate::config::DrainsConfig;
+use crate::config::{DrainsConfig, HostFile};
 use crate::inventory::DurableInventory;
-use crate::routes::tests::{api, call, get};
+use crate::routes::tests::{api, ask, call, get};
 
 /// Four hosts of 8 cores. `a` and `b` are on s1, `c` on s2.
 async fn site() -> (TempDir, Api) {
@@ -91,6 +94,7 @@ async fn a_drain_is_planned_approved_followed_and_done() {
     let (_, drain) = call(&api, "POST", "/v1/drains/1/moves/a", &json!({"done": true})).await;
     assert_eq!((&drain["moved"], &drain["other"]), (&json!(1), &json!(1)), "{drain}");
     assert_ne!(get(&api, "/v1/vms/a").await["host"], "s1");
+    assert_eq!(drain["repeated"], false);
     assert_eq!(drain["hosts"][0], json!({"host": "s1", "vms": 0, "free_in_s": null}));
 
     // Changed where it is, it stays on its way, and what is held for it is of its new size.
@@ -139,6 +143,80 @@ async fn one_that_is_cancelled_leaves_hosts_as_they_were_and_holds_nothing() {
 }
 
 #[tokio::test]
+async fn telling_a_move_again_is_answered_again() {
+    let (_dir, api) = site().await;
+    let tell = async |vm: &str, done: bool| {
+        call(&api, "POST", &format!("/v1/drains/1/moves/{vm}"), &json!({ "done": done })).await
+    };
+    assert_eq!(call(&api, "POST", "/v1/drains", &json!({"hosts": ["s1", "s2"]})).await.0, 200);
+    let (status, why) = tell("a", true).await;
+    assert!(status == 409 && why["error"].as_str().unwrap().contains("drain 1 is proposed"), "{why}");
+    assert_eq!(call(&api, "POST", "/v1/drains/1/approve", &Value::Null).await.0, 200);
+
+    // The first answer was lost; or another program has told the same by PUT.
+    assert_eq!(tell("a", true).await.0, 200);
+    let (status, again) = tell("a", true).await;
+    assert_eq!((status, &again["repeated"], &again["moved"]), (200, &json!(true), &json!(1)), "{again}");
+    let moves = get(&api, "/v1/drains/1").await["moves"].take();
+    let c = moves.as_array().unwrap().iter().find(|it| it["vm_id"] == "c").unwrap();
+    let told = json!({"host": c["to"], "cores": 6, "memory_gb": 4, "lifetime_s": 80_000});
+    assert_eq!(call(&api, "PUT", "/v1/vms/c", &told).await.0, 200);
+    let (status, again) = tell("c", true).await;
+    assert_eq!((status, &again["repeated"], &again["moved"]), (200, &json!(true), &json!(2)), "{again}");
+    assert_eq!(tell("other", true).await.0, 404);
+    let (status, why) = tell("a", false).await;
+    assert!(status == 409 && why["error"].as_str().unwrap().contains("\"a\" has arrived"), "{why}");
+
+    assert_eq!(call(&api, "DELETE", "/v1/vms/b", &Value::Null).await.0, 204);
+    step(&api).await.ok().unwrap();
+    let (status, again) = tell("a", true).await;
+    assert_eq!((status, &again["state"], &again["repeated"]), (200, &json!("done"), &json!(true)), "{again}");
+    let (status, why) = tell("other", true).await;
+    assert!(status == 409 && why["error"].as_str().unwrap().contains("drain 1 is done"), "{why}");
+}
+
+/// Tells the daemon that these are the hosts by its file.
+async fn listed(dir: &TempDir, api: &mut Api, hosts: &str) {
+    let path = dir.path().join("hosts.toml");
+    std::fs::write(&path, format!("hosts = [{hosts}]")).unwrap();
+    api.hosts.get_or_insert_with(|| Arc::new(Mutex::new(HostFile::at(path, false))));
+    api.reload_hosts().await;
+    assert_eq!(*ballast_runtime::lock(&api.hosts_problem), None);
+}
+
+#[tokio::test]
+async fn a_host_that_its_file_closes_stays_closed_when_its_drain_ends() {
+    let host = |name: &str, more: &str| {
+        format!("{{name = \"{name}\", chassis = \"c1\", cores = 8, memory_gb = 32{more}}},")
+    };
+    let all = ["s1", "s2", "s3", "s4"].map(|name| host(name, ""));
+    let (s1_leaves, s2_closes) = (all[1..].concat(), host("s2", ", state = \"draining\""));
+    let s2_closes = [&all[0], &s2_closes, &all[2], &all[3]].map(String::as_str).concat();
+    for (after, closed) in [(s1_leaves, "s1"), (s2_closes, "s2")] {
+        for cancelled in [true, false] {
+            let (dir, mut api) = site().await;
+            listed(&dir, &mut api, &all.concat()).await;
+            let begun = json!({"count": 2, "approve": true});
+            assert_eq!(call(&api, "POST", "/v1/drains", &begun).await.0, 200);
+            listed(&dir, &mut api, &after).await;
+            if cancelled {
+                assert_eq!(call(&api, "DELETE", "/v1/drains/1", &Value::Null).await.0, 204);
+            } else {
+                for vm in ["a", "b", "c"] {
+                    call(&api, "DELETE", &format!("/v1/vms/{vm}"), &Value::Null).await;
+                }
+                step(&api).await.ok().unwrap();
+            }
+            for name in ["s1", "s2"] {
+                let state = if name == closed { "draining" } else { "open" };
+                let found = get(&api, &format!("/v1/hosts/{name}")).await;
+                assert_eq!(found["state"], state, "{name}, cancelled: {cancelled}, {after}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_host_that_opens_or_goes_and_a_new_vm_are_taken_note_of() {
     let (_dir, api) = site().await;
     let begun = json!({"hosts": ["s1", "s2"], "approve": true, "limit": 1});
@@ -182,8 +260,8 @@ async fn a_drain_goes_on_after_a_restart_in_the_middle() {
     // The thread that writes has the database until it has ended.
     let mut again = None;
     for _ in 0..100 {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        let opened = DurableInventory::open(dir.path(), ballast_placement::Policy::POWER, None);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let opened = DurableInventory::open(dir.path(), ballast_placement::Policy::POWER, None, None);
         again = opened.ok().filter(|it| it.0.alarms().count() == 0);
         if again.is_some() {
             break;
@@ -227,6 +305,10 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
         (json!({"count": 1, "approve": "yes"}), 400, "approve = \"yes\": true or false"),
         (json!({"count": 1, "approve": true, "dry_run": true}), 400, "dry_run and approve"),
         (json!([]), 400, "an object is needed"),
+        (json!({"count": 1, "dryrun": true}), 400, "dryrun: no such field; there are hosts, count, order"),
+        (json!({"hosts": ["s1"], "move_s": 5}), 400, "move_s: no such field"),
+        (json!({"hosts": ["", ""]}), 400, "hosts = [\"\",\"\"]: an array of 1 to 200 names"),
+        (json!({"count": -1}), 400, "count = -1: a whole number from 1 to 200"),
     ] {
         let (found, why) = call(&api, "POST", "/v1/drains", &body).await;
         let text = why["error"].as_str().unwrap_or_default();
@@ -242,6 +324,9 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     }
     assert_eq!(call(&api, "POST", "/v1/drains/7/moves/a", &json!({"done": true})).await.0, 404);
     assert_eq!(call(&api, "POST", "/v1/drains/7/moves/a", &json!({})).await.0, 400);
+    let (status, why) =
+        call(&api, "POST", "/v1/drains/7/moves/a", &json!({"done": true, "host": "s3"})).await;
+    assert!(status == 400 && why["error"] == "host: no such field; there are done", "{why}");
     assert_eq!(get(&api, "/v1/drains").await, json!({"drains": []}));
     assert_eq!(states(&api).await, ["open"; 4]);
 }
@@ -271,6 +356,89 @@ async fn too_few_empty_hosts_begin_a_drain_that_waits_for_approval_or_not() {
         step(&api).await.ok().unwrap();
         assert_eq!(get(&api, "/v1/drains").await["drains"].as_array().unwrap().len(), 1);
         assert_eq!(states(&api).await, ["open"; 4]);
+    }
+}
+
+#[tokio::test]
+async fn one_that_begins_by_itself_leaves_out_hosts_whose_vms_have_no_room() {
+    for (ask, state) in [(true, "proposed"), (false, "under-way")] {
+        let (_dir, mut api) = api(None);
+        let config = DrainsConfig { empty_below: Some(0.5), hosts: 200, ask, ..DrainsConfig::default() };
+        api.drains = Arc::new(config);
+        for n in 1..=4 {
+            let host = json!({"chassis": "c1", "cores": 10, "memory_gb": 40});
+            assert_eq!(call(&api, "PUT", &format!("/v1/hosts/s{n}"), &host).await.0, 204);
+            let vm = json!({"host": format!("s{n}"), "cores": 8, "memory_gb": 8});
+            assert_eq!(call(&api, "PUT", &format!("/v1/vms/v{n}"), &vm).await.0, 200);
+        }
+        step(&api).await.ok().unwrap();
+        assert_eq!(get(&api, "/v1/drains").await, json!({"drains": []}), "no VM has room");
+        assert_eq!(states(&api).await, ["open"; 4]);
+
+        // Now there is room for one of them.
+        let host = json!({"chassis": "c1", "cores": 10, "memory_gb": 40});
+        assert_eq!(call(&api, "PUT", "/v1/hosts/s5", &host).await.0, 204);
+        step(&api).await.ok().unwrap();
+        let drain = get(&api, "/v1/drains/1").await;
+        let hosts = drain["hosts"].as_array().unwrap();
+        assert_eq!((hosts.len(), &drain["state"], &drain["without_room"]), (1, &json!(state), &json!(0)));
+    }
+}
+
+#[tokio::test]
+async fn a_drain_whose_next_vms_have_no_room_is_said() {
+    let (_dir, api) = site().await;
+    for host in ["s3", "s4"] {
+        let vm = json!({"host": host, "cores": 4, "memory_gb": 1});
+        assert_eq!(call(&api, "PUT", &format!("/v1/vms/on-{host}"), &vm).await.0, 200);
+    }
+    let stuck = || {
+        let alarms = api.look().alarms.into_iter().filter(|alarm| alarm.id.name() == "drain_stuck");
+        alarms.map(|alarm| alarm.message).collect::<Vec<_>>()
+    };
+    // `c` takes 6 of 8 cores, and everywhere 4 are free.
+    let begun = json!({"hosts": ["s2"], "approve": true});
+    let (status, drain) = call(&api, "POST", "/v1/drains", &begun).await;
+    assert_eq!((status, &drain["without_room"]), (200, &json!(1)), "{drain}");
+    assert_eq!((&drain["moves"][0]["to"], &drain["hosts"][0]["free_in_s"]), (&Value::Null, &Value::Null));
+    assert!(stuck()[0].contains("drain 1") && stuck()[0].contains("s2"), "{:?}", stuck());
+    let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
+    for line in ["{state=\"due\"} 0", "{state=\"waiting\"} 1", "{state=\"without-room\"} 1"] {
+        assert!(metrics.contains(&format!("ballast_place_drain_moves{line}")), "{metrics}");
+    }
+
+    assert_eq!(call(&api, "DELETE", "/v1/vms/on-s3", &Value::Null).await.0, 204);
+    step(&api).await.ok().unwrap();
+    let drain = get(&api, "/v1/drains/1").await;
+    assert_eq!((vms(&drain), &drain["without_room"]), (pairs(&[("c", "due")]), &json!(0)), "{drain}");
+    assert_eq!((&drain["hosts"][0]["free_in_s"].is_number(), stuck()), (&true, vec![]));
+}
+
+#[tokio::test]
+async fn the_pause_after_a_cancelled_drain_is_an_hour_whatever_the_clock_does() {
+    let (_dir, api) = site().await;
+    let (mut inventory, mut drains) = (api.inventory.look(), Drains::default());
+    let config = DrainsConfig { empty_below: Some(1.0), ..DrainsConfig::default() };
+    let ended = ballast_runtime::unix_now();
+    let spec = DrainSpec {
+        hosts: vec!["s1".to_owned()],
+        order: config.order,
+        limit: 1,
+        move_time: config.move_time,
+        reopen: true,
+        by_itself: true,
+    };
+    let (id, _) = drains.propose(spec);
+    assert!(drains.cancel(id, ended, &mut inventory).is_ok());
+    let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
+    for (now, is_due) in [
+        (ended, false),
+        (ended + Duration::from_secs(3599), false),
+        (ended + hour, true),
+        (ended.saturating_sub(Duration::from_secs(2)), false),
+        (ended.saturating_sub(day), true),
+    ] {
+        assert_eq!(drains.is_due(&config, now, &inventory), is_due, "{now:?}, {ended:?}");
     }
 }
 

@@ -42,8 +42,6 @@ const SHORT_BYTES: usize = BODY_BYTES_MAX;
 const BATCHES: usize = 16;
 /// So many orders are being done at once.
 const ORDERS: usize = 128;
-/// No answer to an order comes near this.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// So much of an order's body is written down.
 const TOLD_BYTES_MAX: usize = 1024;
 /// Between two looks at whether a connection's certificate is still good.
@@ -373,16 +371,21 @@ async fn audited(access: &AccessPolicy, who: String, request: Request, next: Nex
     let after = (!body.is_empty()).then(|| text_of(&body));
     let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
 
-    let (parts, body) = answer.into_parts();
-    let body = to_bytes(body, ANSWER_BYTES_MAX).await.unwrap_or_default();
+    let (parts, mut body) = answer.into_parts();
+    let mut why = None;
+    if !parts.status.is_success() {
+        // Only of these the log says more than the status: all other answers go on unread, however long they are.
+        let whole = to_bytes(body, usize::MAX).await.unwrap_or_default();
+        why = serde_json::from_slice::<Why>(&whole).ok().and_then(|why| why.error.or(why.reason));
+        body = whole.into();
+    }
     let before = parts.extensions.get::<Before>().map(|Before(before)| before.clone());
-    let why = serde_json::from_slice::<Why>(&body).ok().filter(|_| !parts.status.is_success());
-    let why = why.and_then(|why| why.error.or(why.reason)).map_or(String::new(), |why| format!(": {why}"));
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
     let order = Order { who, what, before, after, outcome: format!("{}{why}", parts.status) };
     // The disk may take its time, and alerts leave from this thread.
     let _ = spawn_blocking(move || audit.note(order)).await;
 
-    Response::from_parts(parts, Body::from(body))
+    Response::from_parts(parts, body)
 }
 
 /// Why an order was not done, as answers say that.

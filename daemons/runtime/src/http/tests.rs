@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// What every request must say.
 const HEAD: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
 const AGENT: &str = "ballast://agent/s01";
+/// As long as the answer to an order about thousands of VMs.
+const LONG: usize = 3 << 20;
 
 fn role(uri: &str) -> Role {
     uri.parse().unwrap()
@@ -126,6 +128,7 @@ impl TestServer {
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
             .route("/v1/slow", only(Right::Operate, post(slow)))
+            .route("/v1/long", only(Right::Operate, post(async || "x".repeat(LONG))))
             .route("/v1/power", only(Right::ReportPower, post(done)))
             .route("/v1/predictions", only(Right::Predict, post(done)));
         let (any, socket) = (SocketAddr::from(([127, 0, 0, 1], 0)), folder.path().join("run/b.sock"));
@@ -187,6 +190,16 @@ async fn every_role_may_do_its_own_thing_and_read() {
     }
 
     assert_eq!(server.access.bounds.refusals.unauthorised.load(Ordering::Relaxed), 24);
+}
+
+#[tokio::test]
+async fn a_long_answer_to_an_order_is_whole() {
+    let (site, server) = agent_at_a_site().await;
+    let client = site.client("ballast://operator/ann");
+    let answer = client.post(server.url("/v1/long")).send().await.unwrap();
+    assert_eq!((answer.status(), answer.bytes().await.unwrap().len()), (StatusCode::OK, LONG));
+    let audit = fs::read_to_string(server.folder.path().join("orders.jsonl")).unwrap();
+    assert!(audit.contains("POST /v1/long") && audit.len() < 1000, "{audit}");
 }
 
 #[tokio::test]

@@ -1,0 +1,98 @@
+//! `ballast experiment limits`: limits of jobs by every family, on recorded use.
+
+use std::num::NonZeroUsize;
+
+use anyhow::{Context as _, bail};
+use ballast_lab::limits::{self, JobSet, LimitedJob, settings};
+use ballast_lab::report::limits::{SETS, SetAbout};
+use ballast_lab::report::{self, Detail, Report};
+use ballast_predict::limits::family::{Family, Resource};
+use ballast_sim::trace::{Series, Trace};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::args::or;
+use super::data;
+use crate::common::fleet::fleet;
+use crate::common::threads::{all_cores, run_all};
+
+/// A VM with fewer readings than this share is left out of Bitbrains.
+const READINGS_MIN: f64 = 0.9;
+/// And one that uses less than this in the mean, in percent: readings have steps of 0.1 %.
+const MEAN_MIN: f64 = 1.0;
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Choice {
+    /// Which recorded sets, with commas between [default: all under $BALLAST_DATA]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(SETS))]
+    sets: Vec<String>,
+    /// Threads; they change no result [default: one for every core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+}
+
+pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
+    let threads = choice.threads.unwrap_or_else(all_cores).get();
+    let (mut abouts, mut rows, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+    for name in or(&choice.sets, &SETS.map(str::to_owned)) {
+        let Some(set) = read(&name).with_context(|| format!("set {name}"))? else {
+            skipped.push(name);
+            continue;
+        };
+        let judged_days = set.days().judged().len();
+        abouts.push(SetAbout { set: name.clone(), jobs: set.jobs().len(), judged_days });
+        let settings = settings(&Family::ALL, set.resource());
+        let score = |settings: &_| anyhow::Ok((*settings, set.scores(*settings)));
+        let tried = run_all(&format!("limits, {name}"), &settings, threads, score)?;
+        rows.extend(limits::rows(&name, &set, &tried));
+    }
+    Ok(report::limits::report(&abouts, &rows, &skipped, command(choice, detail)))
+}
+
+fn command(choice: &Choice, detail: Detail) -> String {
+    let chosen =
+        if choice.sets.is_empty() { String::new() } else { format!(" --sets {}", choice.sets.join(",")) };
+    let document = if detail.document { " --output docs" } else { "" };
+    format!("ballast experiment limits{chosen}{document}")
+}
+
+/// A set; `None` where it is not there.
+fn read(name: &str) -> anyhow::Result<Option<JobSet>> {
+    let [bitbrains, average, maximum, google_cpu, google_memory] = SETS;
+    let alike = |file: &str, keep: fn(&Series) -> bool| {
+        let path = data::folder().join(file);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let mut trace: Trace = data::trace(&path)?;
+        trace.series.retain(keep);
+        let set = JobSet::of_fleet(Resource::Cpu, &fleet(&trace, |_| Some(1.0))?);
+        set.map(Some).with_context(|| path.display().to_string())
+    };
+    match name {
+        _ if name == bitbrains => alike("bitbrains_rnd/cpu_pct_2013-8.csv.zst", is_busy),
+        _ if name == average => alike("azure2017_util/microsoft_avg_100.csv.zst", |_| true),
+        _ if name == maximum => alike("azure2017_util/microsoft_max_100.csv.zst", |_| true),
+        _ if name == google_cpu => google(Resource::Cpu, |[cpu, _]| *cpu),
+        _ if name == google_memory => google(Resource::Memory, |[_, memory]| *memory),
+        _ => bail!("none of the sets"),
+    }
+}
+
+fn is_busy(series: &Series) -> bool {
+    let readings: Vec<f64> =
+        series.values.iter().filter(|it| !it.is_nan()).map(|it| f64::from(*it)).collect();
+    readings.len() as f64 >= READINGS_MIN * series.values.len() as f64
+        && readings.iter().sum::<f64>() >= MEAN_MIN * readings.len() as f64
+}
+
+fn google(resource: Resource, of: fn(&[f32; 2]) -> f32) -> anyhow::Result<Option<JobSet>> {
+    let Some(jobs) = data::google_jobs()? else { return Ok(None) };
+    let jobs = jobs.into_iter().map(|job| LimitedJob {
+        name: job.name,
+        most: 1.0,
+        used: job.used.iter().map(of).collect(),
+    });
+    Ok(Some(JobSet::new(resource, jobs.collect(), 0)?))
+}

@@ -1,0 +1,243 @@
+//! `ballast recommend`: what limits jobs should have, and what these would have come to.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use ballast_lab::limits::{AUTO, JobOutcome, JobSet, settings};
+use ballast_lab::report::table::TextTable;
+use ballast_predict::limits::family::{Family, Resource, Settings};
+use ballast_predict::limits::replay::Score;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::common::columns::ColumnArgs;
+use crate::common::fleet::{cores, fleet};
+use crate::common::numbers::share;
+use crate::common::table::named;
+use crate::common::terminal::{say, tell};
+use crate::common::threads::{all_cores, run_all};
+
+/// So many jobs are shown to people.
+const SHOWN: usize = 20;
+
+#[derive(Args, Debug)]
+pub(crate) struct RecommendArgs {
+    /// CPU use of the jobs (CSV, also .zst, or Parquet; wide or long), a reading every five minutes or more often
+    #[arg(long, value_name = "FILE")]
+    telemetry: PathBuf,
+    /// Which recommenders may be chosen
+    #[arg(long, value_enum, default_value_t = FamilyArg::Auto)]
+    family: FamilyArg,
+    /// The share of five-minute windows that may be above the limit
+    #[arg(long, value_name = "SHARE", default_value_t = 0.001, value_parser = share)]
+    overruns: f64,
+    /// How many cores each job could use at most: a table with the columns vm and cores [default: limits are shares]
+    #[arg(long, value_name = "FILE")]
+    cores: Option<PathBuf>,
+    /// Threads; they change no result [default: one for every core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// Print one JSON object, alone on stdout
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    columns: ColumnArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FamilyArg {
+    /// Whatever of these has served best of late, but manual
+    Auto,
+    /// Percentiles of the load, the older the less (Autopilot's moving window)
+    Window,
+    /// The peak of the last days
+    Peak,
+    /// Many simple limits, of which each job follows the best
+    Experts,
+    /// The same with about two changes a day
+    Quiet,
+    /// Kubernetes' Vertical Pod Autoscaler
+    Vpa,
+    /// The peak that was seen at first, times a factor, for ever
+    Manual,
+}
+
+impl FamilyArg {
+    const fn families(self) -> &'static [Family] {
+        match self {
+            Self::Auto => &AUTO,
+            Self::Window => &[Family::Window],
+            Self::Peak => &[Family::Peak],
+            Self::Experts => &[Family::Experts],
+            Self::Quiet => &[Family::Quiet],
+            Self::Vpa => &[Family::Vpa],
+            Self::Manual => &[Family::Manual],
+        }
+    }
+}
+
+/// What limits came to over the judged days.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Measures {
+    slack: f64,
+    footprint: f64,
+    /// The share of windows above the limit.
+    overruns: f64,
+    changes_per_job_day: f64,
+}
+
+impl Measures {
+    fn of(score: &Score) -> Self {
+        Self {
+            slack: score.slack(),
+            footprint: score.footprint(),
+            overruns: score.overruns(),
+            changes_per_job_day: score.changes_per_job_day(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct JobAnswer<'a> {
+    job: &'a str,
+    /// For the next window, of the most that the job could use.
+    limit_ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_cores: Option<f64>,
+    /// Over the judged days.
+    mean_limit_ratio: f64,
+    #[serde(flatten)]
+    measures: Measures,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    telemetry: String,
+    family: &'static str,
+    /// What serves best for the next day.
+    settings: String,
+    overruns_allowed: f64,
+    judged_days: usize,
+    #[serde(flatten)]
+    measures: Measures,
+    /// The share of job-days without a change of the limit, and with four overruns or more.
+    unchanged_days_ratio: f64,
+    severe_days_ratio: f64,
+    /// What the jobs' mean limits leave of all that they could use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved_cores: Option<f64>,
+    saved_ratio: f64,
+    gaps: u64,
+    jobs: Vec<JobAnswer<'a>>,
+}
+
+pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
+    let trace = args.columns.read(&args.telemetry)?;
+    let sizes = args.cores.as_deref().map(cores).transpose()?;
+    let size = |vm: &str| sizes.as_ref().map_or(Some(1.0), |sizes| sizes.get(vm).copied());
+    let fleet = named(&args.telemetry, fleet(&trace, size))?;
+    let set =
+        JobSet::of_fleet(Resource::Cpu, &fleet).with_context(|| args.telemetry.display().to_string())?;
+
+    let settings = settings(args.family.families(), Resource::Cpu);
+    let threads = args.threads.unwrap_or_else(all_cores).get();
+    let score = |settings: &Settings| anyhow::Ok(set.scores(*settings));
+    let scores = run_all("recommend", &settings, threads, score)?;
+    let (next, outcomes) = set.outcomes(&settings, &scores, args.overruns);
+    let answer = args.answer(&set, next, &outcomes, trace.report.gaps);
+
+    if args.json {
+        say(&serde_json::to_string_pretty(&answer)?)?;
+    } else {
+        say(&text(&answer))?;
+    }
+    if answer.gaps > 0 {
+        tell(&format!("{} readings are missing: their windows count for nothing", answer.gaps));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl RecommendArgs {
+    fn answer<'a>(
+        &self,
+        set: &JobSet,
+        next: Settings,
+        outcomes: &'a [JobOutcome<'_>],
+        gaps: u64,
+    ) -> Answer<'a> {
+        let mut sum = Score::default();
+        outcomes.iter().for_each(|outcome| sum.merge(&outcome.score));
+        let cores = |most: f64| self.cores.is_some().then_some(most);
+        let jobs = outcomes.iter().map(|JobOutcome { job, score, limit }| JobAnswer {
+            job: &job.name,
+            limit_ratio: *limit,
+            limit_cores: cores(limit * job.most),
+            mean_limit_ratio: score.mean_limit(),
+            measures: Measures::of(score),
+        });
+        let most: f64 = outcomes.iter().map(|outcome| outcome.job.most).sum();
+        let limits = outcomes.iter().map(|outcome| outcome.score.mean_limit() * outcome.job.most);
+        let saved = most - limits.sum::<f64>();
+        Answer {
+            telemetry: self.telemetry.display().to_string(),
+            family: next.family().name(),
+            settings: next.to_string(),
+            overruns_allowed: self.overruns,
+            judged_days: set.days().judged().len(),
+            measures: Measures::of(&sum),
+            unchanged_days_ratio: sum.unchanged_days(),
+            severe_days_ratio: sum.severe_days(),
+            saved_cores: cores(saved),
+            saved_ratio: saved / most,
+            gaps,
+            jobs: jobs.collect(),
+        }
+    }
+}
+
+/// For people: what is best, what it came to, and the jobs that leave the most.
+fn text(answer: &Answer<'_>) -> String {
+    let percent = |ratio: f64| format!("{:.1}", 100.0 * ratio);
+    let mut jobs: Vec<&JobAnswer<'_>> = answer.jobs.iter().collect();
+    jobs.sort_by(|a, b| a.mean_limit_ratio.total_cmp(&b.mean_limit_ratio));
+    let limit = |job: &&JobAnswer<'_>| match job.limit_cores {
+        Some(cores) => format!("{cores:.3} cores"),
+        None => format!("{} %", percent(job.limit_ratio)),
+    };
+    let table = TextTable::of(
+        1,
+        jobs.into_iter().take(SHOWN),
+        &[
+            ("job", &|job| job.job.to_owned()),
+            ("limit", &limit),
+            ("slack %", &|job| percent(job.measures.slack)),
+            ("overruns %", &|job| format!("{:.2}", 100.0 * job.measures.overruns)),
+            ("changes a day", &|job| format!("{:.1}", job.measures.changes_per_job_day)),
+        ],
+    );
+    let Answer { measures, judged_days, jobs, overruns_allowed, .. } = answer;
+    let saved = match answer.saved_cores {
+        Some(cores) => format!("{cores:.1} cores ({} %)", percent(answer.saved_ratio)),
+        None => format!("{} %", percent(answer.saved_ratio)),
+    };
+    let kept = if measures.overruns <= *overruns_allowed { "kept" } else { "MISSED" };
+    format!(
+        "{} ({}) serves these {} jobs best now.\n\nChosen anew like this before each of {judged_days} days that \
+         were held out, limits left {saved} of what the jobs could use free for others. {:.3} % of the windows \
+         were above their limit, {:.3} % allowed: {kept}. Slack {} %, footprint {:.2}, {:.1} changes per job \
+         and day.\n\n{}\n\nThe {} jobs with the lowest limits of {}; --json has all.",
+        answer.family,
+        answer.settings,
+        jobs.len(),
+        100.0 * measures.overruns,
+        100.0 * overruns_allowed,
+        percent(measures.slack),
+        measures.footprint,
+        measures.changes_per_job_day,
+        table.text(),
+        SHOWN.min(jobs.len()),
+        jobs.len(),
+    )
+}

@@ -1,0 +1,9 @@
+//! Whether new deployments may come: what is seen of deployments, and what is answered about new ones.
+
+pub(crate) mod book;
+pub(crate) mod calls;
+mod decision;
+pub(crate) mod record;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! A deployment, as it is written down.
+
+use ballast_placement::admission::Observed;
+use serde::{Deserialize, Serialize};
+
+/// What has been seen of a deployment, and what is kept for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeploymentRecord {
+    /// [`key`] of its VMs.
+    pub(crate) key: String,
+    /// Its tenant or template, where that is known.
+    pub(crate) label: Option<String>,
+    /// When it came, in hours since 1970.
+    pub(crate) begun_h: f64,
+    /// Up to when it was watched, in hours since 1970.
+    pub(crate) until_h: f64,
+    /// What it had then, with what is committed.
+    pub(crate) cores: f64,
+    pub(crate) observed: Observed,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commitment: Option<Commitment>,
+}
+
+/// Room for VMs that were admitted, and are not placed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Commitment {
+    /// How much was admitted.
+    pub(crate) admitted_cores: f64,
+    /// What of it no VM has taken yet.
+    pub(crate) cores: f64,
+    /// Until when it stands, in hours since 1970.
+    pub(crate) until_h: f64,
+}
+
+/// What a VM belongs to: its deployment, or itself alone.
+pub(crate) fn key(deployment: Option<&str>, vm: &str) -> String {
+    deployment.map_or_else(|| format!("vm/{vm}"), |name| format!("deployment/{name}"))
+}

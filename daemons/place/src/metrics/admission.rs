@@ -1,0 +1,33 @@
+//! The metrics of `[admission]`; without the section there are none but counts of 0.
+
+use ballast_runtime::metrics::{Metric, each, one};
+
+use super::Shown;
+use crate::counters::count;
+
+pub(super) fn metrics<'a>() -> [Metric<Shown<'a>>; 5] {
+    [
+        each("admissions_total", &["outcome"], "New deployments by what was decided", |it| {
+            let counts = ["admitted", "refused", "would-refuse"].into_iter().zip(&it.counters.admissions);
+            counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
+        }),
+        each(
+            "scale_outs_total",
+            &["outcome"],
+            "Requests for more VMs of a deployment that is there, by whether there was a place",
+            |it| {
+                let counts = ["placed", "failed"].into_iter().zip(&it.counters.scale_outs);
+                counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
+            },
+        ),
+        one("admission_deployments", "Deployments that are counted; a VM without one is its own", |it| {
+            Some(it.status.admission.as_ref()?.deployments as f64)
+        }),
+        one("admission_capacity_cores", "Cores that the deployments may come to need", |it| {
+            Some(it.status.admission.as_ref()?.capacity_cores)
+        }),
+        one("admission_committed_cores", "Cores that are admitted, and that no VM has taken yet", |it| {
+            Some(it.status.admission.as_ref()?.committed_cores)
+        }),
+    ]
+}
