@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ballast_types::Instant;
 
-use super::estimate::{Convolution, EstimateError, Histogram, Load, Promise};
+use super::estimate::{Convolution, EstimateError, Histogram, Load};
 use crate::measured::{CpuUse, Measured};
 use crate::rule::{Ask, Event, Fit};
 use crate::{Cluster, HostId, TenantId, VmKey, VmRequest};
@@ -104,19 +104,17 @@ impl CpuPromise {
     /// The share of time above the host's cores as it is, or with the VM; and what the VM's use is taken from.
     fn risk_of(&self, cluster: &Cluster, vm: Option<&VmRequest>, host: HostId) -> (f64, By) {
         let capacity = cluster.host(host).capacity.cores;
-        let Some(there) = self.hosts.get(host.0 as usize) else { return (0.0, By::Cores) };
+        let none = HostLoad::default();
+        let there = self.hosts.get(host.0 as usize).unwrap_or(&none);
         let more = vm.map_or(0, |vm| u64::from(vm.resources.cores.milli()));
         if there.cores_mc + more <= u64::from(capacity.milli()) {
             return (0.0, By::Cores);
         }
-        // Neither fails for a host that has cores.
-        let usage = vm.map(|vm| self.usage(vm, capacity.cores())).transpose();
-        match (usage, Promise::new(capacity.cores(), self.target)) {
-            (Ok(usage), Ok(promise)) => {
-                let risk = there.load.risk(usage.as_ref().map(|(usage, _)| usage), &promise);
-                (risk, usage.map_or(By::Cores, |(_, by)| by))
-            }
-            _ => (1.0, By::Cores),
+        match vm.map(|vm| self.usage(vm, capacity.cores())).transpose() {
+            Ok(Some((usage, by))) => (there.load.share_above(Some(&usage)), by),
+            Ok(None) => (there.load.share_above(None), By::Cores),
+            // It has no cores.
+            Err(_) => (1.0, By::Cores),
         }
     }
 

@@ -81,6 +81,15 @@ fn vms_that_were_not_measured_count_with_all_their_cores() {
 }
 
 #[test]
+fn a_vm_that_is_larger_than_an_empty_host_is_a_risk() {
+    let scheduler = scheduler();
+    let large = VmRequest::new(VmKey(0), size(9));
+    assert_eq!(scheduler.risk(Some(&large), HOST).unwrap(), Some(1.0));
+    assert!(scheduler.choose(NOW, &large).is_err());
+    assert!(scheduler.choose(NOW, &VmRequest::new(VmKey(0), size(8))).is_ok());
+}
+
+#[test]
 fn a_closed_host_takes_nobody_even_where_there_is_no_risk() {
     let mut scheduler = scheduler();
     measure(&mut scheduler, [], Some(0.03));
