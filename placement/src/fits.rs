@@ -8,7 +8,7 @@ mod promise_tests;
 use std::collections::{BTreeMap, HashMap};
 
 use ballast_types::Instant;
-pub use promise::{ALIKE_MIN, CpuPromise, CpuUse, Measured};
+pub use promise::{ALIKE_MIN, CpuPromise};
 
 use crate::rule::{Ask, Event, Fit};
 use crate::{Cluster, DeploymentId, DomainId, HostId, HostState, Resident, VmRequest};

@@ -28,6 +28,7 @@ mod error;
 pub mod fits;
 mod hold;
 pub mod inventory;
+mod measured;
 mod policy;
 mod ranking;
 mod request;
@@ -44,6 +45,7 @@ pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
 pub use error::PlacementError;
 pub use hold::{Hold, HoldId, Purpose};
 pub use inventory::{Inventory, InventoryError};
+pub use measured::{CpuUse, Measured};
 pub use policy::{LifetimeRule, Policy};
 pub use ranking::{Ranking, Tier};
 pub use request::{

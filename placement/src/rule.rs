@@ -4,7 +4,7 @@ use core::fmt;
 
 use ballast_types::Instant;
 
-use crate::fits::Measured;
+use crate::measured::Measured;
 use crate::{Cluster, Host, HostId, VmKey, VmRequest};
 
 /// One question: where should this VM go, now?

@@ -13,8 +13,8 @@ use ballast_types::Instant;
 use ballast_types::survival::Curves;
 use serde::Serialize;
 
-use crate::fits::Measured;
 use crate::hold::{Hold, HoldId, Holds, Purpose};
+use crate::measured::Measured;
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
     Admission, AdmissionRequest, Cluster, ExpectedEnd, Host, HostId, HostState, PlacementError, Ranking,

@@ -7,11 +7,12 @@ use std::path::Path;
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
 /// Where the types stand, below `types/src/`.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "wire.rs",
     "wire/alarm.rs",
     "impact.rs",
     "wire/prediction.rs",
+    "wire/usage.rs",
     "wire/place.rs",
     "wire/drain.rs",
     "wire/kubernetes.rs",

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ballast_types::Instant;
 
-use super::estimate::{Convolution, EstimateError, Histogram, Load, Promise};
+use super::estimate::{Convolution, EstimateError, Histogram, Load};
+use crate::measured::{CpuUse, Measured};
 use crate::rule::{Ask, Event, Fit};
 use crate::{Cluster, HostId, TenantId, VmKey, VmRequest};
 
@@ -15,35 +16,6 @@ pub const ALIKE_MIN: usize = 5;
 const ALIKE_MAX: usize = 50;
 /// A tenant's use is kept in steps of so many parts of a VM's cores, rounded up.
 const STEPS: usize = 200;
-
-/// What was measured of one VM: how many cores it used for which share of the time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CpuUse {
-    /// What it had while it was measured.
-    cores: f64,
-    shares: Vec<(f64, f64)>,
-}
-
-impl CpuUse {
-    /// Of a VM of so many cores: uses in cores, each with the seconds that it was measured for. `None` where no second was
-    /// measured, or a use is no number from 0 on.
-    pub fn new(cores: f64, uses: &[(f64, u64)]) -> Option<Self> {
-        let seconds: u64 = uses.iter().map(|(_, seconds)| seconds).sum();
-        let possible = |used: f64| used.is_finite() && used >= 0.0;
-        let sound = seconds > 0 && cores > 0.0 && uses.iter().all(|(used, _)| possible(*used));
-        let share = |(used, count): &(f64, u64)| (*used, *count as f64 / seconds as f64);
-        sound.then(|| Self { cores, shares: uses.iter().map(share).collect() })
-    }
-}
-
-/// What was measured on a host.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured<K> {
-    /// Its VMs; one that is not among them was not measured, or too long ago.
-    pub vms: BTreeMap<K, Arc<CpuUse>>,
-    /// It takes nobody, for the share of time in which its VMs' demand was above its cores.
-    pub closed: Option<f64>,
-}
 
 /// The host keeps the promise with the VM. What VMs would use together is [`Convolution`]'s word.
 ///
@@ -132,19 +104,17 @@ impl CpuPromise {
     /// The share of time above the host's cores as it is, or with the VM; and what the VM's use is taken from.
     fn risk_of(&self, cluster: &Cluster, vm: Option<&VmRequest>, host: HostId) -> (f64, By) {
         let capacity = cluster.host(host).capacity.cores;
-        let Some(there) = self.hosts.get(host.0 as usize) else { return (0.0, By::Cores) };
+        let none = HostLoad::default();
+        let there = self.hosts.get(host.0 as usize).unwrap_or(&none);
         let more = vm.map_or(0, |vm| u64::from(vm.resources.cores.milli()));
         if there.cores_mc + more <= u64::from(capacity.milli()) {
             return (0.0, By::Cores);
         }
-        // Neither fails for a host that has cores.
-        let usage = vm.map(|vm| self.usage(vm, capacity.cores())).transpose();
-        match (usage, Promise::new(capacity.cores(), self.target)) {
-            (Ok(usage), Ok(promise)) => {
-                let risk = there.load.risk(usage.as_ref().map(|(usage, _)| usage), &promise);
-                (risk, usage.map_or(By::Cores, |(_, by)| by))
-            }
-            _ => (1.0, By::Cores),
+        match vm.map(|vm| self.usage(vm, capacity.cores())).transpose() {
+            Ok(Some((usage, by))) => (there.load.share_above(Some(&usage)), by),
+            Ok(None) => (there.load.share_above(None), By::Cores),
+            // It has no cores.
+            Err(_) => (1.0, By::Cores),
         }
     }
 
@@ -236,8 +206,8 @@ impl Fit for CpuPromise {
         if let Some(share) = self.closed(host) {
             let share = 100.0 * share;
             return Some(format!(
-                "its VMs were measured to demand all its cores for {share:.2} % of the time, twice in a row: it takes \
-                 nobody until that is {target} % or less"
+                "its VMs were measured to demand all its cores for {share:.2} % of the time, twice in a \
+                 row: it takes nobody until that is {target} % or less"
             ));
         }
         (!self.admits(ask, host)).then(|| self.remark(ask, host)).flatten()
@@ -259,8 +229,8 @@ impl Fit for CpuPromise {
             By::Cores => "taken for all its cores",
         };
         Some(format!(
-            "its VMs would demand more than its {cores} cores for {percent:.2} % of the time, {target} % is allowed: this \
-             VM is {taken_for}, of those there {unmeasured} were not measured"
+            "its VMs would demand more than its {cores} cores for {percent:.2} % of the time, {target} % is \
+             allowed: this VM is {taken_for}, of those there {unmeasured} were not measured"
         ))
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::measured::{CpuUse, Measured};
 use crate::{
     ChassisId, Host, HostId, MemoryKb, MilliCores, Policy, Resources, Scheduler, TenantId, VmKey, VmRequest,
 };
@@ -77,6 +78,15 @@ fn vms_that_were_not_measured_count_with_all_their_cores() {
     measure(&mut scheduler, [], None);
     assert!(scheduler.place(NOW, &vm(8, 0)).is_err());
     assert_eq!((risk(&scheduler), scheduler.cluster().vms(HOST)), (1.0, 6));
+}
+
+#[test]
+fn a_vm_that_is_larger_than_an_empty_host_is_a_risk() {
+    let scheduler = scheduler();
+    let large = VmRequest::new(VmKey(0), size(9));
+    assert_eq!(scheduler.risk(Some(&large), HOST).unwrap(), Some(1.0));
+    assert!(scheduler.choose(NOW, &large).is_err());
+    assert!(scheduler.choose(NOW, &VmRequest::new(VmKey(0), size(8))).is_ok());
 }
 
 #[test]

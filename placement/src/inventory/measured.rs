@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ballast_types::Instant;
 
 use super::{Inventory, InventoryError, VmSpec};
-use crate::fits::{CpuUse, Measured};
+use crate::measured::{CpuUse, Measured};
 use crate::{HostId, VmKey};
 
 impl Inventory {

@@ -28,7 +28,7 @@ pub use types::{
     HostSpec, HostView, NamedHost, NamedVm, Overcommit, Placed, Ratio, Snapshot, VmSpec, VmTraits, VmView,
 };
 
-use crate::fits::Measured;
+use crate::measured::Measured;
 use crate::{
     ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
     Ties, Verdict, VmKey, VmRequest,

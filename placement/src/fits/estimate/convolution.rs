@@ -80,6 +80,11 @@ impl Default for Convolution {
 }
 
 impl Convolution {
+    /// The share of time above the capacity that all histograms are for.
+    pub(crate) fn share_above(&self, vm: Option<&Histogram>) -> f64 {
+        f64::from(vm.map_or(self.over, |vm| self.over(vm))).min(1.0)
+    }
+
     fn over(&self, vm: &Histogram) -> f32 {
         let mut lanes = [0.0_f32; LANES];
         for (mine, above) in self.shares.chunks_exact(LANES).zip(vm.above.chunks_exact(LANES)) {
@@ -127,6 +132,6 @@ impl Load for Convolution {
     }
 
     fn risk(&self, vm: Option<&Arc<Histogram>>, _promise: &Promise) -> f64 {
-        f64::from(vm.map_or(self.over, |vm| self.over(vm))).min(1.0)
+        self.share_above(vm.map(AsRef::as_ref))
     }
 }
