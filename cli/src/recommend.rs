@@ -224,10 +224,11 @@ fn text(answer: &Answer<'_>) -> String {
     };
     let kept = if measures.overruns <= *overruns_allowed { "kept" } else { "MISSED" };
     format!(
-        "{} ({}) serves these {} jobs best now.\n\nChosen anew like this before each of {judged_days} days that \
-         were held out, limits left {saved} of what the jobs could use free for others. {:.3} % of the windows \
-         were above their limit, {:.3} % allowed: {kept}. Slack {} %, footprint {:.2}, {:.1} changes per job \
-         and day.\n\n{}\n\nThe {} jobs with the lowest limits of {}; --json has all.",
+        "{} ({}) serves these {} jobs best now.\n\nChosen anew like this before each of \
+         {judged_days} days that were held out, limits left {saved} of what the jobs could use \
+         free for others. {:.3} % of the windows were above their limit, {:.3} % allowed: {kept}. \
+         Slack {} %, footprint {:.2}, {:.1} changes per job and day.\n\n{}\n\nThe {} jobs with \
+         the lowest limits of {}; --json has all.",
         answer.family,
         answer.settings,
         jobs.len(),

@@ -11,6 +11,7 @@ mod lifetimes;
 mod pack;
 mod plan;
 mod profile;
+mod recommend;
 mod reference;
 mod replay;
 mod simulate;

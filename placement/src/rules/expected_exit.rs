@@ -239,13 +239,19 @@ impl Rule for ExpectedExit {
         "expected-exit"
     }
 
-    /// Minus the cost, in millionths of a second.
+    /// Minus the cost, in millionths of a second; best fit's score where nobody knows when the VM will end.
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
-        self.cost_of(ask, host).score()
+        match self.guests.end(ask.vm) {
+            Some(_) => self.cost_of(ask, host).score(),
+            None => best_fit::score_of(ask, host),
+        }
     }
 
     fn search(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Search {
         let (asked, vm) = (ask.vm.resources, self.asked(ask));
+        if vm.expected_s.is_none() {
+            return Search::Best(self.index.best_fit(asked, admits));
+        }
         let cores = asked.cores.milli();
         let mut best = Best::new(admits);
         for size in self.index.sizes().iter().filter(|size| size.room.hold(asked)) {

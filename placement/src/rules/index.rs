@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::best_fit::Left;
 use crate::ties::TieKey;
 use crate::{Cluster, HostId, Resources, Ties};
 
@@ -125,6 +126,33 @@ impl Index {
         self.places.get(host.0 as usize).copied().flatten()?.key
     }
 
+    /// Best fit among all: the host of which the VM leaves the least.
+    pub(super) fn best_fit(
+        &self,
+        asked: Resources,
+        admits: &mut dyn FnMut(HostId) -> bool,
+    ) -> Option<HostId> {
+        let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
+        let mut best = Best::new(admits);
+        for size in self.sizes.iter().filter(|size| size.room.hold(asked)) {
+            for row in size.rows(cores) {
+                let left = Left::of(size.room, row.free_milli - cores);
+                if !best.may_win(left.score(0)) {
+                    break;
+                }
+                for (kb, tie, _) in row.by_memory(memory) {
+                    let score = left.score(kb - memory);
+                    if !best.may_win(score) {
+                        break;
+                    }
+                    best.offer(score, *tie);
+                }
+            }
+            best.offer_empty(size, asked);
+        }
+        best.host.map(|(_, tie)| tie.host())
+    }
+
     /// A host may be another, have other guests, or be gone.
     pub(super) fn update(&mut self, cluster: &Cluster, host: HostId, key: Option<u64>) {
         let at = host.0 as usize;
@@ -191,6 +219,12 @@ impl<'a> Best<'a> {
         if self.wins(score, tie) && (self.admits)(tie.host()) {
             self.host = Some((score, tie));
         }
+    }
+
+    /// Hosts of a size without guests, by best fit's score.
+    pub(super) fn offer_empty(&mut self, size: &Size, asked: Resources) {
+        let left = Left::of(size.room, size.room.cores.milli() - asked.cores.milli());
+        self.offer_first(left.score(size.room.memory.kb() - asked.memory.kb()), &size.empty);
     }
 
     /// Hosts that are alike, by their ties: the first that is admitted is offered.

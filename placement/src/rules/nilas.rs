@@ -69,22 +69,26 @@ impl Nilas {
         }
     }
 
-    /// Best fit among the hosts of a class; all better ones are not admitted. Among all where there is no class.
+    /// Best fit among the hosts of a class; all better ones are not admitted.
     fn pack(
         &self,
         ask: &Ask<'_>,
-        vm: Option<(Instant, i64)>,
+        vm: Instant,
+        class: i64,
         admits: &mut dyn FnMut(HostId) -> bool,
     ) -> Option<HostId> {
         let asked = ask.vm.resources;
         let (cores, memory) = (asked.cores.milli(), asked.memory.kb());
-        let from = vm.map_or(0, |(vm, class)| Self::from(ask.now, vm, class));
-        let is_empty = |class: i64| class % 2 == 1;
+        let from = Self::from(ask.now, vm, class);
+        let is_empty = class % 2 == 1;
         let mut best = Best::new(admits);
 
         for size in self.exits.index().sizes().iter().filter(|size| size.room.hold(asked)) {
-            let rows = if vm.is_some_and(|(_, class)| is_empty(class)) { &[] } else { size.rows(cores) };
-            for row in rows {
+            if is_empty {
+                best.offer_empty(size, asked);
+                continue;
+            }
+            for row in size.rows(cores) {
                 let left = Left::of(size.room, row.free_milli - cores);
                 if !best.may_win(left.score(0)) {
                     break;
@@ -111,11 +115,6 @@ impl Nilas {
                         best.offer(score, *tie);
                     }
                 }
-            }
-
-            if vm.is_none_or(|(_, class)| is_empty(class)) {
-                let left = Left::of(size.room, size.room.cores.milli() - cores);
-                best.offer_first(left.score(size.room.memory.kb() - memory), &size.empty);
             }
         }
         best.host.map(|(_, tie)| tie.host())
@@ -144,9 +143,11 @@ impl Rule for Nilas {
         if !self.packs {
             return Search::Unordered;
         }
-        let Some(vm) = self.exits.exit(ask) else { return Search::Best(self.pack(ask, None, admits)) };
+        let Some(vm) = self.exits.exit(ask) else {
+            return Search::Best(self.exits.index().best_fit(ask.vm.resources, admits));
+        };
         let class = self.best(ask, vm, admits);
-        Search::Best(class.and_then(|class| self.pack(ask, Some((vm, class)), admits)))
+        Search::Best(class.and_then(|class| self.pack(ask, vm, class, admits)))
     }
 
     fn best_class(&self, ask: &Ask<'_>, admits: &mut dyn FnMut(HostId) -> bool) -> Option<Option<i64>> {

@@ -13,8 +13,8 @@ const HALF_AFTER: f32 = 1000.0;
 /// With fewer VMs nothing is said.
 const ENOUGH: f32 = 100.0;
 /// By a curve that is right a tenth of the VMs end while nine tenths should live, and a tenth live while nine tenths should have
-/// ended. Of one that is wrong by chance neither share is above this.
-const SURPRISING: f32 = 0.5;
+/// ended. Where two of five times are wrong by up to three decades, either share is a sixth.
+const SURPRISING: f32 = 0.3;
 /// A time that was told is surprising where it is this many times too long, or too short.
 const TIMES: u64 = 10;
 /// Shorter lives are alike.

@@ -234,15 +234,15 @@ impl Overcommit {
             if let Some(share) = state.judgement.closed {
                 let percent = 100.0 * share;
                 let message = format!(
-                    "the VMs of host {host:?} demanded all its cores for {percent:.2} % of an hour, twice in a \
-                     row: it takes nobody"
+                    "the VMs of host {host:?} demanded all its cores for {percent:.2} % of an hour, \
+                     twice in a row: it takes nobody"
                 );
                 alarms.push(Alarm::about(AlarmId::HostOverflows, host, message));
             }
             if let Some(why) = state.failing.as_ref().filter(|_| !state.is_measured()) {
                 let message = format!(
-                    "the agent of host {host:?} does not tell what its VMs use, which count with all their \
-                     cores: {why}"
+                    "the agent of host {host:?} does not tell what its VMs use, which count with all \
+                     their cores: {why}"
                 );
                 alarms.push(Alarm::about(AlarmId::UsageUnheard, host, message));
             }

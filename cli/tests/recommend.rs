@@ -1,0 +1,85 @@
+//! `ballast recommend` and `ballast experiment limits` from outside.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::{answer, json, refused};
+
+/// Use of two jobs in percent, every `step_s` for so many days: one is busy in the ninth hour of each day, the other is even.
+fn wide(days: u64, step_s: u64) -> String {
+    let mut csv = "t_s,daily,even\n".to_owned();
+    for at in (0..days * 86_400).step_by(step_s as usize) {
+        let daily = if at / 3600 % 24 == 9 { 60 } else { 4 };
+        let _ = writeln!(csv, "{at},{daily},{}", 20 + at / step_s % 3);
+    }
+    csv
+}
+
+fn of<'a>(answer: &'a Value, job: &str) -> &'a Value {
+    let jobs = answer["jobs"].as_array().expect("jobs");
+    jobs.iter().find(|it| it["job"] == job).expect("the job")
+}
+
+#[test]
+fn jobs_get_limits_that_fit_their_days() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("use.csv"), wide(16, 300)).unwrap();
+    fs::write(folder.path().join("vms.csv"), "vm,cores\ndaily,8\neven,2\n").unwrap();
+    let command = "recommend --telemetry use.csv --cores vms.csv --overruns 0.001 --json";
+    let auto = json(folder.path(), command);
+
+    assert_eq!((&auto["judged_days"], &auto["jobs"].as_array().map(Vec::len)), (&8.into(), &Some(2)));
+    assert!(auto["overruns"].as_f64() <= Some(0.001), "{auto}");
+    let even = of(&auto, "even");
+    let limit = even["limit_cores"].as_f64().unwrap();
+    assert!((0.44..0.7).contains(&limit), "22 % of two cores, and a margin: {even}");
+    // The peak of a day would keep 60 % all day; it is used for one hour of 24.
+    let peak = json(folder.path(), &format!("{command} --family peak"));
+    let daily = of(&auto, "daily");
+    let mean = |job: &Value| job["mean_limit_ratio"].as_f64().unwrap();
+    assert!(mean(daily) < 0.8 * mean(of(&peak, "daily")), "{daily} {peak}");
+    assert!(auto["saved_cores"].as_f64() > peak["saved_cores"].as_f64(), "{auto}");
+
+    // Readings of a minute are the same in the mean.
+    fs::write(folder.path().join("minutes.csv"), wide(16, 60)).unwrap();
+    let minutes = json(folder.path(), &command.replace("use.csv", "minutes.csv"));
+    let near = of(&minutes, "even")["limit_cores"].as_f64().unwrap();
+    assert!((near - limit).abs() < 0.15, "{near} {limit}");
+}
+
+#[test]
+fn what_cannot_be_judged_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    file("short.csv", "t_s,a\n0,5\n300,5\n600,5\n");
+    file("hourly.csv", &wide(16, 3600));
+    file("nothing.csv", "t_s,a\n0,\n300,\n600,\n900,\n");
+    file("few.csv", "vm,cores\ndaily,2\n");
+    file("day.csv", &wide(1, 300));
+    for (args, said) in [
+        ("short.csv", "short.csv: 3 windows of five minutes: at least 4"),
+        ("hourly.csv", "a reading every 3600 s"),
+        ("day.csv --cores few.csv", "vm even: no size is known"),
+        ("day.csv --overruns 2", "0 to 1"),
+        ("day.csv --family best", "possible values: auto"),
+    ] {
+        refused(folder.path(), &format!("recommend --telemetry {args}"), said);
+    }
+    let short = json(folder.path(), "recommend --telemetry day.csv --json");
+    assert_eq!(short["judged_days"], 1);
+}
+
+#[test]
+fn the_experiment_says_which_sets_it_has_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
+    program.args("experiment limits --json".split(' '));
+    let report = answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
+    assert_eq!(report["options"]["skipped"].as_array().map(Vec::len), Some(5), "{report}");
+    assert!(report["goals"].as_array().unwrap().iter().all(|goal| goal["met"].is_null()), "{report}");
+    refused(Path::new("."), "experiment limits --sets mars", "possible values: bitbrains");
+}
