@@ -186,7 +186,7 @@ pub struct LimitsRow {
     pub set: String,
     /// `auto` chooses among all families but `manual` and `learned`.
     pub family: &'static str,
-    /// What was allowed.
+    /// The share of windows that may be above the limit.
     pub overruns: f64,
     /// Whether the settings are those that turned out best; else those that the days before spoke for.
     pub hindsight: bool,

@@ -28,7 +28,7 @@ fn what_was_wrong_for_most_vms_decides_nothing_until_it_comes_true_again() {
         let mut scheduler = scheduler(rule, &there);
         let asked = vm(99, 1, Some(9 * HOUR));
         let told = scheduler.choose(NOW, &asked).unwrap();
-        let mut day = |scheduler: &mut Scheduler, said_s: u64| {
+        let day = |scheduler: &mut Scheduler, said_s: u64| {
             for id in 1000..1300 {
                 scheduler.put(NOW, &vm(id, 1, Some(said_s)), HostId(4)).unwrap();
                 scheduler.remove(NOW + Duration::from_secs(24 * HOUR), VmKey(id)).unwrap();

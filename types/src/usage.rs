@@ -190,7 +190,7 @@ impl CpuSeconds {
 /// The memory of a VM's cgroup. What could not be read is `None`, and never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryUse {
-    /// `memory.current`; what came and went between two looks at it is not known.
+    /// In use, page cache included: `memory.current`.
     pub used_bytes: Option<u64>,
     /// `memory.peak`: kernels before 5.19 do not tell.
     pub peak_bytes: Option<u64>,

@@ -47,10 +47,10 @@ pub struct PlaceConfig {
     /// The file that says which hosts there are, and what it said; without one they are told by HTTP.
     pub inventory: Option<HostFile>,
     pub drains: DrainsConfig,
-    /// What is promised of overcommitted hosts, if anything is.
-    pub overcommit: Option<OvercommitConfig>,
     /// Whether new deployments may come; `None`: all may.
     pub admission: Option<AdmissionConfig>,
+    /// What is promised of overcommitted hosts, if anything is.
+    pub overcommit: Option<OvercommitConfig>,
     /// The scheduler extender; `None` when there is none.
     pub kubernetes: Option<KubernetesConfig>,
 }
@@ -123,8 +123,8 @@ impl ConfigFile for PlaceConfig {
             policy,
             inventory,
             drains,
-            overcommit,
             admission,
+            overcommit,
             kubernetes,
         })
     }

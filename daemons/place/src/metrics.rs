@@ -36,9 +36,9 @@ pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
         .chain(hosts())
         .chain(scores())
         .chain(agents())
-        .chain(overcommit())
         .chain([drain()])
         .chain(admission::metrics())
+        .chain(overcommit())
         .collect()
 }
 

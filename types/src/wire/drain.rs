@@ -73,7 +73,7 @@ pub struct DrainHost {
 /// The drain under way, in [`super::PlaceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DrainStatus {
-    /// Its number.
+    /// The number that `/v1/drains/{id}` takes.
     pub id: u64,
     /// VMs that are to be moved now.
     pub due: u64,

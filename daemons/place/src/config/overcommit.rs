@@ -33,8 +33,8 @@ impl OvercommitConfig {
     pub(super) fn read(root: &mut Section<'_, '_>) -> Option<Self> {
         let help = "What is promised of the CPU of hosts whose VMs have more cores than they.";
         let mut section = root.section("overcommit", help);
-        let help = "VMs demand more than their host's cores for at most this share of the time: a host that \
-                    would break this takes no VM. Without it nothing is promised.";
+        let help = "VMs demand more than their host's cores for at most this share of the time: a host \
+                    that would break this takes no VM. Without it nothing is promised.";
         let ppm = |share: f64| Some((share * 1e6).round() as u32);
         let share = number_as("a share of time", 0.0001..=0.5, ppm, |ppm| f64::from(*ppm) / 1e6);
         let target_ppm = section.key("target", help).optional(share);
