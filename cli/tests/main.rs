@@ -12,6 +12,7 @@ mod pack;
 mod plan;
 mod profile;
 mod recommend;
+
 mod reference;
 mod replay;
 mod simulate;

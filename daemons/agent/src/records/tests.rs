@@ -101,7 +101,7 @@ fn used_us(vm: usize, second: u64) -> u64 {
     };
     match vm {
         // Nearly idle, with a burst twice a minute.
-        0 => 3_000 + random(0) / 200 + if second % 30 == 0 { 120_000 + random(1) / 20 } else { 0 },
+        0 => 3_000 + random(0) / 200 + if second.is_multiple_of(30) { 120_000 + random(1) / 20 } else { 0 },
         // A web server of four cores at a third of them, sometimes at half.
         1 => 500_000 + second % 3_600 * 200 + (random(0) + random(1) + random(2)) / 4,
         // Batch on eight cores, all of them nearly always.
@@ -159,14 +159,13 @@ fn records_of_version_1_are_read_and_gone_on_with_and_take_no_more_than_half_as_
     // The agent goes on with the file of the day.
     let more = record("vm-0", 7, 100, 300);
     Store::open(dir.path(), LIMITS).unwrap().append(std::slice::from_ref(&more)).unwrap();
-    assert_eq!(all(dir.path()).0, sorted([earlier.clone(), vec![more]].concat()));
+    assert_eq!(all(dir.path()).0, sorted([earlier, vec![more]].concat()));
 
     let other = tempfile::tempdir().unwrap();
     let mut store = Store::open(other.path(), LIMITS).unwrap();
     store.append(&exact).unwrap();
     assert_eq!(all(other.path()).0, exact);
     let bytes = store.bytes().unwrap();
-    println!("{bytes} bytes in place of {}", VERSION_1.len());
     assert!(bytes * 2 <= VERSION_1.len() as u64 * 3, "{bytes} in place of {}", VERSION_1.len());
 }
 

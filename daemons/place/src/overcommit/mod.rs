@@ -234,8 +234,8 @@ impl Overcommit {
             if let Some(share) = state.judgement.closed {
                 let percent = 100.0 * share;
                 let message = format!(
-                    "the VMs of host {host:?} demanded all its cores for {percent:.2} % of an hour, \
-                     twice in a row: it takes nobody"
+                    "the VMs of host {host:?} demanded all its cores for {percent:.2} % of an hour, twice in \
+                     a row: it takes nobody"
                 );
                 alarms.push(Alarm::about(AlarmId::HostOverflows, host, message));
             }

@@ -39,7 +39,7 @@ fn used(until_unix_s: u64, busy_s: u64) -> VmCpuUse {
 }
 
 fn usage(now_unix_s: u64, vms: &[&str], hours: &[(u64, u32)]) -> Usage {
-    let vms = vms.iter().map(|vm| (VmId::new(*vm).unwrap(), used(now_unix_s - 60, 100))).collect();
+    let vms = vms.iter().map(|vm| (VmId::new(vm).unwrap(), used(now_unix_s - 60, 100))).collect();
     let now = now_unix_s / 3600 * 3600;
     let hour = |(ago, over_s): &(u64, u32)| {
         let from_unix_s = now - ago * 3600;
