@@ -110,7 +110,11 @@ fn what_cannot_be_is_said() {
     );
 
     fs::write(path.join("few.csv"), "start_s,end_s\n1,2\n").unwrap();
-    refused(path, "train --target lifetime --input few.csv --output m", "few.csv: 1 VMs, 0 of them still run: 1 VMs");
+    refused(
+        path,
+        "train --target lifetime --input few.csv --output m",
+        "few.csv: 1 VMs, 0 of them still run: 1 VMs",
+    );
     refused(path, "train --target lifetime --input none.csv --output m", "none.csv");
     refused(path, "train --target lifetime --generate 1000 --output m", "--generate");
     refused(path, "predict --target class-p95 --model model --input vms.csv", "no section \"about\"");

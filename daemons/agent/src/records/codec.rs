@@ -318,11 +318,19 @@ fn read_earlier(rest: &mut &[u8], record: &mut UsageRecord) -> Option<()> {
         record.throttled.add_below(1, throttled_s);
     }
 
-    (sum_ppm <= samples * full_ppm).then_some(())
+    (sum_ppm <= samples * full_ppm && can_be(&record.cpu)).then_some(())
+}
+
+/// Whether seconds of at most the peak can have this sum, and these squares: else nobody has written them.
+fn can_be(cpu: &CpuSeconds) -> bool {
+    let samples: u128 = cpu.histogram.counts().iter().map(|count| u128::from(*count)).sum();
+    let (peak, most) = (u128::from(cpu.peak_mc), samples * u128::from(cpu.peak_mc));
+    let squares = cpu.squares_mc2.is_none_or(|squares| u128::from(squares) <= most * peak);
+    u128::from(cpu.sum_mc) <= most && squares
 }
 
 fn read_cpu(rest: &mut &[u8]) -> Option<CpuSeconds> {
-    let (mut counts, mut next, mut samples) = ([0; Histogram::BUCKETS], 0usize, 0u64);
+    let (mut counts, mut next) = ([0; Histogram::BUCKETS], 0usize);
     loop {
         let (byte, after) = rest.split_first()?;
         *rest = after;
@@ -337,18 +345,15 @@ fn read_cpu(rest: &mut &[u8]) -> Option<CpuSeconds> {
         let count = more(u64::from(byte & 31), COUNT_MAX)?;
         next = next.checked_add(usize::try_from(skipped).ok()?)?;
         *counts.get_mut(next)? = u32::try_from(count).ok().filter(|count| *count > 0)?;
-        (next, samples) = (next + 1, samples + count);
+        next += 1;
     }
 
     if next == 0 {
         return Some(CpuSeconds::default());
     }
     let (sum_mc, peak_mc) = (number(rest)?, u32::try_from(number(rest)?).ok()?);
-    let squares_mc2 = optional(rest)?;
-    let most = samples.checked_mul(u64::from(peak_mc))?;
-    let most_squared = u128::from(most) * u128::from(peak_mc);
-    let sound = sum_mc <= most && squares_mc2.is_none_or(|squares| u128::from(squares) <= most_squared);
-    sound.then_some(CpuSeconds { histogram: Histogram::new(counts), sum_mc, squares_mc2, peak_mc })
+    let cpu = CpuSeconds { histogram: Histogram::new(counts), sum_mc, squares_mc2: optional(rest)?, peak_mc };
+    can_be(&cpu).then_some(cpu)
 }
 
 /// KiB in bytes; what no `u64` of bytes holds was never written.
