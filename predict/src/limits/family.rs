@@ -171,9 +171,14 @@ impl fmt::Display for Settings {
             Self::Manual { factor } if factor.is_infinite() => f.write_str("all there is"),
             Self::Manual { factor } => write!(f, "first peak × {factor}"),
             Self::Window { share, half_life_h, margin } => {
-                write!(f, "p{} of the load, half-life {half_life_h} h, + {} %", share * 100.0, margin * 100.0)
+                write!(
+                    f,
+                    "p{} of the load, half-life {half_life_h} h, + {:.0} %",
+                    share * 100.0,
+                    margin * 100.0
+                )
             }
-            Self::Peak { hours, margin } => write!(f, "peak of {hours} h, + {} %", margin * 100.0),
+            Self::Peak { hours, margin } => write!(f, "peak of {hours} h, + {:.0} %", margin * 100.0),
             Self::Learned { over } => write!(f, "an overrun costs {over}"),
             Self::Vpa { share, .. } => write!(f, "p{}, half-life 24 h, + 15 %", share * 100.0),
             Self::Experts { over, .. } => write!(f, "an overrun costs {over}"),
