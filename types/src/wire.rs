@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod alarm;
 mod drain;
+mod history;
 mod kubernetes;
 mod place;
 mod prediction;
@@ -16,6 +17,7 @@ mod usage;
 pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
+pub use history::History;
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
 pub use place::{
     AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
@@ -566,6 +568,9 @@ pub struct ChassisStatus {
     pub dry_run: bool,
     /// Its clock, in milliseconds since boot.
     pub now_ms: u64,
+    /// The same by clocks on the wall, in milliseconds since 1970; absent in recordings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_unix_ms: Option<u64>,
     /// What the power supplies read together; `null` when there is no usable reading.
     pub power_w: Option<Watts>,
     /// What the servers' fresh reports add up to; absent when nobody reports. Where that is lastingly

@@ -17,6 +17,7 @@ impl Chassis {
             state: self.state(),
             dry_run: false,
             now_ms: now.as_millis(),
+            at_unix_ms: None,
             power_w: self.reading(now),
             reported_w: Some(self.reported_sum(now)).filter(|&sum| sum > Watts::ZERO),
             budget_w: self.budget_in_force(),

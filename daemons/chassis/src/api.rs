@@ -7,16 +7,21 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Extension, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Json, Response};
+use axum::extract::{Extension, Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Json, Response, sse};
 use ballast_chassis_core::Weighed;
-use ballast_types::Watts;
 use ballast_types::wire::{AlarmId, BudgetAnswer, BudgetRequest, ChassisState, ChassisStatus, PowerReading};
+use ballast_types::{ServerId, Watts};
+
+use serde::Deserialize;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::WatchStream;
 
 use super::budget::{BudgetBounds, BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
+use crate::history::{COARSE_MS, Kept, Question, Ticks};
 use crate::metrics::{Counts, PREFIX, Shown};
 use ballast_runtime::alarms;
 use ballast_runtime::audit::Before;
@@ -55,6 +60,9 @@ pub(super) struct Api {
     pub events: Events,
     /// What the control thread counts.
     pub(super) counts: Counts,
+    pub(super) history: Arc<Mutex<Kept>>,
+    /// The newest message to every page that is open.
+    pub(super) ticks: Ticks,
     /// Whether the newest ledger is on disk.
     pub(crate) ledger_written: Arc<AtomicBool>,
     /// The outside source of readings, and who polls it; none where none is configured.
@@ -131,6 +139,7 @@ impl Observable for Api {
     fn status(&self) -> Result<ChassisStatus, Refused> {
         let mut status = ChassisStatus::clone(&*http::newest(&self.snapshot)?);
         status.tls = self.tls.as_ref().map(|tls| tls.status());
+        status.at_unix_ms = Some(clock::unix_ms_at(status.now_ms));
         Ok(status)
     }
     fn metrics(&self) -> Result<String, Refused> {
@@ -161,6 +170,16 @@ fn endpoints() -> Vec<Endpoint<Api>> {
             .only(Right::Operate)
             .answers("[BudgetAnswer](#budgetanswer), once the configured budget is back in force")
             .fails("409 with a BudgetAnswer while another manager rules; 500 when it cannot be written down"),
+        Endpoint::get("/v1/history", history)
+            .answers(
+                "[History](#history) of the chassis, or of one server: `?since=` (milliseconds since 1970) \
+                 `&step=` (200 to 3,600,000 ms) `&server=`; steps below 10 s reach back an hour, others a day",
+            )
+            .fails("400 for another step; 404 for an unknown server"),
+        Endpoint::get("/v1/stream", stream).answers(
+            "what `/v1/events` answers, and every second a message `tick` with [status](#chassisstatus) and \
+             the last 3 s of [history](#history), without an id",
+        ),
         Endpoint::post("/v1/power", power)
             .only(Right::ReportPower)
             .takes("[PowerReading](#powerreading), from [outside](../operate/sensors.md#post-v1power)")
@@ -180,6 +199,47 @@ pub(super) fn routes(api: Api) -> Router {
     let access = Arc::clone(&api.access);
     let routes = http::common_endpoints().into_iter().chain(endpoints()).collect();
     http::guarded(http::router(routes).with_state(api), access)
+}
+
+/// What `GET /v1/history` may say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryQuery {
+    #[serde(default)]
+    since: u64,
+    #[serde(default = "coarse_step")]
+    step: u64,
+    server: Option<ServerId>,
+}
+
+const fn coarse_step() -> u64 {
+    COARSE_MS
+}
+
+async fn history(State(api): State<Api>, uri: Uri) -> Result<Response, Refused> {
+    let refuse = |why: String| Refused(StatusCode::BAD_REQUEST, why);
+    let Query(query) = Query::<HistoryQuery>::try_from_uri(&uri).map_err(|why| refuse(why.body_text()))?;
+    if !Question::STEPS.contains(&query.step) {
+        let (least, most) = (Question::STEPS.start(), Question::STEPS.end());
+        return Err(refuse(format!("step = {}: {least} to {most} ms", query.step)));
+    }
+
+    let question = Question { since_unix_ms: query.since, step_ms: query.step, server: query.server };
+    // Alerts leave from this thread, and an hour of values takes milliseconds.
+    let answer = tokio::task::spawn_blocking(move || {
+        let history = lock(&api.history).answer(&question)?;
+        serde_json::to_string(&history).ok()
+    });
+    let unknown = || Refused(StatusCode::NOT_FOUND, "no such server".into());
+    let text = answer.await.ok().flatten().ok_or_else(unknown)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// Events, and what a page draws; all pages get the same text, which another thread has written.
+async fn stream(State(api): State<Api>, asked: HeaderMap) -> Response {
+    let ticks = WatchStream::from_changes(api.ticks.subscribe());
+    let ticks = ticks.map(|text| sse::Event::default().event("tick").data(&*text));
+    http::event_stream(&api.events, &asked, ticks).into_response()
 }
 
 /// Takes a reading of the chassis's draw from outside.
@@ -346,8 +406,8 @@ mod tests {
     use std::sync::mpsc;
 
     use ballast_chassis_core::{Chassis, Input, Ledger, Params, Server};
-    use ballast_types::wire::Alarm;
-    use ballast_types::{ChassisId, ServerId};
+    use ballast_types::ChassisId;
+    use ballast_types::wire::{Alarm, Event, EventKind};
     use tower::ServiceExt as _;
 
     use super::super::message::Message;
@@ -504,6 +564,51 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_history_is_answered_by_step_and_server() {
+        let (api, _inbox) = working(2000);
+        for (query, status, said) in [
+            ("", 200, r#""step_ms":10000"#),
+            ("?since=1764000000000&step=200", 200, r#""step_ms":200"#),
+            ("?step=199", 400, "step = 199: 200 to 3600000 ms"),
+            ("?step=3600001", 400, "step = 3600001"),
+            ("?since=-1", 400, "since"),
+            ("?from=1", 400, "unknown field"),
+            ("?server=s7", 404, "no such server"),
+        ] {
+            let request = http::from_here("GET", &format!("/v1/history{query}"), String::new());
+            let answer = routes(api.clone()).oneshot(request).await.unwrap();
+            let got = answer.status();
+            let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+            let text = String::from_utf8_lossy(&text);
+            assert!(got == status && text.contains(said), "{query}: {got} {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_gets_events_by_id_and_ticks_without() {
+        let (api, _inbox) = working(2000);
+        let event = |message: &str| {
+            let kind = EventKind::Alarm { message: message.into() };
+            api.events.push(Event { at_ns: clock::now(), kind });
+        };
+        event("first");
+        event("second");
+        let (kept, _) = api.events.subscribe(None);
+        let mut request = http::from_here("GET", "/v1/stream", String::new());
+        request.headers_mut().insert("last-event-id", kept[0].id.parse().unwrap());
+
+        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        api.ticks.send_replace(r#"{"at_unix_ms":1}"#.into());
+        let mut stream = answer.into_body().into_data_stream();
+        let mut text = String::new();
+        while !text.contains("tick") {
+            text += &String::from_utf8_lossy(&stream.next().await.unwrap().unwrap());
+        }
+        assert!(text.contains("retry:") && text.contains("second") && !text.contains("first"), "{text}");
+        assert!(text.contains("event: tick\ndata: {\"at_unix_ms\":1}\n\n"), "{text}");
+    }
+
+    #[tokio::test]
     async fn the_budget_in_force_is_shown() {
         let (api, _inbox) = working(2000);
         let request = http::from_here("GET", "/v1/budget", String::new());
@@ -554,6 +659,8 @@ mod tests {
             snapshot: Arc::default(),
             events: Events::default(),
             counts: Counts::new(&[]),
+            history: Arc::new(Mutex::new(Kept::new([]))),
+            ticks: Ticks::default(),
             ledger_written: Arc::default(),
             power: None,
             faults: DiskFaults::default(),

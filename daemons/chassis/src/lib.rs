@@ -8,6 +8,7 @@ mod budget;
 pub mod config;
 mod dry;
 mod effects;
+mod history;
 mod message;
 mod metrics;
 mod open;

@@ -55,6 +55,8 @@ impl Started<'_> {
             snapshot: Arc::clone(&self.snapshot),
             events: self.events,
             counts: self.counts,
+            history: self.history,
+            ticks: self.ticks,
             ledger_written: self.ledger_written,
             power: self.power_input,
             faults: self.faults,

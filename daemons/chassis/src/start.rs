@@ -27,6 +27,7 @@ use crate::adopt::Adopted;
 use crate::budget::{BudgetBounds, BudgetOrders};
 use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
+use crate::history::{self, Kept, Ticks};
 use crate::message::Message;
 use crate::metrics::Counts;
 use crate::polling::{self, Polling, meter};
@@ -51,6 +52,8 @@ pub(crate) struct Started<'a> {
     pub(crate) faults: DiskFaults,
     pub(crate) events: Events,
     pub(crate) counts: Counts,
+    pub(crate) history: Arc<Mutex<Kept>>,
+    pub(crate) ticks: Ticks,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) runtime: Runtime,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -115,6 +118,7 @@ impl<'a> Adopted<'a> {
             rewirings: of_reload,
         };
         let machine = Chassis::new(params, ledger, began_at);
+        let (history, ticks) = start_history(config, &snapshot, &faults)?;
         let control =
             control::start(place.realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
 
@@ -134,6 +138,8 @@ impl<'a> Adopted<'a> {
             faults,
             events,
             counts,
+            history,
+            ticks,
             listeners,
             runtime,
             tls: opened.tls,
@@ -150,6 +156,21 @@ fn log_start(config: &ChassisConfig) {
         servers = config.servers.len(),
         "chassis manager runs"
     );
+}
+
+/// A dry run keeps what it sees in memory alone.
+fn start_history(
+    config: &ChassisConfig,
+    snapshot: &Arc<Snapshot<ChassisStatus>>,
+    faults: &DiskFaults,
+) -> anyhow::Result<(Arc<Mutex<Kept>>, Ticks)> {
+    let mut kept = Kept::new(config.servers.iter().map(|server| &server.id));
+    let folder = Some(&config.daemon.state_dir).filter(|_| !config.dry_run);
+    let file = folder.map(|folder| history::file::open(folder, &mut kept, faults.clone())).transpose()?;
+
+    let (kept, ticks) = (Arc::new(Mutex::new(kept)), Ticks::default());
+    history::start(Arc::clone(&kept), Arc::clone(snapshot), file, ticks.clone())?;
+    Ok((kept, ticks))
 }
 
 fn start_polling(

@@ -22,6 +22,11 @@ pub fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// When it was so many milliseconds since boot, by clocks on the wall as they are set now.
+pub fn unix_ms_at(boot_ms: u64) -> u64 {
+    unix_ms().saturating_sub(now().as_millis().saturating_sub(boot_ms))
+}
+
 /// The time since 1970, as clocks on the wall show it: it means the same after a restart of the machine. It goes back
 /// where somebody sets the clock.
 pub fn unix_now() -> Instant {

@@ -66,14 +66,18 @@ pub fn newest<T>(snapshot: &Snapshot<T>) -> Result<Arc<T>, Refused> {
     snapshot.get().ok_or_else(starting)
 }
 
-/// `/v1/events`: the newest events first, then live ones, as server-sent events. A reader that comes back
-/// names the last one that it has had.
+/// The newest events first, then live ones and `more`, as server-sent events. A reader that comes back names the last
+/// event that it has had; what has no id, as `more`, is not sent again.
 ///
 /// A reader that falls a thousand events behind loses the oldest.
-fn event_stream(
+pub fn event_stream<S>(
     events: &Events,
     asked: &HeaderMap,
-) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<>> {
+    more: S,
+) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>> + use<S>>
+where
+    S: Stream<Item = sse::Event> + Send + 'static,
+{
     let last = asked.get("last-event-id").and_then(|id| id.to_str().ok());
     let (kept, live) = events.subscribe(last);
     let line = |it: NumberedEvent| {
@@ -88,7 +92,7 @@ fn event_stream(
         .ok()
     });
     let begin = tokio_stream::once(sse::Event::default().retry(COME_BACK_AFTER));
-    Sse::new(begin.chain(tokio_stream::iter(kept).chain(live).map(line)).map(Ok))
+    Sse::new(begin.chain(tokio_stream::iter(kept).chain(live).map(line).merge(more)).map(Ok))
         .keep_alive(KeepAlive::default())
 }
 

@@ -124,7 +124,7 @@ pub fn common_endpoints<S: Observable>() -> Vec<Endpoint<S>> {
             .answers("the state, sensors, certificates, alarms")
             .fails("503 before the first turn of the control thread"),
         Endpoint::get("/v1/events", async |State(api): State<S>, asked: HeaderMap| {
-            event_stream(api.events(), &asked)
+            event_stream(api.events(), &asked, tokio_stream::empty())
         })
         .answers(
             "[events](#events) as server-sent events: the newest 1,000 first, or those after \
