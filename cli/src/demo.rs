@@ -174,8 +174,13 @@ impl Watch {
         Ok(Self {
             seconds: args.seconds as f64,
             client,
+            live: Progress {
+                seconds: args.seconds as f64,
+                budget_w: start.budget_w,
+                page: chassis.clone(),
+                ..Progress::default()
+            },
             chassis,
-            live: Progress { seconds: args.seconds as f64, budget_w: start.budget_w, ..Progress::default() },
             plain: screen.is_none(),
             screen,
             heard,

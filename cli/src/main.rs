@@ -24,6 +24,7 @@ mod simulate;
 mod status;
 mod top;
 mod train;
+mod ui;
 
 use std::process::ExitCode;
 
@@ -57,7 +58,7 @@ enum Command {
         Example: ballast demo --telemetry cpu_pct_2013-8.csv.zst --policy none")]
     Demo(demo::DemoArgs),
     /// Keep a tree of kernel-format files alive, so that daemons run without hardware
-    #[command(after_help = "Example: ballast rig --dir /dev/shm/rig --servers 2 --seconds 60")]
+    #[command(after_help = "Example: ballast rig --dir /dev/shm/rig --servers 2 --configs /dev/shm/daemons")]
     Rig(Child<rig::RigArgs>),
     /// Run the controllers in virtual time: on a daemon's recording, or on foreign telemetry
     #[command(after_help = "Example: ballast replay --telemetry draws.csv --budget-w 2450 --json")]
@@ -139,6 +140,9 @@ enum Command {
     /// Watch managers, agents and VMs on a terminal
     #[command(after_help = "Example: ballast top http://127.0.0.1:7100 http://127.0.0.1:7101")]
     Top(top::TopArgs),
+    /// Serve the web page for chassis managers and their agents; it only reads
+    #[command(after_help = "Example: ballast ui http://127.0.0.1:7100 http://127.0.0.1:7101")]
+    Ui(ui::UiArgs),
     /// Show the power budget of a chassis, lower it for a time, or go back to the configured one
     #[command(subcommand)]
     Budget(budget::Budget),
@@ -252,6 +256,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Ui(args) => ui::run(&args),
         Command::Budget(budget) => budget::run(&budget),
         Command::Defrag(args) => defrag::run(&args),
         Command::Records(args) => records::run(&args),

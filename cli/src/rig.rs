@@ -1,5 +1,6 @@
 //! `ballast rig`: a plant behind kernel-format files, kept alive so that daemons run without hardware.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,8 +10,10 @@ use std::time::Duration;
 use anyhow::Context;
 use ballast_sim::plant::{Plant, PlantSpec};
 use ballast_testbed::rig::Rig;
+use ballast_testbed::stage::write_configs;
 use clap::Args;
 
+use crate::common::control::ControlArgs;
 use crate::common::numbers::positive;
 use crate::common::plant::{LoadArgs, plan};
 use crate::common::terminal::{say, stop, tell};
@@ -23,6 +26,13 @@ pub(crate) struct RigArgs {
     /// End after S seconds [default: at SIGTERM or Ctrl-C]
     #[arg(long, value_name = "S", value_parser = positive)]
     seconds: Option<f64>,
+    /// Also write configs for the daemons to this folder, and say how they are started
+    #[arg(long, value_name = "DIR")]
+    configs: Option<PathBuf>,
+    /// The manager's port in these configs; the agents have those after it
+    #[arg(long, value_name = "N", default_value_t = 7100, requires = "configs",
+        value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    port: u16,
     #[command(flatten)]
     load: LoadArgs,
 }
@@ -31,6 +41,19 @@ pub(crate) fn run(args: &RigArgs) -> anyhow::Result<ExitCode> {
     let plan = plan(&args.load)?;
     let mut rig = Rig::create(&args.dir, Plant::new(plan.plant.clone(), args.load.seed)).context("--dir")?;
     say(&layout(&args.dir, &plan.plant))?;
+    if let Some(folder) = &args.configs {
+        fs::create_dir_all(folder).context("--configs")?;
+        let (folder, tree) = (folder.canonicalize()?, args.dir.canonicalize()?);
+        let control = ControlArgs::default().control()?;
+        let commands =
+            write_configs(&folder, &tree, &plan.plant, &control, args.port).context("--configs")?;
+        let port = args.port;
+        say(&format!(
+            "\nstart the daemons, each in a shell of its own or with & at the end:\n\n{}\n\nthen look: \
+            ballast status http://127.0.0.1:{port}, or http://127.0.0.1:{port}/ in a browser",
+            commands.join("\n")
+        ))?;
+    }
 
     let ended = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&ended);

@@ -182,6 +182,9 @@ pub fn chassis(
          # One machine plays all servers here: none of them goes before the others.\n\
          [realtime]\n\
          enabled = false\n\n\
+         # The web page, which only reads.\n\
+         [ui]\n\
+         enabled = true\n\n\
          [alert]\n\
          # A capping event ends after the draw, and what would come back, stayed below the\n\
          # threshold for this long. The default is 30000; a demo has less time to show it.\n\

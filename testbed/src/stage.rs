@@ -11,7 +11,8 @@ use crate::rig::{chassis_root, server_root, truth_file};
 use anyhow::{Context, bail};
 use ballast_runtime::tls::authority::Authority;
 use ballast_runtime::tls::{self, Tls, TlsConfig};
-use ballast_sim::scenario::Scenario;
+use ballast_sim::plant::PlantSpec;
+use ballast_sim::scenario::{Control, Scenario};
 use ballast_types::{ChassisId, Role, ServerId};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -30,6 +31,8 @@ const TRIES: u32 = 3;
 const CERTIFIED: Duration = Duration::from_secs(86_400);
 /// A daemon's complaint then.
 const PORT_TAKEN: &str = "cannot listen on";
+/// A capping event of daemons that are started by hand ends after the draw was low for so long.
+const HAND_HOLD_MS: u64 = 6_000;
 /// How long a daemon may take to put everything back.
 const GRACE: Duration = Duration::from_secs(8);
 
@@ -349,6 +352,37 @@ impl Certs {
 }
 
 /// The files and folders of one daemon.
+/// Writes configs for the daemons of a rig, so that they are started by hand: `config/NAME.toml` below `home`. The
+/// manager serves at `port`, the agents at the ports after it. Gives each daemon's command, the manager's last.
+pub fn write_configs(
+    home: &Path,
+    tree: &Path,
+    plant: &PlantSpec,
+    control: &Control,
+    port: u16,
+) -> anyhow::Result<Vec<String>> {
+    fs::create_dir_all(home.join("config"))?;
+    let (mut sockets, mut commands) = (vec![], vec![]);
+    let mut write = |files: &DaemonFiles, daemon: &str, text: String| {
+        fs::write(&files.config, text).with_context(|| files.config.display().to_string())?;
+        commands.push(format!("ballast {daemon} --config {}", files.config.display()));
+        anyhow::Ok(())
+    };
+
+    for (server, port) in plant.servers.iter().zip(port.saturating_add(1)..) {
+        let (name, root) = (format!("agent-{}", server.id), server_root(tree, &server.id));
+        let files = DaemonFiles::of(home, &name, &root, false);
+        let at = SocketAddr::from(([127, 0, 0, 1], port));
+        write(&files, "agent", config::agent(&files.home(at), server, &plant.meter, control))?;
+        sockets.push(files.socket);
+    }
+
+    let files = DaemonFiles::of(home, "chassis", &chassis_root(tree), false);
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    write(&files, "chassis", config::chassis(&files.home(at), plant, &sockets, (control, HAND_HOLD_MS)))?;
+    Ok(commands)
+}
+
 struct DaemonFiles {
     config: PathBuf,
     socket: PathBuf,

@@ -18,6 +18,8 @@ pub(crate) struct Progress {
     /// How long it will run.
     pub(crate) seconds: f64,
     pub(crate) budget_w: f64,
+    /// Where the manager serves its web page.
+    pub(crate) page: String,
     /// The chassis's true draw.
     pub(crate) power_w: f64,
     /// The batch VMs' mean frequency, as a share of the highest.
@@ -101,7 +103,7 @@ fn headline(live: &Progress) -> Paragraph<'static> {
             live.over_s.1,
         )),
     ])
-    .block(Block::bordered().title("Ballast demo (q ends it)"))
+    .block(Block::bordered().title(format!("Ballast demo (q ends it): {}/", live.page)))
 }
 
 fn draw_chart(frame: &mut Frame<'_>, live: &Progress, area: Rect) {

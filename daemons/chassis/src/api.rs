@@ -194,11 +194,12 @@ pub fn http_reference() -> String {
     http::markdown(endpoints().iter().map(|it| &it.line))
 }
 
-/// Every path that a chassis manager serves.
-pub(super) fn routes(api: Api) -> Router {
+/// Every path that a chassis manager serves, with those of a page where there is one.
+pub(super) fn routes(api: Api, page: Option<Router<Api>>) -> Router {
     let access = Arc::clone(&api.access);
-    let routes = http::common_endpoints().into_iter().chain(endpoints()).collect();
-    http::guarded(http::router(routes).with_state(api), access)
+    let endpoints = http::common_endpoints().into_iter().chain(endpoints()).collect();
+    let routes = http::router(endpoints).merge(page.unwrap_or_default());
+    http::guarded(routes.with_state(api), access)
 }
 
 /// What `GET /v1/history` may say.
@@ -416,7 +417,7 @@ mod tests {
 
     async fn put(api: &Api, body: &str) -> (u16, String) {
         let request = http::from_here("PUT", "/v1/budget", body.to_owned());
-        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let answer = routes(api.clone(), None).oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
         let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8(text.to_vec()).unwrap())
@@ -543,7 +544,7 @@ mod tests {
         let (got, text) = put(&api, r#"{"budget_w":2400,"force":true}"#).await;
         assert!(got == 409 && text.contains("another manager rules"), "{text}");
         let request = http::from_here("DELETE", "/v1/budget", String::new());
-        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let answer = routes(api.clone(), None).oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 409, "nor does it take one back");
         assert!(inbox.try_recv().is_err());
     }
@@ -576,7 +577,7 @@ mod tests {
             ("?server=s7", 404, "no such server"),
         ] {
             let request = http::from_here("GET", &format!("/v1/history{query}"), String::new());
-            let answer = routes(api.clone()).oneshot(request).await.unwrap();
+            let answer = routes(api.clone(), None).oneshot(request).await.unwrap();
             let got = answer.status();
             let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
             let text = String::from_utf8_lossy(&text);
@@ -597,7 +598,7 @@ mod tests {
         let mut request = http::from_here("GET", "/v1/stream", String::new());
         request.headers_mut().insert("last-event-id", kept[0].id.parse().unwrap());
 
-        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let answer = routes(api.clone(), None).oneshot(request).await.unwrap();
         api.ticks.send_replace(r#"{"at_unix_ms":1}"#.into());
         let mut stream = answer.into_body().into_data_stream();
         let mut text = String::new();
@@ -612,7 +613,7 @@ mod tests {
     async fn the_budget_in_force_is_shown() {
         let (api, _inbox) = working(2000);
         let request = http::from_here("GET", "/v1/budget", String::new());
-        let answer = routes(api).oneshot(request).await.unwrap();
+        let answer = routes(api, None).oneshot(request).await.unwrap();
         assert_eq!(answer.status(), 200);
         let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         let answer: BudgetAnswer = serde_json::from_slice(&text).unwrap();
@@ -671,7 +672,7 @@ mod tests {
 
     async fn post(api: &Api, body: String) -> (u16, String) {
         let request = http::from_here("POST", "/v1/power", body);
-        let answer = routes(api.clone()).oneshot(request).await.unwrap();
+        let answer = routes(api.clone(), None).oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())

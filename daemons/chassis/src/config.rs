@@ -33,6 +33,8 @@ pub struct ChassisConfig {
     /// The servers, in the controller's order.
     pub servers: Vec<ServerConfig>,
     pub redfish: RedfishConfig,
+    /// Whether the web page is served.
+    pub ui: bool,
     /// What works, and should be told otherwise.
     pub warnings: Vec<String>,
 }
@@ -77,6 +79,11 @@ impl ConfigFile for ChassisConfig {
         let reads_bmc = supplies.iter().any(|supply| matches!(supply.source, SupplySource::Redfish(..)));
         let redfish = RedfishConfig::read(root, caps_by_bmc || reads_bmc);
 
+        let mut section = root.section("ui", "The web page, which only reads; see `docs/operate/page.md`.");
+        let help = "The page is served at `/` of every listener. Another value needs a restart.";
+        let ui = section.key("enabled", help).or(false, flag());
+        section.finish();
+
         // Without an id the file is refused; all else is still to be judged.
         let id = chassis.clone().or_else(|| ChassisId::new("unnamed").ok())?;
         let mut params = Params::defaults(id, budget.unwrap_or(Watts::MAX), vec![], for_controller);
@@ -104,7 +111,17 @@ impl ConfigFile for ChassisConfig {
         }
         check_budget(root, budget, &servers, &params);
 
-        chassis.map(|_| Self { daemon, dry_run, params, supplies, power_input, servers, redfish, warnings })
+        chassis.map(|_| Self {
+            daemon,
+            dry_run,
+            params,
+            supplies,
+            power_input,
+            servers,
+            redfish,
+            ui,
+            warnings,
+        })
     }
 }
 
@@ -147,9 +164,12 @@ impl ChassisConfig {
         if self.power_input != old.power_input {
             needs_restart.push("power_input".into());
         }
+        if self.ui != old.ui {
+            needs_restart.push("ui".into());
+        }
 
         self.daemon = DaemonConfig { log_level: self.daemon.log_level, ..old.daemon.clone() };
-        self.dry_run = old.dry_run;
+        (self.dry_run, self.ui) = (old.dry_run, old.ui);
         self.power_input.clone_from(&old.power_input);
         self.redfish = old.redfish.clone();
         self.params.chassis_id.clone_from(&old.params.chassis_id);

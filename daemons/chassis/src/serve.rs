@@ -4,6 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
 use ballast_chassis_core::Input;
 use ballast_hw::durable::Lock;
 use ballast_runtime::audit::AuditLog;
@@ -12,6 +13,7 @@ use ballast_runtime::control::Snapshot;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::reload::Reloader;
+use ballast_runtime::ui::{self, Site, SiteDaemon};
 use ballast_runtime::{Leaving, wait_until};
 use ballast_types::wire::ChassisStatus;
 use ballast_types::{ServerId, Watts};
@@ -50,7 +52,7 @@ impl Started<'_> {
         let access = Arc::new(access);
         Arc::clone(&self.orders).watch()?;
         let reloader = Reloader::new(loaded, self.reload, self.events.clone(), self.alarms, self.tls.clone());
-        let routes = api::routes(api::Api {
+        let api = api::Api {
             orders: self.orders,
             snapshot: Arc::clone(&self.snapshot),
             events: self.events,
@@ -62,7 +64,8 @@ impl Started<'_> {
             faults: self.faults,
             tls: self.tls,
             access: Arc::clone(&access),
-        });
+        };
+        let routes = api::routes(api, config.ui.then(|| page(config)).transpose()?);
 
         let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
         let leaving = self.runtime.block_on(async {
@@ -79,6 +82,13 @@ impl Started<'_> {
             _lock: self.lock,
         })
     }
+}
+
+/// The web page, which shows this chassis alone.
+fn page(config: &ChassisConfig) -> anyhow::Result<Router<api::Api>> {
+    let name = config.params.chassis_id.to_string();
+    let chassis = vec![SiteDaemon { name, base: String::new() }];
+    Ok(ui::routes(&Site { version: env!("CARGO_PKG_VERSION"), chassis, agents: vec![] })?)
 }
 
 impl Served {

@@ -30,6 +30,7 @@ mod systemd;
 mod target;
 pub mod threads;
 pub mod tls;
+pub mod ui;
 pub mod watchdog;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

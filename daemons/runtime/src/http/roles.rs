@@ -472,6 +472,8 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
     let mut answer = next.run(request).await;
     drop(turn);
 
+    // What a daemon says is of now; the page's files say otherwise.
+    answer.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if let Some(reservation) = reservation {
         answer.headers_mut().insert(RESERVATION, reservation);
     }
