@@ -21,6 +21,7 @@ use ballast_runtime::tls::{self, Peer, Tls};
 use ballast_runtime::ui::{self, Site, SiteDaemon};
 use clap::Args;
 use reqwest::Client;
+use tokio::time::sleep;
 
 use crate::common::answers::{Answer, Said, ask_all};
 use crate::common::daemons::{TlsArgs, failure, target};
@@ -28,6 +29,8 @@ use crate::common::terminal::{say, stop, tell};
 
 /// A daemon from which nothing comes for so long is asked anew; managers send something every second.
 const QUIET_MAX: Duration = Duration::from_secs(10);
+/// Between two tries to find a manager.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 /// What is handed on. All of it only reads.
 const PATHS: [&str; 4] = ["v1/status", "v1/history", "v1/stream", "readyz"];
@@ -67,17 +70,19 @@ pub(crate) fn run(args: &UiArgs) -> anyhow::Result<ExitCode> {
 async fn serve(args: &UiArgs, tls: Option<Arc<Tls>>) -> anyhow::Result<()> {
     let daemons = args.urls.iter().map(|url| Daemon::new(url, tls.as_deref()));
     let daemons: Arc<[Daemon]> = daemons.collect::<anyhow::Result<Vec<_>>>()?.into();
-    let site = site(&ask_all(args.urls.clone(), tls).await?);
-    if site.chassis.is_empty() {
-        bail!("none of these is a chassis manager: the page begins with one");
-    }
+    let stop = stop()?;
+    tokio::pin!(stop);
+    let site = tokio::select! {
+        site = site(args, tls) => site?,
+        () = &mut stop => return Ok(()),
+    };
 
     let access = Arc::new(AccessPolicy::of_queries());
     let routes = Router::new().route("/d/{daemon}/{*path}", get(forward)).merge(ui::routes(&site)?);
     let routes = http::guarded(routes.with_state(daemons), Arc::clone(&access));
     let listeners = http::bind(&[Listen::Plain(args.listen)], None).await?;
     say(&format!("http://{}/", args.listen))?;
-    http::serve(listeners, routes, access, stop()?).await;
+    http::serve(listeners, routes, access, stop).await;
     Ok(())
 }
 
@@ -97,29 +102,42 @@ impl Daemon {
     }
 }
 
-/// Who is who. Of those that do not answer now nobody knows; most daemons are agents.
-fn site(answers: &[Answer]) -> Site {
-    let named =
-        |(n, answer): (usize, &Answer)| SiteDaemon { name: answer.url.clone(), base: format!("/d/{n}") };
-    let some = |test: fn(&Said) -> bool| {
-        answers.iter().enumerate().filter(move |(_, it)| test(&it.said)).map(named).collect::<Vec<_>>()
-    };
-    for answer in answers {
-        match &answer.said {
-            Said::Error(why) => tell(&format!("{}: {why}", answer.url)),
-            Said::Place(_) => tell(&format!("{}: a placement daemon has no page", answer.url)),
-            _ => {}
+/// Who is who, once a chassis manager answers: the page begins with one. Of those that do not answer then nobody knows;
+/// most daemons are agents.
+async fn site(args: &UiArgs, tls: Option<Arc<Tls>>) -> anyhow::Result<Site> {
+    let mut is_first = true;
+    loop {
+        let answers = ask_all(args.urls.clone(), tls.clone()).await?;
+        let silent = answers.iter().any(|it| matches!(it.said, Said::Error(_)));
+        let chassis = named(&answers, |said| matches!(said, Said::Chassis(_)));
+        if chassis.is_empty() && !silent {
+            bail!("none of these is a chassis manager: the page begins with one");
         }
-    }
 
-    let chassis = some(|said| matches!(said, Said::Chassis(_)));
-    let agents = some(|said| matches!(said, Said::Agent(_)));
-    let silent = some(|said| matches!(said, Said::Error(_)));
-    let version = env!("CARGO_PKG_VERSION");
-    match chassis.is_empty() {
-        true => Site { version, chassis: silent, agents },
-        false => Site { version, chassis, agents: agents.into_iter().chain(silent).collect() },
+        if is_first {
+            let errors = answers.iter().filter_map(|it| match &it.said {
+                Said::Error(why) => Some(format!("{}: {why}", it.url)),
+                _ => None,
+            });
+            errors.for_each(|line| tell(&line));
+        }
+        if !chassis.is_empty() {
+            let agents = named(&answers, |said| matches!(said, Said::Agent(_) | Said::Error(_)));
+            return Ok(Site { version: env!("CARGO_PKG_VERSION"), chassis, agents });
+        }
+        if is_first {
+            tell("waiting for a chassis manager to answer");
+        }
+        is_first = false;
+        sleep(ASK_AGAIN).await;
     }
+}
+
+/// Those whose answer passes, as the page reaches them.
+fn named(answers: &[Answer], test: impl Fn(&Said) -> bool) -> Vec<SiteDaemon> {
+    let daemon =
+        |(n, answer): (usize, &Answer)| SiteDaemon { name: answer.url.clone(), base: format!("/d/{n}") };
+    answers.iter().enumerate().filter(|(_, it)| test(&it.said)).map(daemon).collect()
 }
 
 /// Hands a question on to a daemon, and the answer back as it comes.

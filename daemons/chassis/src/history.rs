@@ -53,6 +53,10 @@ impl Pair {
         self.power.take(unix_ms, power);
         self.limit.take(unix_ms, limit);
     }
+
+    fn is_known(&self, bin: u64, step_ms: u64) -> bool {
+        self.power.joined(bin, step_ms).is_some() || self.limit.joined(bin, step_ms).is_some()
+    }
 }
 
 /// What is kept.
@@ -140,7 +144,8 @@ impl Kept {
         let step_ms = question.step_ms.div_ceil(base) * base;
         let (at_unix_ms, now_ms) = (clock::unix_ms(), clock::now().as_millis());
 
-        let bins = pair.power.bins(question.since_unix_ms, step_ms, at_unix_ms);
+        let mut bins = pair.power.bins(question.since_unix_ms, step_ms, at_unix_ms);
+        bins.start = bins.clone().find(|&bin| pair.is_known(bin, step_ms)).unwrap_or(bins.end);
         let [min, mean, max] = pair.power.read(bins.clone(), step_ms);
         let [limit, ..] = pair.limit.read(bins.clone(), step_ms);
 

@@ -279,7 +279,7 @@
           width: holder.clientWidth, height: holder.clientHeight, legend: { show: false }, padding: [8, 8, 0, 0],
           cursor: { show: false },
           scales: { x: { time: true, range: () => [state.span.min, state.span.max] }, y: { range: bounds } },
-          axes: [{ ...axis, space: 90, values: (_, all) => all.map(clockOf) },
+          axes: [{ ...axis, space: 90, size: 32, values: (_, all) => all.map(clockOf) },
             { ...axis, size: 64, values: (_, all) => all.map((it) => w.watts(it)) }],
           series: [{}, { stroke: css("--draw"), width: 1.75, points: { show: false } },
             { stroke: css("--limit"), width: 1.75, dash: [9, 5], points: { show: false } }],
@@ -574,7 +574,7 @@
   let page = null, current = [];
 
   // The manager's own word for its chassis comes with its first answer.
-  function name() {
+  function retitle() {
     set(page.heading, page.title());
     const title = `${page.title()} – Ballast`;
     if (document.title !== title) document.title = title;
@@ -603,7 +603,7 @@
       el("a", { href: link(key, chassis), "aria-current": (key === name || (key === "chassis" && !PAGES[name])) && "page" }, text))));
     page.heading = el("h1");
     main.replaceChildren(page.heading, ...page.nodes);
-    name();
+    retitle();
     open();
     page.show();
     if (page.poll) {
@@ -624,7 +624,7 @@
     setClass(node, isLost ? "link lost" : "link");
     set(node, !heard ? "No answer yet" : isLost ? `No news for ${w.since(Date.now() - heard)}; trying again` : `Live, ${clock(heard)}`);
     if (isLost) page.show();
-    name();
+    retitle();
   }
 
   async function begin() {

@@ -8,7 +8,7 @@ const words = (() => {
     fenced: ["Replaced by another manager", "bad"],
   };
   const AGENT = {
-    boot: ["starting", "warn"], uncapped: ["not capped", "good"], throttled: ["at lowest frequency", "warn"],
+    boot: ["starting", "warn"], uncapped: ["full speed", "good"], throttled: ["at lowest frequency", "warn"],
     recovering: ["speeding up again", "warn"], shedding: ["hardware limit on", "bad"], blind: ["no power reading", "bad"],
   };
   const SLOT = {
@@ -53,6 +53,7 @@ const words = (() => {
     const caps = names((it) => it.hardware_cap_w != null);
     const low = names((it) => it.report && it.report.state === "throttled");
     const back = names((it) => it.report && it.report.state === "recovering");
+    const capped = names((it) => it.granted_w != null);
     const silent = names((it) => it.slot === "silent");
     const shed = servers.reduce((sum, it) => sum + (it.report ? it.report.sheddable_w : 0), 0);
     const doing = [];
@@ -67,11 +68,14 @@ const words = (() => {
     } else if (over && !status.dry_run) {
       doing.push("The draw is over the limit; batch work is being slowed.");
     }
+    if (capped.length && !status.dry_run) {
+      doing.push(`${capped.length === servers.length ? "Every server has" : `${list(capped)} ${capped.length === 1 ? "has" : "have"}`} a cap; together they keep the chassis under ${watts(status.limit_w)}.`);
+    }
 
     if (caps.length) doing.push(`Hardware caps slow every core of ${list(caps)}, user-facing VMs as well.`);
     if (low.length) doing.push(`Batch cores at lowest frequency on ${list(low)}.`);
     if (back.length) doing.push(`Batch cores speeding up again on ${list(back)}.`);
-    if (!caps.length && !low.length && !back.length && status.state === "normal") doing.push("Nobody is slowed.");
+    if (!capped.length && !caps.length && !low.length && !back.length && status.state === "normal") doing.push("Nobody is slowed.");
     if (silent.length) doing.push(`${list(silent)}: agent not answering.`);
     if (status.state !== "fenced" && !status.dry_run) doing.push(`Batch work can still give ${watts(shed)}.`);
 

@@ -12,7 +12,8 @@ pub struct History {
     pub now_ms: u64,
     /// How long one step is.
     pub step_ms: u64,
-    /// When the first step begins, in milliseconds since 1970; the others follow without a gap.
+    /// When the first step of which something is known begins, in milliseconds since 1970; the others follow without
+    /// a gap.
     pub from_unix_ms: u64,
     /// The lowest draw in each step.
     pub power_min_w: Vec<Option<f64>>,

@@ -130,7 +130,7 @@ impl Series {
     }
 
     /// All rows in one step.
-    fn joined(&self, bin: u64, step_ms: u64) -> Option<[f64; 3]> {
+    pub(super) fn joined(&self, bin: u64, step_ms: u64) -> Option<[f64; 3]> {
         let is_fine = step_ms < COARSE_MS;
         let parts = step_ms / if is_fine { self.fine.step_ms } else { COARSE_MS };
         let rows = (bin * parts..(bin + 1) * parts).filter_map(|part| match is_fine {
