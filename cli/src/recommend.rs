@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::common::columns::ColumnArgs;
-use crate::common::fleet::{cores, fleet};
+use crate::common::fleet::fleet_of;
 use crate::common::numbers::share;
 use crate::common::table::named;
 use crate::common::terminal::{say, tell};
@@ -135,9 +135,7 @@ struct Answer<'a> {
 
 pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
     let trace = args.columns.read(&args.telemetry)?;
-    let sizes = args.cores.as_deref().map(cores).transpose()?;
-    let size = |vm: &str| sizes.as_ref().map_or(Some(1.0), |sizes| sizes.get(vm).copied());
-    let fleet = named(&args.telemetry, fleet(&trace, size))?;
+    let fleet = named(&args.telemetry, fleet_of(&trace, args.cores.as_deref()))?;
     let set =
         JobSet::of_fleet(Resource::Cpu, &fleet).with_context(|| args.telemetry.display().to_string())?;
 
