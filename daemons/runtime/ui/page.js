@@ -274,7 +274,7 @@
         css.band = css("--band");
         css.bad = css("--bad");
         const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { show: false }, font: "13px system-ui, sans-serif" };
-        const clockOf = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(state.range.ms > 3600e3 ? {} : { second: "2-digit" }) });
+        const clockOf = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(state.range.ms >= 3600e3 ? {} : { second: "2-digit" }) });
         state.plot = new uPlot({
           width: holder.clientWidth, height: holder.clientHeight, legend: { show: false }, padding: [8, 8, 0, 0],
           cursor: { show: false },
@@ -389,6 +389,8 @@
 
   // ---- pages ----------------------------------------------------------------------------------------------------
 
+  const age = ({ report_age_ms: ms }) => (ms == null ? "none" : ms < 2000 ? "now" : `${w.since(ms)} ago`);
+
   function chassisPage(chassis) {
     const now = first(), alarms = alarmList(), picture = chart(chassis);
     const servers = table("Servers", [
@@ -398,7 +400,7 @@
       { name: "cap", number: true, cell: (it) => (it.granted_w == null ? "none" : w.watts(it.granted_w)) },
       { name: "can still give", number: true, cell: (it) => w.watts(it.report && it.report.sheddable_w) },
       { name: "hardware cap", number: true, cell: (it) => (it.hardware_cap_w == null ? "none" : w.watts(it.hardware_cap_w)) },
-      { name: "last report", number: true, cell: (it) => (it.report_age_ms == null ? "none" : it.report_age_ms < 2000 ? "now" : `${w.since(it.report_age_ms)} ago`) },
+      { name: "last report", number: true, cell: age },
     ], { empty: "No servers." });
     const more = el("section", { "aria-label": "Figures" });
     const show = () => {
@@ -435,15 +437,16 @@
       if (server.slot !== "managed" && server.last_error) lines.push(`Last try: ${server.last_error}`);
       if (server.hardware_cap_w != null) lines.push(`A hardware cap of ${w.watts(server.hardware_cap_w)} slows every core.`);
       if (report && report.min_khz != null) lines.push(`${w.plural(report.low_cores, "batch core")}, the slowest at ${w.mhz(report.min_khz)}.`);
-      if (report) lines.push(`Batch work can still give ${w.watts(report.sheddable_w)}; ${w.watts(report.restorable_w)} would come back.`);
+      if (report) lines.push(`Batch work can still give ${w.watts(report.sheddable_w)}; ${w.watts(report.restorable_w)} would come back at full speed.`);
       now.update({ title: state.charAt(0).toUpperCase() + state.slice(1), level: level || "", lines, power, limit: cap, limitName: "cap",
         text: cap == null ? "No cap: the server may draw what it needs." : `Set aside for it: ${w.watts(server.reserved_w)}` });
-      const text = [["Last report", server.report_age_ms == null ? "none" : `${w.since(server.report_age_ms)} ago`],
+      const text = [["Last report", age(server)],
         ["Set aside for it", w.watts(server.reserved_w)], ["Hardware cap", server.hardware_cap_w == null ? "none" : w.watts(server.hardware_cap_w)],
         ["Server's own limit", report ? (report.server_limit ? "on" : "off") : null],
         ["Policy", agent && (agent.policy_effective || agent.policy)], ["Cap when nobody answers", agent && w.watts(agent.fallback_w)],
         ["Batch frequency", agent && agent.frequency_ratio != null ? `${w.number(100 * agent.frequency_ratio)} % of the highest` : null],
-        ["Other power managers", agent && agent.cores ? `raised ${agent.cores.raised}, limited ${agent.cores.limited} cores` : null]];
+        ["Other power managers", agent && agent.cores
+          ? (agent.cores.raised + agent.cores.limited ? `raised ${agent.cores.raised}, limited ${agent.cores.limited} cores` : "none seen") : null]];
       if (more.shown !== String(text)) { more.shown = String(text); more.replaceChildren(el("h2", {}, "Agent"), facts(text)); }
     };
     return { title: () => `Server ${id}`, nodes: [now.node, picture.node, more, vms.section], show, take: picture.take, end: picture.end,
