@@ -70,8 +70,7 @@ pub(crate) fn run(args: &UiArgs) -> anyhow::Result<ExitCode> {
 async fn serve(args: &UiArgs, tls: Option<Arc<Tls>>) -> anyhow::Result<()> {
     let daemons = args.urls.iter().map(|url| Daemon::new(url, tls.as_deref()));
     let daemons: Arc<[Daemon]> = daemons.collect::<anyhow::Result<Vec<_>>>()?.into();
-    let stop = stop()?;
-    tokio::pin!(stop);
+    let mut stop = Box::pin(stop()?);
     let site = tokio::select! {
         site = site(args, tls) => site?,
         () = &mut stop => return Ok(()),

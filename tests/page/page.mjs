@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
-import { request } from "node:http";
+import { createServer, request } from "node:http";
 import { join, resolve } from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
@@ -103,16 +103,13 @@ async function open(url, options = {}) {
   return page;
 }
 
-// Answers in the manager's place. `status` is what it says; `stream` gives the text of the n-th connection, by its request.
+// Answers in the manager's place: what it says of itself, its events, and what an agent says.
 async function mock(page, { status, stream, agent }) {
-  let connections = 0;
   await page.route("**/v1/status", (route) => route.fulfill({ json: agent && /\/d\/[1-9]/.test(route.request().url()) ? agent : status }));
   await page.route("**/v1/stream", async (route) => {
-    const text = stream ? stream(connections, await route.request().allHeaders()) : null;
-    connections += 1;
     const history = { at_unix_ms: Date.now(), now_ms: 1, step_ms: 200, from_unix_ms: 0, power_min_w: [], power_mean_w: [], power_max_w: [], limit_w: [] };
     const tick = `event: tick\ndata: ${JSON.stringify({ at_unix_ms: Date.now(), status, history })}\n\n`;
-    await route.fulfill({ contentType: "text/event-stream", body: `retry: 300\n\n${text ?? ""}${tick}` });
+    await route.fulfill({ contentType: "text/event-stream", body: `retry: 300\n\n${stream ?? ""}${tick}` });
   });
 }
 
@@ -271,16 +268,26 @@ test("over the budget, and blind, are seen in words", async () => {
 test("a stream that is cut comes back where it was, without doubles", async () => {
   const event = (n) => `id: 17.${n}\nevent: alarm\ndata: ${JSON.stringify({ at_unix_ms: 1764000000000 + n, at_ns: n, event: "alarm", message: `number ${n}.` })}\n\n`;
   const asked = [];
-  const stream = (n, headers) => {
-    asked.push(headers["last-event-id"]);
-    return n === 0 ? event(1) + event(2) : event(2) + event(3);
-  };
-  const page = await open(`${MANAGER}/#/events/0`, { mock: { status: recorded, stream } });
+  // A manager whose connections end; the page itself is that of the real one.
+  const cut = createServer(async (request, answer) => {
+    if (request.url === "/v1/stream") {
+      asked.push(request.headers["last-event-id"]);
+      answer.writeHead(200, { "content-type": "text/event-stream" });
+      answer.end(`retry: 200\n\n${asked.length === 1 ? event(1) + event(2) : event(2) + event(3)}`);
+      return;
+    }
+    const real = await fetch(`${MANAGER}${request.url}`);
+    answer.writeHead(real.status, { "content-type": real.headers.get("content-type") });
+    answer.end(Buffer.from(await real.arrayBuffer()));
+  });
+  await new Promise((done) => cut.listen(0, "127.0.0.1", done));
+  const page = await open(`http://127.0.0.1:${cut.address().port}/#/events/0`);
   await wait("a third connection", () => asked.length >= 3);
   assert.deepEqual(asked.slice(0, 3), [undefined, "17.2", "17.3"]);
   const rows = await page.locator("section[aria-label=Events] tbody tr").allInnerTexts();
   assert.deepEqual(rows.map((row) => row.match(/number \d/)[0]), ["number 3", "number 2", "number 1"]);
   await page.check();
+  cut.close();
 });
 
 test("100 servers are drawn quickly", async () => {
@@ -306,7 +313,7 @@ test("hostile names are text", async () => {
   const status = { ...recorded, servers: [{ ...server, server: name, slot: "silent", last_error: name }],
     alarms: [{ id: "server_silent", severity: "warning", since_unix_ms: 1, message: name, link: "" }],
     sensors: [{ sensor: name, refresh_ms: 1, age_ms: 1, faults: 1, problem: name }] };
-  const stream = () => `id: 1.1\nevent: order\ndata: ${JSON.stringify({ at_unix_ms: Date.now(), at_ns: 1, event: "order", who: name, what: name, outcome: name })}\n\n`;
+  const stream = `id: 1.1\nevent: order\ndata: ${JSON.stringify({ at_unix_ms: Date.now(), at_ns: 1, event: "order", who: name, what: name, outcome: name })}\n\n`;
   const agent = { ...(await json(`http://127.0.0.1:${PORT + 1}/v1/status`)), policy_effective: name };
   agent.vms = [{ ...agent.vms[0], vm: name }];
   const page = await open(FLEET, { mock: { status, stream, agent } });

@@ -269,7 +269,8 @@
     function draw() {
       if (!state.steps || !holder.isConnected) return;
       const end = state.steps.end / 1000;
-      const scale = { min: end - state.range.ms / 1000, max: end };
+      // A young manager's picture begins where its figures do.
+      const scale = { min: Math.max(end - state.range.ms / 1000, Math.min(state.steps.from / 1000, end - 60)), max: end };
       if (!state.plot) {
         css.band = css("--band");
         css.bad = css("--bad");
@@ -369,7 +370,7 @@
     const node = el("section", { class: "first", "aria-label": "Now" }, el("div", {}, state, doing), el("div", {}, figure, bar, room));
     let shown = "";
     return { node, update({ title, level, lines, power, limit, limitName, text, isStale }) {
-      setClass(node, `first ${level}${isStale ? " stale" : ""}`);
+      setClass(node, isStale ? "first stale" : `first ${level}`);
       set(state, title);
       if (shown !== lines.join("\n")) {
         shown = lines.join("\n");
