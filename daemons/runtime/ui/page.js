@@ -249,14 +249,27 @@
         if (began != null) shade(state.steps.end);
       }
 
-      const wide = Math.max(1, x(from + step) - x(from));
-      columns.max.forEach((max, n) => {
-        if (max == null) return;
-        const min = columns.min[n], limit = columns.limit[n], at = x(from + n * step) - wide / 2;
-        ctx.fillStyle = css.band;
-        if (max > min) ctx.fillRect(at, y(max), wide, y(min) - y(max));
-        if (limit != null && max > limit) { ctx.fillStyle = css.bad; ctx.fillRect(at, y(max), wide, y(limit) - y(max)); }
-      });
+      // Between two lines, one there and one back, for each stretch without a gap.
+      const between = (upper, lower) => {
+        ctx.beginPath();
+        const isKnown = (n) => upper[n] != null && lower[n] != null;
+        for (let n = 0; n < upper.length; n += 1) {
+          const start = n;
+          while (n < upper.length && isKnown(n)) n += 1;
+          for (let at = start; at < n; at += 1) ctx[at === start ? "moveTo" : "lineTo"](x(from + at * step), y(upper[at]));
+          for (let at = n - 1; at >= start; at -= 1) ctx.lineTo(x(from + at * step), y(lower[at]));
+          if (n > start) ctx.closePath();
+        }
+      };
+      const { min: yMin, max: yMax } = u.scales.y;
+      between(columns.max, columns.min);
+      ctx.fillStyle = css.band;
+      ctx.fill();
+      between(columns.max.map((it) => (it == null ? null : yMax)), columns.limit);
+      ctx.clip();
+      between(columns.max, columns.max.map((it) => (it == null ? null : yMin)));
+      ctx.fillStyle = css.bad;
+      ctx.fill();
       ctx.restore();
     }
 

@@ -34,7 +34,6 @@ const words = (() => {
 
   // The higher of what the supplies read and what the servers report; null where nothing is read.
   const draw = (status) => (status.power_w == null ? null : Math.max(status.power_w, status.reported_w || 0));
-  const isOver = (status) => draw(status) != null && draw(status) > status.limit_w;
 
   // What a server does, in words and by severity.
   const server = (it) => {
@@ -47,7 +46,7 @@ const words = (() => {
   // The state in a word, what is being done, and to whom.
   const situation = (status) => {
     const [state, level] = of(CHASSIS, status.state);
-    const power = draw(status), over = isOver(status);
+    const power = draw(status), over = power != null && power > status.limit_w;
     const servers = status.servers.filter((it) => it.slot === "managed" || it.slot === "silent");
     const names = (test) => servers.filter(test).map((it) => it.server);
     const caps = names((it) => it.hardware_cap_w != null);
@@ -79,9 +78,8 @@ const words = (() => {
     if (silent.length) doing.push(`${list(silent)}: agent not answering.`);
     if (status.state !== "fenced" && !status.dry_run) doing.push(`Batch work can still give ${watts(shed)}.`);
 
-    const worst = over && level === "good" ? "bad" : over && level === "warn" ? "bad" : level;
-    return { state: over && status.state !== "hardware_caps" ? `Over budget: ${state.toLowerCase()}` : state,
-      level: worst, doing, power, over };
+    const isCapped = status.state === "hardware_caps";
+    return { state: over && !isCapped ? `Over budget: ${state.toLowerCase()}` : state, level: over ? "bad" : level, doing, power };
   };
 
   const headroom = (status) => {
@@ -119,6 +117,6 @@ const words = (() => {
       : [String(e.event).replaceAll("_", " "), Object.entries(e).filter(([k]) => !KNOWN.includes(k))
         .map(([k, v]) => `${k} ${typeof v === "string" ? v : JSON.stringify(v)}`).join(", ")];
 
-  return { CHASSIS, SLOT, SEVERITY, of, number, watts, plural, since, list, draw, isOver, server, situation, headroom,
-    seconds, mhz, vmNow, vmClass, event };
+  return { SEVERITY, of, number, watts, plural, since, list, draw, server, situation, headroom, seconds, mhz, vmNow, vmClass,
+    event };
 })();
