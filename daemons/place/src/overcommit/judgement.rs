@@ -37,7 +37,7 @@ impl Judgement {
                 continue;
             }
             if self.closed.is_none() {
-                counted.push(hour.clone());
+                counted.push(*hour);
             }
             let share = f64::from(*over_s) / f64::from(*measured_s);
             self.newest_unix_s = *from_unix_s;
