@@ -13,8 +13,8 @@ use std::time::Instant as Clock;
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::BestFit;
 use ballast_placement::{
-    ChassisId, Cluster, CpuUse, Fit, Host, HostId, Measured, MemoryKb, MilliCores, Policy, Ranking, Resources, Scheduler, Tier,
-    Ties, VmKey, VmRequest,
+    ChassisId, Cluster, CpuUse, Fit, Host, HostId, Measured, MemoryKb, MilliCores, Policy, Ranking,
+    Resources, Scheduler, Tier, Ties, VmKey, VmRequest,
 };
 use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 
@@ -100,7 +100,8 @@ fn overcommitted(target_ppm: Option<u32>) -> (Scheduler, u64) {
     let alike = cluster(720);
     let mut hosts: Vec<Host> = alike.ids().map(|id| alike.host(id).clone()).collect();
     hosts.iter_mut().for_each(|host| host.room.cores = MilliCores::from_cores(80));
-    let mut scheduler = Policy { cpu_target_ppm: target_ppm, ..Policy::POWER }.scheduler(Cluster::new(&hosts));
+    let mut scheduler =
+        Policy { cpu_target_ppm: target_ppm, ..Policy::POWER }.scheduler(Cluster::new(&hosts));
     let mut measured: Vec<Measured<VmKey>> = vec![Measured::default(); hosts.len()];
     let mut next = 0;
     while scheduler.cluster().allocated().milli_cores < 720 * 56_000 {

@@ -21,7 +21,7 @@ use tokio_stream::wrappers::WatchStream;
 use super::budget::{BudgetBounds, BudgetOrders, Unordered};
 use super::polling::PollEvent;
 use super::power_input::{PowerInput, PowerRefusal};
-use crate::history::{COARSE_MS, Kept, Question, Ticks};
+use crate::history::{self, COARSE_MS, Question};
 use crate::metrics::{Counts, PREFIX, Shown};
 use ballast_runtime::alarms;
 use ballast_runtime::audit::Before;
@@ -60,9 +60,7 @@ pub(super) struct Api {
     pub events: Events,
     /// What the control thread counts.
     pub(super) counts: Counts,
-    pub(super) history: Arc<Mutex<Kept>>,
-    /// The newest message to every page that is open.
-    pub(super) ticks: Ticks,
+    pub(super) history: history::Shared,
     /// Whether the newest ledger is on disk.
     pub(crate) ledger_written: Arc<AtomicBool>,
     /// The outside source of readings, and who polls it; none where none is configured.
@@ -170,7 +168,7 @@ fn endpoints() -> Vec<Endpoint<Api>> {
             .only(Right::Operate)
             .answers("[BudgetAnswer](#budgetanswer), once the configured budget is back in force")
             .fails("409 with a BudgetAnswer while another manager rules; 500 when it cannot be written down"),
-        Endpoint::get("/v1/history", history)
+        Endpoint::get("/v1/history", show_history)
             .answers(
                 "[History](#history) of the chassis, or of one server: `?since=` (milliseconds since 1970) \
                  `&step=` (200 to 3,600,000 ms) `&server=`; steps below 10 s reach back an hour, others a day",
@@ -217,7 +215,7 @@ const fn coarse_step() -> u64 {
     COARSE_MS
 }
 
-async fn history(State(api): State<Api>, uri: Uri) -> Result<Response, Refused> {
+async fn show_history(State(api): State<Api>, uri: Uri) -> Result<Response, Refused> {
     let refuse = |why: String| Refused(StatusCode::BAD_REQUEST, why);
     let Query(query) = Query::<HistoryQuery>::try_from_uri(&uri).map_err(|why| refuse(why.body_text()))?;
     if !Question::STEPS.contains(&query.step) {
@@ -228,7 +226,7 @@ async fn history(State(api): State<Api>, uri: Uri) -> Result<Response, Refused> 
     let question = Question { since_unix_ms: query.since, step_ms: query.step, server: query.server };
     // Alerts leave from this thread, and an hour of values takes milliseconds.
     let answer = tokio::task::spawn_blocking(move || {
-        let history = lock(&api.history).answer(&question)?;
+        let history = lock(&api.history.kept).answer(&question)?;
         serde_json::to_string(&history).ok()
     });
     let unknown = || Refused(StatusCode::NOT_FOUND, "no such server".into());
@@ -238,7 +236,7 @@ async fn history(State(api): State<Api>, uri: Uri) -> Result<Response, Refused> 
 
 /// Events, and what a page draws; all pages get the same text, which another thread has written.
 async fn stream(State(api): State<Api>, asked: HeaderMap) -> Response {
-    let ticks = WatchStream::from_changes(api.ticks.subscribe());
+    let ticks = WatchStream::from_changes(api.history.ticks.subscribe());
     let ticks = ticks.map(|text| sse::Event::default().event("tick").data(&*text));
     http::event_stream(&api.events, &asked, ticks).into_response()
 }
@@ -599,7 +597,7 @@ mod tests {
         request.headers_mut().insert("last-event-id", kept[0].id.parse().unwrap());
 
         let answer = routes(api.clone(), None).oneshot(request).await.unwrap();
-        api.ticks.send_replace(r#"{"at_unix_ms":1}"#.into());
+        api.history.ticks.send_replace(r#"{"at_unix_ms":1}"#.into());
         let mut stream = answer.into_body().into_data_stream();
         let mut text = String::new();
         while !text.contains("tick") {
@@ -660,8 +658,7 @@ mod tests {
             snapshot: Arc::default(),
             events: Events::default(),
             counts: Counts::new(&[]),
-            history: Arc::new(Mutex::new(Kept::new([]))),
-            ticks: Ticks::default(),
+            history: history::Shared::new(history::Kept::new([])),
             ledger_written: Arc::default(),
             power: None,
             faults: DiskFaults::default(),

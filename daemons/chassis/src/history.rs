@@ -162,8 +162,19 @@ impl Kept {
     }
 }
 
-/// The newest message to every page that is open, in JSON.
-pub(crate) type Ticks = watch::Sender<Arc<str>>;
+/// What the thread that fills it has in common with who answers.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) kept: Arc<Mutex<Kept>>,
+    /// The newest message to every page that is open, in JSON.
+    pub(crate) ticks: watch::Sender<Arc<str>>,
+}
+
+impl Shared {
+    pub(crate) fn new(kept: Kept) -> Self {
+        Self { kept: Arc::new(Mutex::new(kept)), ticks: watch::Sender::default() }
+    }
+}
 
 /// One message to pages: the status, and the last seconds of the history.
 #[derive(Serialize)]
@@ -173,12 +184,11 @@ struct Tick<'a> {
     history: Option<History>,
 }
 
-/// Fills `kept` for as long as the process lives. Ended rows go to `file`, and news to `ticks`.
+/// Fills it for as long as the process lives. Ended rows go to `file`.
 pub(crate) fn start(
-    kept: Arc<Mutex<Kept>>,
+    Shared { kept, ticks }: Shared,
     snapshot: Arc<Snapshot<ChassisStatus>>,
     file: Option<SyncSender<FileRow>>,
-    ticks: Ticks,
 ) -> io::Result<()> {
     let mut newest_tick = 0;
     threads::every("history", LOOK, move || {

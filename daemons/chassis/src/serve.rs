@@ -58,7 +58,6 @@ impl Started<'_> {
             events: self.events,
             counts: self.counts,
             history: self.history,
-            ticks: self.ticks,
             ledger_written: self.ledger_written,
             power: self.power_input,
             faults: self.faults,

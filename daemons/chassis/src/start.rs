@@ -27,7 +27,7 @@ use crate::adopt::Adopted;
 use crate::budget::{BudgetBounds, BudgetOrders};
 use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
-use crate::history::{self, Kept, Ticks};
+use crate::history::{self, Kept, Shared};
 use crate::message::Message;
 use crate::metrics::Counts;
 use crate::polling::{self, Polling, meter};
@@ -52,8 +52,7 @@ pub(crate) struct Started<'a> {
     pub(crate) faults: DiskFaults,
     pub(crate) events: Events,
     pub(crate) counts: Counts,
-    pub(crate) history: Arc<Mutex<Kept>>,
-    pub(crate) ticks: Ticks,
+    pub(crate) history: Shared,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) runtime: Runtime,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -70,9 +69,8 @@ impl<'a> Adopted<'a> {
         // Not bounded: one request under way for each agent, one poll a period; the watchdog sees who takes none.
         let (messages, inbox) = mpsc::channel();
         let (rewirings, of_reload) = mpsc::channel();
-        let events = Events::default();
+        let (events, snapshot) = (Events::default(), Arc::new(Snapshot::<ChassisStatus>::default()));
         let faults = DiskFaults::new(events.clone());
-        let snapshot = Arc::new(Snapshot::<ChassisStatus>::default());
         let orders = BudgetOrders::open(&place.state_dir, &ledger, messages.clone(), config.dry_run)?;
         orders.follow(BudgetBounds::of(config));
         let orders = Arc::new(orders);
@@ -118,10 +116,9 @@ impl<'a> Adopted<'a> {
             rewirings: of_reload,
         };
         let machine = Chassis::new(params, ledger, began_at);
-        let (history, ticks) = start_history(config, &snapshot, &faults)?;
+        let history = start_history(config, &snapshot, &faults)?;
         let control =
             control::start(place.realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
-
         log_start(config);
 
         Ok(Started {
@@ -139,7 +136,6 @@ impl<'a> Adopted<'a> {
             events,
             counts,
             history,
-            ticks,
             listeners,
             runtime,
             tls: opened.tls,
@@ -163,14 +159,14 @@ fn start_history(
     config: &ChassisConfig,
     snapshot: &Arc<Snapshot<ChassisStatus>>,
     faults: &DiskFaults,
-) -> anyhow::Result<(Arc<Mutex<Kept>>, Ticks)> {
+) -> anyhow::Result<Shared> {
     let mut kept = Kept::new(config.servers.iter().map(|server| &server.id));
     let folder = Some(&config.daemon.state_dir).filter(|_| !config.dry_run);
     let file = folder.map(|folder| history::file::open(folder, &mut kept, faults.clone())).transpose()?;
 
-    let (kept, ticks) = (Arc::new(Mutex::new(kept)), Ticks::default());
-    history::start(Arc::clone(&kept), Arc::clone(snapshot), file, ticks.clone())?;
-    Ok((kept, ticks))
+    let shared = Shared::new(kept);
+    history::start(shared.clone(), Arc::clone(snapshot), file)?;
+    Ok(shared)
 }
 
 fn start_polling(
