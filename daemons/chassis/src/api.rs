@@ -171,7 +171,8 @@ fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::get("/v1/history", show_history)
             .answers(
                 "[History](#history) of the chassis, or of one server: `?since=` (milliseconds since 1970) \
-                 `&step=` (200 to 3,600,000 ms) `&server=`; steps below 10 s reach back an hour, others a day",
+                 `&step=` (200 to 3,600,000 ms) `&server=`; steps below 10 s reach back an hour, others \
+                 a day",
             )
             .fails("400 for another step; 404 for an unknown server"),
         Endpoint::get("/v1/stream", stream).answers(

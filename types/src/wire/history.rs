@@ -19,7 +19,7 @@ pub struct History {
     pub power_min_w: Vec<Option<f64>>,
     /// The mean draw; below 10 s that of each 200 ms' highest, and of each 500 ms' for a server.
     pub power_mean_w: Vec<Option<f64>>,
-    /// The highest draw.
+    /// The highest draw in each step: an excess shorter than a step is still seen.
     pub power_max_w: Vec<Option<f64>>,
     /// The lowest limit; a server's is its cap, and `null` while it has none.
     pub limit_w: Vec<Option<f64>>,
