@@ -123,7 +123,10 @@ impl TestServer {
         };
         let routes = Router::new()
             .route("/v1/status", get(async || "fine"))
-            .route("/v1/events", get(async move |asked: HeaderMap| event_stream(&events, &asked)))
+            .route(
+                "/v1/events",
+                get(async move |asked: HeaderMap| event_stream(&events, &asked, tokio_stream::empty())),
+            )
             .route("/v1/ask", post(done))
             .route("/v1/alert", only(Right::Alert, post(async |body: Bytes| body)))
             .route("/v1/budget", only(Right::Operate, post(done)))
@@ -860,7 +863,7 @@ fn metrics_are_prometheus_text_unless_open_metrics_is_asked_for() {
 /// The first `n` messages of a stream of events, to a reader who has had `last`.
 async fn messages(events: &Events, last: &str, n: usize) -> Vec<String> {
     let asked = HeaderMap::from_iter([("last-event-id".parse().unwrap(), last.parse().unwrap())]);
-    let body = event_stream(events, &asked).into_response().into_body();
+    let body = event_stream(events, &asked, tokio_stream::empty()).into_response().into_body();
     let (mut stream, mut text) = (body.into_data_stream(), String::new());
     while text.matches("\n\n").count() < n {
         let more = timeout(PATIENCE, stream.next()).await.expect("in time");
@@ -896,7 +899,7 @@ async fn every_message_of_the_stream_has_id_name_and_time_and_a_reader_goes_on_w
 #[tokio::test]
 async fn events_that_a_slow_reader_has_lost_are_counted() {
     let events = Events::default();
-    let stream = event_stream(&events, &HeaderMap::new()).into_response().into_body();
+    let stream = event_stream(&events, &HeaderMap::new(), tokio_stream::empty()).into_response().into_body();
     let kind = EventKind::HostChanged { host: "h".into() };
     for _ in 0..3000 {
         events.push(Event { at_ns: ballast_types::Instant::ZERO, kind: kind.clone() });
