@@ -35,7 +35,7 @@ mod testing;
 
 pub use bandwidth::{Bandwidth, QuotaOriginal, Through};
 pub use binding::{Binders, By, CpusetOriginal};
-pub use cgroup::{Cgroup, CpuMax, CpuUse, UsageMeter};
+pub use cgroup::{Cgroup, CpuMax, CpuUse, UsageMeter, memory_bytes};
 pub use cpu_time::CpuTime;
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};

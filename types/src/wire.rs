@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 mod alarm;
 mod drain;
 mod kubernetes;
+mod limits;
 mod place;
 mod prediction;
 mod usage;
@@ -17,6 +18,7 @@ pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
+pub use limits::{FleetLimits, LimitAdvice, Limits, LimitsMode, VmLimits};
 pub use place::{
     AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
     LifetimeModelStatus, ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,

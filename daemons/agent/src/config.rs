@@ -1,6 +1,7 @@
 //! `agent.toml`.
 
 mod groups;
+mod job_limits;
 mod limit;
 mod meter;
 mod model;
@@ -24,6 +25,7 @@ use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, preset};
 use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
+pub use job_limits::JobLimitsConfig;
 pub use limit::{LimitBy, ServerLimitConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use records::{AutoMode, RecordsConfig};
@@ -64,6 +66,8 @@ pub struct AgentConfig {
     pub groups: GroupsConfig,
     /// What is kept of the VMs' use, and what is made of it.
     pub records: RecordsConfig,
+    /// How much each VM should get.
+    pub job_limits: JobLimitsConfig,
     /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
     pub vms: BTreeMap<VmId, VmSpec>,
 }
@@ -124,6 +128,7 @@ impl ConfigFile for AgentConfig {
         let model = model::read(root);
         let groups = GroupsConfig::read(root);
         let records = RecordsConfig::read(root);
+        let job_limits = JobLimitsConfig::read(root);
         let floats = throttle.actuator == Actuator::CpuMax;
         let vms = vms::read(root, floats);
 
@@ -156,6 +161,7 @@ impl ConfigFile for AgentConfig {
             model,
             groups,
             records,
+            job_limits,
             vms,
         })
     }
@@ -275,8 +281,8 @@ mod tests {
                  dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
-                 chassis, class, discover, dry_run, groups, listen, log_level, meter, model, orphan_hold_s, \
-                 policy, predictive, preset, realtime, record_dir, record_max_mb, records, redfish, root, \
+                 chassis, class, discover, dry_run, groups, limits, listen, log_level, meter, model, \
+                 orphan_hold_s, policy, predictive, preset, realtime, record_dir, record_max_mb, records, redfish, root, \
                  run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
 use ballast_types::wire::{
-    AgentStatus, Alarm, HeldPredictions, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse,
+    AgentStatus, Alarm, HeldPredictions, Limits, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse,
     VmPrediction, VmSpec,
 };
 use ballast_types::{VmClass, VmId};
@@ -33,6 +33,8 @@ pub(crate) struct Usage {
     pub(crate) vms: BTreeMap<VmId, VmCpuUse>,
     /// How often all of them used all that there is.
     pub(crate) hours: Vec<OverflowHour>,
+    /// How much each should get.
+    pub(crate) limits: Limits,
 }
 
 /// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
@@ -71,6 +73,11 @@ impl Notes {
     pub(crate) fn usage_answer(&self, now_unix_s: u64) -> UsageAnswer {
         let said = lock(&self.0);
         UsageAnswer { now_unix_s, vms: said.usage.vms.clone(), hours: said.usage.hours.clone() }
+    }
+
+    /// What `GET /v1/limits` tells.
+    pub(crate) fn limits(&self) -> Limits {
+        lock(&self.0).usage.limits.clone()
     }
 
     #[cfg(test)]
