@@ -18,7 +18,7 @@ pub use crate::impact::{VmImpact, VmKill};
 pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
-pub use limits::{FleetLimits, LimitAdvice, Limits, LimitsMode, VmLimits};
+pub use limits::{FleetLimits, LimitAdvice, LimitSums, Limits, LimitsMode, VmLimits};
 pub use place::{
     AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
     LifetimeModelStatus, ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,
@@ -748,6 +748,9 @@ pub struct RecordsStatus {
     /// How many of those written do not know a value, by its name: the kernel does not tell it, or it could not be read.
     #[serde(default)]
     pub missing: BTreeMap<String, u64>,
+    /// How often a memory limit that was recommended was held, by why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits_held: BTreeMap<String, u64>,
 }
 
 /// One message of `GET /v1/events`: an event, and when that was by clocks on the wall.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy, Steps};
-use ballast_hw::JournalFolders;
+use ballast_hw::{By, JournalFolders};
 use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 
@@ -135,6 +135,10 @@ impl ConfigFile for AgentConfig {
         if floats && policy == Policy::FullServer {
             let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
             root.refuse_key("throttle.actuator", allowed);
+        }
+        if job_limits.apply_memory && matches!(groups.by, By::Libvirt(_)) {
+            let allowed = "not with groups.by = \"libvirt\": a limit does not make a guest's memory smaller";
+            root.refuse_key("limits.apply_memory", allowed);
         }
         let least = meter.least_settle();
         if throttle.settle < least {

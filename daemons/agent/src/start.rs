@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
@@ -18,8 +19,9 @@ use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{DiskFaults, StateWriter};
 use ballast_runtime::tls::Tls;
+use ballast_runtime::{lock, threads};
 use ballast_types::Instant;
-use ballast_types::wire::{AgentStatus, AlarmId};
+use ballast_types::wire::{AgentStatus, AlarmId, LimitsMode};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
@@ -35,6 +37,9 @@ use crate::sampler::Sensors;
 use crate::usage::{self, Usage};
 use crate::vms::{CHANGES, VmSources, Vms, discovery};
 use crate::{fast, limit, sampler};
+
+/// Between two looks at the VMs' memory, where memory is limited: a kill raises the limit within a second.
+const LIMITING: Duration = Duration::from_millis(500);
 
 /// An agent that works, and cannot be reached yet. The fields that come first are dropped first.
 pub(crate) struct Started<'a> {
@@ -87,12 +92,18 @@ impl<'a> Adopted<'a> {
 
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
+        let limit_quotas = Arc::clone(&quotas);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
         let (sources, mut binders, journal) = (vm_sources(config), opened.binders, opened.journal);
         let (answers, answered) = mpsc::channel();
         binders.tell(answers);
-        let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
+        let (mut vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
+        vms.leave_memory(opened.memory_limits);
+        let is_limiting = config.job_limits.mode == LimitsMode::Apply;
+        if is_limiting {
+            vms.limit_through(limit_quotas, config.job_limits.apply_memory);
+        }
         let vms = Arc::new(Mutex::new(vms));
         // Not bounded: each request leaves one message and waits for its answer, each sensor leaves one a period, and a control
         // thread that takes none for seconds is ended by the watchdog.
@@ -130,6 +141,9 @@ impl<'a> Adopted<'a> {
         let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
         let usage = usage::start(config, &root, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
 
+        if is_limiting {
+            start_limiting(Arc::clone(&vms))?;
+        }
         log_start(config);
 
         Ok(Started {
@@ -234,6 +248,15 @@ fn start_sensors(
         _ => None,
     };
     Ok((sensors, no_rapl))
+}
+
+/// Sets limits by what VMs use, until they are set no more.
+fn start_limiting(vms: Arc<Mutex<Vms>>) -> std::io::Result<()> {
+    let notes = lock(&vms).notes();
+    threads::every("limits", LIMITING, move || {
+        let targets = notes.limit_targets();
+        lock(&vms).limit(clock::now(), &targets)
+    })
 }
 
 fn log_start(config: &AgentConfig) {

@@ -16,7 +16,7 @@ use super::admission::calls as admission;
 use super::api::Api;
 use super::ask::{Question, VmQuestion};
 use super::drains::calls as drains;
-use super::{hosts, placing, predictor};
+use super::{fleet_limits, hosts, placing, predictor};
 use crate::kubernetes;
 
 /// So many VMs are answered for before others have their turn on this thread.
@@ -42,6 +42,7 @@ fn endpoints() -> Vec<Endpoint<Api>> {
         .chain(hosts::endpoints())
         .chain(drains::endpoints())
         .chain(admission::endpoints())
+        .chain(fleet_limits::endpoints())
         .collect()
 }
 
@@ -182,6 +183,7 @@ pub(super) mod tests {
             counters: Arc::default(),
             agents: Arc::default(),
             overcommit: None,
+            limits: Arc::default(),
             events,
             kube: None,
             alarms: AlarmBook::default(),

@@ -40,6 +40,11 @@ impl Cgroup {
         ])
     }
 
+    /// How often the group was above its `memory.high`.
+    pub fn high_events(&self) -> Option<u64> {
+        self.value("memory.events", "high ")
+    }
+
     fn number(&self, file: &str) -> Option<u64> {
         read_text(&self.dir.join(file)).ok()?.trim().parse().ok()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ServerId, VmId};
+use crate::VmId;
 
 /// What is done with limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,25 +65,70 @@ pub struct LimitAdvice {
     pub why: Option<String>,
 }
 
-/// `GET /v1/limits` of the placement daemon.
+/// `GET /v1/limits` of the placement daemon: what the agents have told lately, added up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetLimits {
-    /// Servers whose agents have told limits lately.
-    pub servers: u64,
-    /// VMs with a limit of CPU.
+    /// All servers together.
+    pub total: LimitSums,
+    /// Every server whose agent has told its limits in the last half hour; each VM's are told by the agent.
+    pub servers: BTreeMap<String, LimitSums>,
+    /// Why the agents of other servers have not.
+    pub failing: BTreeMap<String, String>,
+}
+
+/// The limits of some VMs together, in [`FleetLimits`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LimitSums {
+    /// VMs on record.
+    pub vms: u64,
+    /// VMs with a recommended limit of CPU.
     pub cpu_vms: u64,
     /// How many cores these VMs have.
     pub cpu_cores: u64,
     /// The sum of their limits.
     pub cpu_limit_cores: f64,
-    /// VMs with a limit of memory.
+    /// Those of them whose limit is in force.
+    pub cpu_applied: u64,
+    /// VMs with a recommended limit of memory.
     pub memory_vms: u64,
     /// The sum of these limits.
     pub memory_limit_mib: u64,
-    /// What every agent has told, by its server.
-    pub agents: BTreeMap<ServerId, Limits>,
-    /// Why a server's agent has told nothing.
-    pub failing: BTreeMap<ServerId, String>,
+    /// Those of them whose limit is in force.
+    pub memory_applied: u64,
+}
+
+impl LimitSums {
+    /// What an agent has told, added up.
+    pub fn of(limits: &Limits) -> Self {
+        let mut sums = Self::default();
+        for vm in limits.vms.values() {
+            let has_cpu = u64::from(vm.cpu_limit_cores.is_some());
+            sums += Self {
+                vms: 1,
+                cpu_vms: has_cpu,
+                cpu_cores: has_cpu * u64::from(vm.cores),
+                cpu_limit_cores: vm.cpu_limit_cores.unwrap_or(0.0),
+                cpu_applied: u64::from(vm.cpu.applied),
+                memory_vms: u64::from(vm.memory_limit_mib.is_some()),
+                memory_limit_mib: vm.memory_limit_mib.unwrap_or(0),
+                memory_applied: u64::from(vm.memory.applied),
+            };
+        }
+        sums
+    }
+}
+
+impl core::ops::AddAssign for LimitSums {
+    fn add_assign(&mut self, other: Self) {
+        self.vms += other.vms;
+        self.cpu_vms += other.cpu_vms;
+        self.cpu_cores += other.cpu_cores;
+        self.cpu_limit_cores += other.cpu_limit_cores;
+        self.cpu_applied += other.cpu_applied;
+        self.memory_vms += other.memory_vms;
+        self.memory_limit_mib = self.memory_limit_mib.saturating_add(other.memory_limit_mib);
+        self.memory_applied += other.memory_applied;
+    }
 }
 
 impl Limits {
