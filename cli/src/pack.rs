@@ -1,7 +1,7 @@
 //! `ballast pack`: how many machines a fleet needs under a promise, by every estimator, replayed.
 
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::common::columns::ColumnArgs;
-use crate::common::fleet::{cores, fleet};
+use crate::common::fleet::fleet_of;
 use crate::common::numbers::{positive, share};
 use crate::common::table::named;
 use crate::common::terminal::{say, tell};
@@ -100,7 +100,7 @@ struct Answer {
 
 pub(crate) fn run(args: &PackArgs) -> anyhow::Result<ExitCode> {
     let trace = args.columns.read(&args.telemetry)?;
-    let fleet = named(&args.telemetry, sized(args.cores.as_deref(), &trace))?;
+    let fleet = named(&args.telemetry, fleet_of(&trace, args.cores.as_deref()))?;
     let rolling = args.rolling(&fleet);
     let steps = rolling.steps(&fleet).with_context(|| args.telemetry.display().to_string())?;
 
@@ -140,12 +140,6 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<ExitCode> {
         tell(&format!("{} readings are missing: each holds the one before it", answer.gaps));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn sized(file: Option<&Path>, trace: &ballast_sim::trace::Trace) -> anyhow::Result<Fleet> {
-    let Some(file) = file else { return fleet(trace, |_| Some(1.0)) };
-    let sizes = cores(file)?;
-    fleet(trace, |vm| sizes.get(vm).copied()).with_context(|| format!("--cores {}", file.display()))
 }
 
 impl PackArgs {

@@ -41,7 +41,7 @@ pub(crate) struct PredictArgs {
     /// Where the answers go; `-` is stdout
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
-    /// What input and output are [default: JSON lines where the input's name contains .json, CSV otherwise]
+    /// What input and output are [default: JSON lines where the input begins with {, CSV otherwise]
     #[arg(long, value_name = "NAME")]
     format: Option<Format>,
     /// Print what the model was learnt from and how good it is, as JSON, and end
@@ -57,7 +57,7 @@ enum Format {
 
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let of_model = || format!("--model {}", args.model.display());
-    let bytes = std::fs::read(&args.model).with_context(of_model)?;
+    let bytes = table::bytes(&args.model).with_context(of_model)?;
     match args.target {
         Target::ClassP95 => {
             let model = ModelFile::decode(&bytes).with_context(of_model)?;
@@ -88,8 +88,12 @@ fn answer_all(
     };
 
     let name = input.display().to_string();
-    let guessed = if name.contains(".json") { Format::JsonLines } else { Format::Csv };
-    let reader = table::text(input)?;
+    let mut reader = BufReader::new(table::text(input)?);
+    let format = match args.format {
+        Some(format) => format,
+        None if begins_with_brace(&mut reader).with_context(|| name.clone())? => Format::JsonLines,
+        None => Format::Csv,
+    };
     let what = || format!("--output {}", args.output.display());
     let output: Box<dyn Write> = if args.output == Path::new("-") {
         Box::new(io::stdout().lock())
@@ -98,7 +102,7 @@ fn answer_all(
     };
 
     let mut output = BufWriter::new(output);
-    let told = answer(args.format.unwrap_or(guessed), reader, &name, &mut output);
+    let told = answer(format, Box::new(reader), &name, &mut output);
     let count = match told.and_then(|count| Ok(output.flush().map(|()| count)?)) {
         // A reader that has gone away is no failure.
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
@@ -108,6 +112,22 @@ fn answer_all(
     tell(&format!("{count} predictions"));
 
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the first character but blanks is `{`, as in JSON lines and in no header of a CSV. A pipe may give few bytes
+/// at a time: blanks are dropped until something else comes.
+fn begins_with_brace(reader: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let next = reader.fill_buf()?;
+        if next.is_empty() {
+            return Ok(false);
+        }
+        let blanks = next.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        match next.get(blanks) {
+            Some(first) => return Ok(*first == b'{'),
+            None => reader.consume(blanks),
+        }
+    }
 }
 
 fn csv(model: &ModelFile, input: impl Read, file: &str, output: &mut impl Write) -> anyhow::Result<u64> {

@@ -18,7 +18,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::common::columns::ColumnArgs;
-use crate::common::fleet::{cores, fleet};
+use crate::common::fleet::fleet_of;
 use crate::common::numbers::share;
 use crate::common::table::named;
 use crate::common::terminal::{say, tell};
@@ -179,9 +179,7 @@ impl RecommendArgs {
             return of_records(source);
         }
         let trace = self.columns.read(source)?;
-        let sizes = self.cores.as_deref().map(cores).transpose()?;
-        let size = |vm: &str| sizes.as_ref().map_or(Some(1.0), |sizes| sizes.get(vm).copied());
-        Ok((named(source, fleet(&trace, size))?, trace.report.gaps))
+        Ok((named(source, fleet_of(&trace, self.cores.as_deref()))?, trace.report.gaps))
     }
 
     fn answer<'a>(

@@ -1,19 +1,20 @@
 //! How long a decision takes, beside a scan over all hosts.
 //!
 //! `cargo bench -p ballast-placement` prints medians over many decisions on clusters that are three quarters full: all rules
-//! over 720 servers, and best fit over ever more hosts.
+//! over 720 servers, with a promise about their CPU and without, and best fit over ever more hosts.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::unwrap_used, reason = "a benchmark ends where something is wrong")]
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant as Clock;
 
 use ballast_placement::fits::{AntiAffinity, Capacity, Open};
 use ballast_placement::rules::BestFit;
 use ballast_placement::{
-    ChassisId, Cluster, Fit, Host, HostId, MemoryKb, MilliCores, Policy, Ranking, Resources, Scheduler, Tier,
-    Ties, VmKey, VmRequest,
+    ChassisId, Cluster, CpuUse, Fit, Host, HostId, Measured, MemoryKb, MilliCores, Policy, Ranking,
+    Resources, Scheduler, Tier, Ties, VmKey, VmRequest,
 };
 use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 
@@ -93,7 +94,43 @@ fn all_rules(cluster: &Cluster) -> Ranking {
     Policy::POWER.rules(cluster).1
 }
 
+/// Hosts that sell twice their cores, of which VMs have 1.4 times as many as there are; with a promise about those VMs, all of
+/// them measured, or without.
+fn overcommitted(target_ppm: Option<u32>) -> (Scheduler, u64) {
+    let alike = cluster(720);
+    let mut hosts: Vec<Host> = alike.ids().map(|id| alike.host(id).clone()).collect();
+    hosts.iter_mut().for_each(|host| host.room.cores = MilliCores::from_cores(80));
+    let mut scheduler =
+        Policy { cpu_target_ppm: target_ppm, ..Policy::POWER }.scheduler(Cluster::new(&hosts));
+    let mut measured: Vec<Measured<VmKey>> = vec![Measured::default(); hosts.len()];
+    let mut next = 0;
+    while scheduler.cluster().allocated().milli_cores < 720 * 56_000 {
+        let (vm, host) = (vm(next), HostId((SplitMix64::first(next ^ 0xABCD) % 720) as u32));
+        if scheduler.observe(NOW, &vm, host).is_ok() {
+            let cores = vm.resources.cores.cores();
+            let uses = [(0.1 * cores, 200_000), (0.5 * cores, 50_000), (cores, 500)];
+            measured[host.0 as usize].vms.extend(CpuUse::new(cores, &uses).map(|it| (vm.id, Arc::new(it))));
+        }
+        next += 1;
+    }
+    for (host, measured) in measured.iter().enumerate() {
+        scheduler.measure(NOW, HostId(host as u32), measured).unwrap();
+    }
+    (scheduler, next)
+}
+
+fn promise() {
+    for (what, target_ppm) in [("without a promise", None), ("with a promise about CPU", Some(10_000))] {
+        let (scheduler, next) = overcommitted(target_ppm);
+        let took = time(DECISIONS / 10, |n| {
+            let _ = black_box(scheduler.choose(NOW, &vm(next + n)));
+        });
+        line(&format!("all rules, 720 overcommitted servers, {what}"), took);
+    }
+}
+
 fn main() {
+    promise();
     for hosts in [720, 1440, 2880, 5760, 11_520] {
         let (scheduler, next) = filled(hosts, all_rules);
         let took = time(DECISIONS, |n| {

@@ -1,5 +1,6 @@
 //! The constraints.
 
+pub mod calibration;
 pub mod estimate;
 mod promise;
 #[cfg(test)]

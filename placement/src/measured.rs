@@ -31,4 +31,6 @@ pub struct Measured<K> {
     pub vms: BTreeMap<K, Arc<CpuUse>>,
     /// It takes nobody, for the share of time in which its VMs' demand was above its cores.
     pub closed: Option<f64>,
+    /// The share of time for which its VMs and a newcomer may be said to demand too much; `None` is what is promised.
+    pub allowed: Option<f64>,
 }

@@ -10,10 +10,10 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use ballast_predict::limits::bucket::UseBucket;
-use ballast_predict::limits::experts::{Costs, Experts};
+use ballast_predict::limits::experts::Experts;
 use ballast_predict::limits::family::{Family, Resource, Settings};
 use ballast_predict::limits::job::{Bounds, JobLimit};
-use ballast_predict::limits::{DAY, Recommender, UseWindow};
+use ballast_predict::limits::{Costs, DAY, Recommender, UseWindow};
 use ballast_types::SplitMix64;
 
 const VMS: usize = 2_000;

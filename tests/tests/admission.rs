@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use ballast_runtime::Target;
 use ballast_testbed::lab::caller::Caller;
@@ -62,18 +61,7 @@ fn killed_among_commits_it_keeps_what_it_has_answered_and_counts_nothing_twice()
     let mut lab = lab("policy = \"zeroth\"\ncapacity = 1e6\n");
     let mut all = 0;
     for (round, many) in [5, 37, 18].into_iter().enumerate() {
-        let (answered, target) = (AtomicU64::new(0), lab.target());
-        let fates = thread::scope(|scope| {
-            let worker = |k: usize| {
-                let (target, answered) = (&target, &answered);
-                scope.spawn(move || work(target, &format!("r{round}w{k}"), answered))
-            };
-            let workers: Vec<_> = (0..3).map(worker).collect();
-            lab.wait("answers", |_| answered.load(Ordering::Relaxed) >= many);
-            lab.kill();
-            let fates = workers.into_iter().flat_map(|worker| worker.join().expect("a worker"));
-            fates.collect::<BTreeMap<_, _>>()
-        });
+        let fates = lab.kill_among(&format!("r{round}"), many, work);
         lab.restart();
 
         for (name, answered) in &fates {

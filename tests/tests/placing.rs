@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use ballast_runtime::Target;
 use ballast_testbed::lab::ballast;
@@ -110,22 +109,7 @@ fn killed_at_any_instant_it_knows_what_it_has_answered_and_nothing_by_halves() {
 
     // Killed after so many answers: in the middle of others.
     for (round, many) in [7, 40, 3, 71, 23].into_iter().enumerate() {
-        let answered = AtomicU64::new(0);
-        let target = lab.target();
-        let fates = thread::scope(|scope| {
-            let worker = |k: usize| {
-                let (target, answered) = (&target, &answered);
-                scope.spawn(move || work(target, &format!("r{round}w{k}"), answered))
-            };
-
-            let workers: Vec<_> = (0..3).map(worker).collect();
-            lab.wait("answers", |_| answered.load(Ordering::Relaxed) >= many);
-            lab.kill();
-            let fates = workers.into_iter().flat_map(|worker| worker.join().expect("a worker"));
-
-            fates.collect::<BTreeMap<_, _>>()
-        });
-
+        let fates = lab.kill_among(&format!("r{round}"), many, work);
         lab.restart();
         let there = all(&lab);
 

@@ -5,14 +5,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::SystemTime;
 
 use ballast_agent::records::{Limits, Store, folder};
+use ballast_testbed::lab::place::PlaceLab;
 use ballast_testbed::lab::{Lab, steady};
 use ballast_testbed::rig::{server_root, vm_cgroup};
 use ballast_types::wire::VmStatus;
 use ballast_types::{ServerId, UsageBin, UsageRecord, VmClass, VmId, VmStart};
+use serde_json::{Value, json};
 
 ballast_testbed::wall_time![
     what_vms_use_is_recorded_and_survives_restarts,
     weeks_of_use_make_a_class_and_a_told_one_wins,
+    what_an_agent_measured_makes_room_under_a_promise,
     a_folder_that_cannot_be_written_is_an_alarm_and_the_agent_goes_on,
 ];
 
@@ -105,18 +108,18 @@ fn diurnal(slot: u32) -> f64 {
     0.3 - 0.2 * (f64::from(slot % 288) / 288.0 * std::f64::consts::TAU).cos()
 }
 
-/// Writes three weeks up to yesterday, as if the agent had seen them.
+/// Writes three weeks up to now, as if the agent had seen them.
 fn write_history(lab: &Lab, vms: &[(&VmStatus, Use)]) {
     let root = server_root(&lab.tree(), &ServerId::new(SERVER).expect("an id"));
     let boot_id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).expect("a boot");
     let now = SystemTime::UNIX_EPOCH.elapsed().expect("a clock").as_secs();
-    let today = UsageBin::of(now).day();
+    let (today, next) = (UsageBin::of(now).day(), UsageBin::of(now));
     let limits = Limits { days: 22, bytes: 64_000_000 };
     let mut store = Store::open(&folder(&lab.home(SERVER).join("state")), limits).expect("a store");
 
-    for day in today - 22..today {
+    for day in today - 22..=today {
         let mut records = vec![];
-        for slot in (day * 288..(day + 1) * 288).map(UsageBin) {
+        for slot in (day * 288..(day + 1) * 288).map(UsageBin).filter(|slot| *slot < next) {
             for (vm, use_of) in vms {
                 let path = vm_cgroup(&vm.vm);
                 let inode = root.join("sys/fs/cgroup").join(&path).metadata().expect("a group").ino();
@@ -199,6 +202,52 @@ fn weeks_of_use_make_a_class_and_a_told_one_wins() {
             .is_some_and(|vm| vm.class == VmClass::UserFacing && vm.origin.as_deref() == Some("api"))
     });
 
+    lab.end(SERVER);
+}
+
+fn what_an_agent_measured_makes_room_under_a_promise() {
+    let mut lab = Lab::new(steady(1, 1000, (0.2, 0.4)), "");
+    lab.start(SERVER);
+    lab.wait("ready", |lab| lab.get(SERVER, "/readyz").0 == 200);
+    let (web, batch) = two(&lab);
+    lab.end(SERVER);
+    write_history(&lab, &[(&web, diurnal), (&batch, jobs)]);
+
+    // One core less than the two VMs have: before anything is measured nobody else has room there.
+    let mut place = PlaceLab::start("");
+    let cores = web.cores + batch.cores - 1;
+    let host = format!(
+        "[[hosts]]\nname = {SERVER:?}\nchassis = \"lab\"\ncores = {cores}\nmemory_gb = 160\n\
+         overcommit = {{ cores = 4.0 }}\nagent = \"unix:{}\"\n",
+        lab.socket(SERVER).display()
+    );
+    assert!(place.end().success());
+    fs::write(place.path("hosts.toml"), host).expect("a file");
+    let config = fs::read_to_string(place.path("place.toml")).expect("a config");
+    let inventory = format!("{config}[inventory]\nfile = {:?}\n", place.path("hosts.toml"));
+    fs::write(place.path("place.toml"), &inventory).expect("a config");
+    place.restart();
+    let order = |place: &PlaceLab, path: &str, name: &str, cores: u16| {
+        let vm = json!({"vm_id": name, "cores": cores, "memory_gb": 1});
+        place.call("POST", path, &vm)
+    };
+    for vm in [&web, &batch] {
+        assert_eq!(order(&place, "/v1/place", vm.vm.as_str(), vm.cores).0, 200);
+    }
+    assert!(place.end().success());
+    fs::write(place.path("place.toml"), inventory + "[overcommit]\ntarget = 0.01\n").expect("a config");
+    place.restart();
+    let fits = |place: &PlaceLab| order(place, "/v1/score", "new", 1).1["fitting"] == 1;
+    assert!(!fits(&place), "nobody was measured");
+
+    // The two together never used all: by what the agent has on record there is room for a third.
+    lab.start(SERVER);
+    place.wait("both are measured", |place| {
+        place.status().overcommit.is_some_and(|it| (it.measured_hosts, it.measured_vms) == (1, 2))
+    });
+    assert!(fits(&place));
+    let (_, host) = place.call("GET", &format!("/v1/hosts/{SERVER}"), &Value::Null);
+    assert!(host["cpu_risk"].as_f64().is_some_and(|risk| risk < 0.001), "{host}");
     lab.end(SERVER);
 }
 

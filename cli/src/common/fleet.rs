@@ -10,8 +10,15 @@ use indicatif::ProgressBar;
 
 use crate::common::table;
 
+/// The VMs of a trace; how many cores each has stands in the file of `--cores`, without one all are alike.
+pub(crate) fn fleet_of(trace: &Trace, sizes: Option<&Path>) -> anyhow::Result<Fleet> {
+    let Some(file) = sizes else { return fleet(trace, |_| Some(1.0)) };
+    let sizes = cores(file)?;
+    fleet(trace, |vm| sizes.get(vm).copied()).with_context(|| format!("--cores {}", file.display()))
+}
+
 /// The cores of every VM in a file with the columns `vm` and `cores`; of several rows of a VM the first counts.
-pub(crate) fn cores(path: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
+fn cores(path: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut table = table::named(path, table::open(path, &ProgressBar::hidden()))?;
     let (vm, cores) = (table.column("vm")?, table.column("cores")?);
     let mut sizes = BTreeMap::new();

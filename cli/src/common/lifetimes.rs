@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use ballast_predict::lifetime::{LifetimeFeatures, VmEnd, VmLifetime};
-use ballast_sim::trace::cells::{TIME, Times, rfc_3339};
+use ballast_sim::trace::cells::{Times, rfc_3339};
 use ballast_sim::trace::{TableReader, TraceError};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
@@ -22,6 +22,10 @@ const VM_TYPE: [&str; 2] = ["vm_type", "shape"];
 const DEPLOYMENT: [&str; 2] = ["deployment", "batch_id"];
 /// Lifetimes in bins, as Azure's traces have them.
 const BINS: [&str; 3] = ["dur_lo_s", "dur_hi_s", "censored"];
+
+/// The unit is told by the size of the numbers.
+const TIME: &str = "a number of seconds, milliseconds, microseconds or nanoseconds since 1970, or a time such as \
+                    2026-04-01T08:00:00Z, in the same form in every row";
 
 /// What is learnt or predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -90,10 +94,18 @@ impl LifetimeColumns {
         if self.start.is_none() {
             table.column(START[0])?;
         }
-        if self.end.is_none() && self.bins.is_none() {
-            table.column(END[0])?;
+        match (self.end, self.bins) {
+            (None, None) => table.column(END[0]).map(|_| ()),
+            (Some(end), Some([low, ..])) => Err(TraceError::Header {
+                file: table.file().to_owned(),
+                problem: format!(
+                    "{} and {} both tell how long a VM lived: take one of the columns out",
+                    table.headers()[end],
+                    table.headers()[low]
+                ),
+            }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The VM of the current row; `now_s` stands for a start that nobody told.
@@ -143,9 +155,7 @@ impl LifetimeColumns {
     }
 
     fn time_s(&mut self, table: &TableReader<'_>, column: usize) -> Result<i64, TraceError> {
-        let read = self.times.read(&table.cell(column), rfc_3339);
-        let ms =
-            read.map_err(|needed| table.refuse(column, if needed.is_empty() { TIME } else { &needed }))?;
+        let ms = self.times.read(&table.cell(column), rfc_3339).map_err(|_| table.refuse(column, TIME))?;
         Ok(ms.div_euclid(1_000))
     }
 }
@@ -279,6 +289,8 @@ mod tests {
             ("start_s,dur_lo_s,dur_hi_s,censored\n1,2,x,0\n", &["line 2", "dur_hi_s"]),
             ("start_s,dur_lo_s,dur_hi_s,censored\n1,-2,3,0\n", &["line 2", "dur_lo_s", "0 or above"]),
             ("start_s,start_s,end_s\n1,2,3\n", &["two columns"]),
+            ("start_s,end_s,dur_lo_s,dur_hi_s,censored\n1,2,3,4,0\n", &["end_s and dur_lo_s both"]),
+            ("start_s,end_s\n1767225600,2026-01-01T01:00:00Z\n", &["line 2", "end_s", "the same form"]),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");

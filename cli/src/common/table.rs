@@ -43,6 +43,13 @@ pub(crate) fn text(path: &Path) -> anyhow::Result<Box<dyn Read>> {
     trace::text(raw).with_context(what)
 }
 
+/// All bytes of a file or a pipe.
+pub(crate) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    plain(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Whether the file is Parquet. A pipe never is: its end must be read first.
 pub(crate) fn is_parquet(path: &Path) -> io::Result<bool> {
     if !fs::metadata(path)?.is_file() {

@@ -10,6 +10,8 @@ use ballast_predict::lifetime::{LifetimeFeatures, LifetimeFile};
 use ballast_sim::cluster::{Arrival, Arrivals, Foresight, LifetimeSource, Noise, NoisyCurves};
 use ballast_types::survival::{Curves, EDGES, bin_of};
 
+use crate::common::table;
+
 /// Seed of a noisy predictor of whom none is told.
 const SEED: u64 = 1;
 
@@ -67,7 +69,7 @@ impl LifetimesArg {
             }
             Self::Model(path) => {
                 let read = || {
-                    let file = LifetimeFile::decode(&std::fs::read(path)?)?;
+                    let file = LifetimeFile::decode(&table::bytes(path)?)?;
                     anyhow::Ok(file.model)
                 };
                 let model = read().with_context(|| format!("--lifetimes model:{}", path.display()))?;

@@ -187,12 +187,17 @@ fn scores<'a>() -> [Metric<Shown<'a>>; 6] {
 }
 
 /// What is promised of overcommitted hosts.
-fn overcommit<'a>() -> [Metric<Shown<'a>>; 3] {
+fn overcommit<'a>() -> [Metric<Shown<'a>>; 4] {
     [
         each("overcommit_info", &["estimator"], "1, with how VMs' use of CPU is added up", |it| {
             let told = it.status.overcommit.iter();
             told.map(|it| (vec![it.estimator.clone()], 1.0)).collect()
         }),
+        one(
+            "overcommit_allowed_risk_ratio",
+            "The share of time that may be said of a host with a newcomer",
+            |it| it.status.overcommit.as_ref().map(|told| told.allowed_risk),
+        ),
         each("overcommit_hosts", &["state"], "Hosts by whether their VMs' use of CPU is known", |it| {
             let Some(told) = &it.status.overcommit else { return vec![] };
             let states = [("measured", told.measured_hosts), ("unmeasured", told.unmeasured_hosts)];

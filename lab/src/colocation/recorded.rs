@@ -1,5 +1,6 @@
 //! Recorded VMs, held out in time: learn from some days, pack, judge by the next.
 
+use ballast_placement::fits::calibration::{Calibration, Overflow};
 use ballast_sim::packing::{AutoOptions, Estimator, Family, Fleet, Outcome, PackError, Step, auto};
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub enum Arm {
     Auto,
     /// The same with a shorter window.
     AutoShort,
+    /// As the placement daemon serves it.
+    InService,
     /// Replay-selected within the family.
     Tuned,
     /// It knows what will come.
@@ -102,12 +105,13 @@ pub fn rows(sets: &[Set], done: &[Done]) -> (Vec<About>, Vec<SetRow>) {
             step_h: hours(cut.step),
             steps: steps.len().saturating_sub(WINDOW),
         });
-        rows.extend(of_set(&set.name, &steps));
+        rows.extend(of_set(&set.name, &steps, set.fleet.period_s()));
     }
     (abouts, rows)
 }
 
-fn of_set(set: &str, steps: &[&Done]) -> Vec<SetRow> {
+/// `seconds` lie between two instants.
+fn of_set(set: &str, steps: &[&Done], seconds: f64) -> Vec<SetRow> {
     let estimators = Estimator::all();
     let outcomes: Vec<Vec<Outcome>> = steps.iter().map(|step| step.outcomes.clone()).collect();
     let judged = &outcomes[WINDOW.min(outcomes.len())..];
@@ -149,9 +153,26 @@ fn of_set(set: &str, steps: &[&Done]) -> Vec<SetRow> {
     for (arm, window) in [(Arm::Auto, WINDOW), (Arm::AutoShort, SHORT_WINDOW)] {
         rows.extend(chosen(&outcomes, window).map(|taken| mean(arm, None, &taken)));
     }
+    let convolution = (0..estimators.len()).filter(|n| estimators[*n].family == Family::Convolution);
+    let served = in_service(&outcomes, &convolution.rev().collect::<Vec<_>>(), seconds);
+    rows.push(mean(Arm::InService, Some(Family::Convolution), &served[WINDOW.min(served.len())..]));
     let oracle: Vec<Outcome> = steps.iter().skip(WINDOW).map(|step| step.oracle).collect();
     rows.push(mean(Arm::Oracle, None, &oracle));
     rows
+}
+
+/// What the placement daemon's `auto` would have come to: it sees what the risk that it allowed came to, and no other.
+/// `wary` are the convolutions in the order of [`calibration::STEPS`](ballast_placement::fits::calibration::STEPS).
+fn in_service(outcomes: &[Vec<Outcome>], wary: &[usize], seconds: f64) -> Vec<Outcome> {
+    let mut calibration = Calibration::default();
+    let day = |(day, all): (usize, &Vec<Outcome>)| {
+        calibration.choose(day as u64, TARGET);
+        let outcome = all[wary[calibration.step()]];
+        let [measured_s, over_s] = [outcome.all, outcome.over].map(|it| (it as f64 * seconds) as u64);
+        calibration.add(day as u64, calibration.allowed(), Overflow { measured_s, over_s });
+        outcome
+    };
+    outcomes.iter().enumerate().map(day).collect()
 }
 
 /// The fewest machines with which this much overflow is met, on a line through two neighbouring parameters by the logarithm of

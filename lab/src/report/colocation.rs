@@ -121,7 +121,8 @@ fn recorded_words() -> String {
         "Each day a fleet is packed from nothing by what the seven days before it show, and \
          judged by that day; a set of one day learns from twelve hours and is judged by the next \
          hour. `auto` looks back at the last {WINDOW} judged steps and takes the estimator and \
-         parameter that kept the target there with the fewest machines. Everything is judged over \
+         parameter that kept the target there with the fewest machines. `auto in service` is the placement \
+         daemon's: convolution alone, whose allowed risk follows what that risk came to. Everything is judged over \
          the same steps: those that have {WINDOW} steps behind them. `in hindsight` is the \
          parameter that turns out to meet the target: nobody could have known it. The oracle \
          packs by what will come. Bitbrains are the VMs with readings for nine tenths of both \
@@ -211,13 +212,14 @@ fn find<'a>(sets: &'a [SetRow], set: &str, arm: Arm, family: Option<Family>) -> 
 
 fn set_table(abouts: &[About], sets: &[SetRow]) -> TextTable {
     let short = format!("auto, {SHORT_WINDOW} steps");
-    let arms: [(&str, Arm, Option<Family>); 7] = [
+    let arms: [(&str, Arm, Option<Family>); 8] = [
         ("GPA at its word", Arm::Nominal, Some(Family::Gaussian)),
         ("convolution at its word", Arm::Nominal, Some(Family::Convolution)),
         ("GPA, replay-selected", Arm::Tuned, Some(Family::Gaussian)),
         ("percentile, replay-selected", Arm::Tuned, Some(Family::Percentile)),
         ("auto", Arm::Auto, None),
         (&short, Arm::AutoShort, None),
+        ("auto in service", Arm::InService, Some(Family::Convolution)),
         ("oracle", Arm::Oracle, None),
     ];
     let mut head = vec!["set"];

@@ -156,8 +156,14 @@ impl Belief {
     /// The laws of `mu` and `sigma` are conjugate. The exact posterior of `lambda` is no product: the mean of mu^kappa
     /// stands for mu^kappa, and is taken anew each time.
     pub fn posterior(&self, seen: &Observed) -> Self {
-        let belief = self.posterior_at_pace(seen, 0.0);
-        if seen.age_h > 0.0 { self.posterior_at_pace(seen, belief.pace()) } else { belief }
+        self.posterior_and_pace(seen).0
+    }
+
+    /// The same, with the mean of mu^kappa.
+    pub(super) fn posterior_and_pace(&self, seen: &Observed) -> (Self, f64) {
+        // Its law of `mu` does not depend on the pace.
+        let pace = self.posterior_at_pace(seen, 0.0).pace();
+        (self.posterior_at_pace(seen, pace), pace)
     }
 
     /// The same with another mean of mu^kappa.

@@ -351,11 +351,6 @@ impl Demand {
         Ok(())
     }
 
-    /// When time alone will have moved a belief, in hours; `None` before the first refresh.
-    pub fn due_h(&self) -> Option<f64> {
-        self.due.peek().map(|Reverse((due, _))| f64::from_bits(*due))
-    }
-
     /// Mean and variance of the cores of all deployments at any horizons, computed anew from every belief as it is now.
     pub fn forecast(&self, now_h: f64, hours: &[f64]) -> Vec<Moments> {
         let mut sums = vec![Moments::default(); hours.len()];
@@ -511,9 +506,10 @@ impl Entry {
     }
 
     fn compute(&mut self, hours: &Row) {
-        self.believed = self.prior.posterior(&self.seen);
-        for (pace, belief) in self.paces.iter_mut().zip(self.believed.beliefs()) {
-            *pace = belief.pace();
+        (self.believed.one, self.paces[0]) = self.prior.one.posterior_and_pace(&self.seen);
+        if let Some(other) = &self.prior.other {
+            let (other, pace) = other.posterior_and_pace(&self.seen);
+            (self.believed.other, self.paces[1]) = (Some(other), pace);
         }
         self.moments = Curve::of(&self.believed, hours);
     }

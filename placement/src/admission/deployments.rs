@@ -136,6 +136,14 @@ impl Deployments {
         self.demand.resize(now_h, id, cores)
     }
 
+    /// Works off what events and time have moved, so that the next decision need not.
+    ///
+    /// # Errors
+    /// For a time before the last event.
+    pub fn refresh(&mut self, now_h: f64) -> Result<(), DemandError> {
+        self.demand.refresh(now_h)
+    }
+
     /// Whether all of these may come, each of a label and so many cores: the answer about the first that may not, or the
     /// last.
     ///

@@ -61,6 +61,7 @@ struct HostLoad {
     /// All cores of all of them, in thousandths.
     cores_mc: u64,
     closed: Option<f64>,
+    allowed: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -122,6 +123,11 @@ impl CpuPromise {
         self.hosts.get(host.0 as usize)?.closed
     }
 
+    /// The risk that a newcomer may lead to there.
+    fn allowed(&self, host: HostId) -> f64 {
+        self.hosts.get(host.0 as usize).and_then(|there| there.allowed).unwrap_or(self.target)
+    }
+
     fn load_mut(&mut self, host: HostId) -> &mut HostLoad {
         let place = host.0 as usize;
         if self.hosts.len() <= place {
@@ -148,7 +154,8 @@ impl CpuPromise {
 
     fn measure(&mut self, host: HostId, measured: &Measured<VmKey>) {
         let vms: Vec<VmRequest> = self.load_mut(host).guests.iter().map(|guest| guest.vm).collect();
-        self.load_mut(host).closed = measured.closed;
+        let there = self.load_mut(host);
+        (there.closed, there.allowed) = (measured.closed, measured.allowed);
         for vm in vms {
             let usage = measured.vms.get(&vm.id);
             match usage {
@@ -198,7 +205,7 @@ impl Fit for CpuPromise {
     }
 
     fn admits(&self, ask: &Ask<'_>, host: HostId) -> bool {
-        self.closed(host).is_none() && self.risk_of(ask.cluster, Some(ask.vm), host).0 <= self.target
+        self.closed(host).is_none() && self.risk_of(ask.cluster, Some(ask.vm), host).0 <= self.allowed(host)
     }
 
     fn refusal(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
@@ -220,7 +227,11 @@ impl Fit for CpuPromise {
     fn remark(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
         let (risk, by) = self.risk_of(ask.cluster, Some(ask.vm), host);
         let cores = ask.cluster.host(host).capacity.cores.cores();
-        let (percent, target) = (100.0 * risk, 100.0 * self.target);
+        let (percent, target, allowed) = (100.0 * risk, 100.0 * self.target, 100.0 * self.allowed(host));
+        let because = match (allowed - target).abs() < 1e-9 {
+            true => String::new(),
+            false => format!(": hosts of which that was said were measured to keep {target} %"),
+        };
         let guests = self.hosts.get(host.0 as usize).map(|there| &there.guests);
         let unmeasured = guests.map_or(0, |guests| guests.iter().filter(|it| it.by != By::Measured).count());
         let taken_for = match by {
@@ -229,8 +240,8 @@ impl Fit for CpuPromise {
             By::Cores => "taken for all its cores",
         };
         Some(format!(
-            "its VMs would demand more than its {cores} cores for {percent:.2} % of the time, {target} % is \
-             allowed: this VM is {taken_for}, of those there {unmeasured} were not measured"
+            "its VMs would demand more than its {cores} cores for {percent:.2} % of the time, {allowed} % is \
+             allowed{because}; this VM is {taken_for}, of those there {unmeasured} were not measured"
         ))
     }
 

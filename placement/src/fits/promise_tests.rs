@@ -39,7 +39,7 @@ fn measure(
     closed: Option<f64>,
 ) {
     let vms = vms.into_iter().map(|(id, usage)| (VmKey(id), usage)).collect();
-    scheduler.measure(NOW, HOST, &Measured { vms, closed }).unwrap();
+    scheduler.measure(NOW, HOST, &Measured { vms, closed, allowed: None }).unwrap();
 }
 
 fn risk(scheduler: &Scheduler) -> f64 {
@@ -98,6 +98,27 @@ fn a_closed_host_takes_nobody_even_where_there_is_no_risk() {
     assert!(scheduler.place(NOW, &vm(0, 0)).is_err());
     measure(&mut scheduler, [], None);
     assert!(scheduler.place(NOW, &vm(0, 0)).is_ok());
+}
+
+#[test]
+fn what_is_allowed_may_be_another_risk_than_what_is_promised() {
+    let mut scheduler = scheduler();
+    let half = usage(&[(0.1, 9950), (2.0, 50)]);
+    for id in 0..4 {
+        scheduler.place(NOW, &vm(id, 0)).unwrap();
+    }
+    let mut refused = |allowed| {
+        let vms = (0..4).map(|id| (VmKey(id), Arc::clone(&half))).collect();
+        scheduler.measure(NOW, HOST, &Measured { vms, closed: None, allowed }).unwrap();
+        scheduler.refusals(NOW, &vm(4, 0), HOST).unwrap().pop().map(|(_, why)| why)
+    };
+    assert_eq!(refused(None), None);
+    let why = refused(Some(1e-9)).unwrap();
+    assert!(
+        why.contains("0.0000001 % is allowed: hosts of which that was said were measured to keep 1 %"),
+        "{why}"
+    );
+    assert_eq!(refused(Some(0.02)), None);
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Inventory {
         let by_key =
             |(vm, usage): (&String, &Arc<CpuUse>)| Some((VmKey(self.vms.number(vm)?), Arc::clone(usage)));
         let vms: BTreeMap<VmKey, Arc<CpuUse>> = measured.vms.iter().filter_map(by_key).collect();
+        let measured = Measured { vms, closed: measured.closed, allowed: measured.allowed };
         // The host is there.
-        let _ = self.scheduler.measure(now, host, &Measured { vms, closed: measured.closed });
+        let _ = self.scheduler.measure(now, host, &measured);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::bucket::UseBucket;
 use super::history::{Decayed, HourlyPeaks};
-use super::{Recommender, UseWindow};
+use super::{Costs, Recommender, UseWindow};
 
 /// The shares of the load below the percentiles, in two half-lives each.
 const SHARES: [f32; 4] = [0.98, 0.95, 0.9, 0.75];
@@ -14,19 +14,6 @@ const HALF_LIVES_H: [f32; 2] = [12.0, 48.0];
 const BASES: usize = SHARES.len() * HALF_LIVES_H.len() + 4;
 const MARGINS: [f32; 3] = [1.0, 1.1, 1.3];
 const EXPERTS: usize = BASES * MARGINS.len();
-
-/// What it costs to be wrong, in units of a limit that stands wholly unused.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Costs {
-    /// Of a window that was above the limit in all its samples.
-    pub over: f32,
-    /// Of another limit than in the window before.
-    pub change: f32,
-    /// Of following another expert than before.
-    pub switch: f32,
-    /// How much the newest window counts against all before it.
-    pub newest: f32,
-}
 
 /// The best of many.
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@ use core::fmt;
 
 use serde::Serialize;
 
-use super::experts::{self, Experts};
-use super::learned::{self, Learned};
+use super::experts::Experts;
+use super::learned::Learned;
 use super::steady::{Patience, Steady};
 use super::vpa::Vpa;
 use super::window::{MovingWindow, Statistic};
-use super::{Recommender, UseWindow};
+use super::{Costs, Recommender, UseWindow};
 
 /// Settings of a resource that differ between CPU and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl Settings {
                 Box::new(MovingWindow::new(Statistic::Peak { hours }, 12.0, margin))
             }
             Self::Learned { over } => {
-                let costs = learned::Costs { over, change: 0.01, switch: 0.01, newest: 0.001 };
+                let costs = Costs { over, change: 0.01, switch: 0.01, newest: 0.001 };
                 Box::new(Learned::new(costs))
             }
             Self::Vpa { share, resource: Resource::Cpu } => Box::new(Vpa::cpu().at(share)),
@@ -169,7 +169,7 @@ impl Settings {
             Self::Experts { over, quiet } => {
                 let change = if quiet { 3.0 } else { 0.0 };
                 let patience = if quiet { QUIET } else { PATIENCE };
-                let costs = experts::Costs { over, change, switch: 0.02, newest: 0.002 };
+                let costs = Costs { over, change, switch: 0.02, newest: 0.002 };
                 Box::new(Steady::new(Experts::new(costs), patience))
             }
         }

@@ -7,25 +7,12 @@
 //! Source: Autopilot, Section 3.2.2.
 
 use super::bucket::{BUCKETS, UseBucket};
-use super::{Recommender, UseWindow};
+use super::{Costs, Recommender, UseWindow};
 
 /// By so much of the newest window a model forgets.
 const FADES: [f32; 5] = [0.002, 0.005, 0.01, 0.02, 0.05];
 const MARGINS: [f32; 4] = [1.0, 1.05, 1.1, 1.2];
 const MODELS: usize = FADES.len() * MARGINS.len();
-
-/// What it costs to be wrong, in units of a limit that stands wholly unused.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Costs {
-    /// Of a window that was above the limit in all its samples.
-    pub over: f32,
-    /// Of another limit than before.
-    pub change: f32,
-    /// Of following another model than before.
-    pub switch: f32,
-    /// How much the newest window counts against all before it.
-    pub newest: f32,
-}
 
 /// Models that each find the limit of least cost, of which the job follows the one that would have cost the least.
 #[derive(Clone, Debug)]

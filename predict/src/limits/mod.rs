@@ -28,6 +28,19 @@ pub const HOUR: usize = 12;
 /// Windows in a day.
 pub const DAY: usize = 24 * HOUR;
 
+/// What it costs to be wrong, in units of a limit that stands wholly unused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Of a window that was above the limit in all its samples.
+    pub over: f32,
+    /// Of another limit than in the window before.
+    pub change: f32,
+    /// Of following another of the recommender's candidates than before.
+    pub switch: f32,
+    /// How much the newest window counts against all before it.
+    pub newest: f32,
+}
+
 /// What was used in five minutes, by all tasks of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct UseWindow<'a> {

@@ -1,9 +1,11 @@
 //! A real placement daemon, and models for it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -100,6 +102,29 @@ impl PlaceLab {
     pub fn kill(&mut self) {
         self.daemon.signal(Signal::SIGKILL);
         self.daemon.wait().expect("an end");
+    }
+
+    /// Kills it when three clients, who order until nobody answers, have had so many answers; what each knows by then.
+    /// A client is given where to order, its own name, and what counts its answers.
+    pub fn kill_among<F: Send>(
+        &mut self,
+        who: &str,
+        answers: u64,
+        order: impl Fn(&Target, &str, &AtomicU64) -> BTreeMap<String, F> + Sync,
+    ) -> BTreeMap<String, F> {
+        let (target, answered) = (self.target(), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let client = |k| {
+                scope.spawn({
+                    let (target, answered, order) = (&target, &answered, &order);
+                    move || order(target, &format!("{who}w{k}"), answered)
+                })
+            };
+            let clients = [0, 1, 2].map(client);
+            self.wait("answers", |_| answered.load(Ordering::Relaxed) >= answers);
+            self.kill();
+            clients.into_iter().flat_map(|client| client.join().expect("a client")).collect()
+        })
     }
 
     /// Where it takes orders.

@@ -51,6 +51,8 @@ pub struct OvercommitStatus {
     pub target: f64,
     /// How VMs' use is added up: the estimator in force.
     pub estimator: String,
+    /// What that may say of a host with a newcomer: the target, or what was measured to keep it.
+    pub allowed_risk: f64,
     /// Hosts whose agent has told what their VMs use, not too long ago.
     pub measured_hosts: u64,
     /// VMs there of which enough is known.

@@ -32,7 +32,7 @@ pub(crate) struct AdmissionBook {
     /// Those whose record on disk is no longer true.
     changed: BTreeSet<String>,
     /// The latest time so far, in hours since 1970.
-    now_h: f64,
+    pub(super) now_h: f64,
     /// Why the file of priors is not in force as it is now, if it is not.
     problem: Option<String>,
 }
@@ -167,6 +167,7 @@ impl AdmissionBook {
             note_error(&key, told);
             self.changed.insert(key);
         }
+        note_error("all", self.deployments.refresh(now_h));
 
         let (mut set, mut gone) = (vec![], vec![]);
         for key in core::mem::take(&mut self.changed) {

@@ -108,9 +108,10 @@ impl AdmissionBook {
         if newcomers.is_empty() {
             return None;
         }
+        self.tick(now);
         let answer = match self.config.policy {
             AdmissionPolicy::Reserve(share) => self.by_reserve(share, now, cluster, newcomers),
-            AdmissionPolicy::Moments(order) => self.by_moments(order, now, cluster, newcomers),
+            AdmissionPolicy::Moments(order) => self.by_moments(order, cluster, newcomers),
         };
         if !self.config.shadow {
             return Some(answer);
@@ -119,13 +120,12 @@ impl AdmissionBook {
     }
 
     fn by_reserve(
-        &mut self,
+        &self,
         share: f64,
         now: Instant,
         cluster: &Cluster,
         newcomers: &[Newcomer],
     ) -> AdmissionAnswer {
-        self.tick(now);
         let Some(reserve) = Reserve::new(share) else {
             return AdmissionAnswer::refused(format!("reserve_share = {share}: 0 to 1"));
         };
@@ -146,14 +146,7 @@ impl AdmissionBook {
         }
     }
 
-    fn by_moments(
-        &mut self,
-        order: Order,
-        now: Instant,
-        cluster: &Cluster,
-        newcomers: &[Newcomer],
-    ) -> AdmissionAnswer {
-        let now_h = self.tick(now);
+    fn by_moments(&mut self, order: Order, cluster: &Cluster, newcomers: &[Newcomer]) -> AdmissionAnswer {
         let capacity = self.capacity(cluster);
         let Some(threshold) = self.deployments.priors().threshold(order, capacity) else {
             return AdmissionAnswer::refused(
@@ -162,7 +155,7 @@ impl AdmissionBook {
         };
         let new: Vec<_> = newcomers.iter().map(|it| (it.label.as_deref(), it.cores())).collect();
         let active = self.deployments.cores() + new.iter().map(|it| it.1).sum::<f64>();
-        answer(self.deployments.decide(now_h, threshold, &new), threshold, capacity, active)
+        answer(self.deployments.decide(self.now_h, threshold, &new), threshold, capacity, active)
     }
 
     /// In cores.

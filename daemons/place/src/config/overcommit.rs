@@ -6,19 +6,10 @@ use ballast_runtime::config::reader::Section;
 /// How a VM's use is taken together with others'. What there is must be right for VMs that are measured one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimator {
-    /// What the daemon takes for the best: [`Estimator::Convolution`].
+    /// [`Estimator::Convolution`], and hosts are allowed what was measured to keep the target.
     Auto,
-    /// The distribution of the sum of independent VMs.
+    /// The distribution of the sum of independent VMs, at its word.
     Convolution,
-}
-
-impl Estimator {
-    /// The one in force.
-    pub const fn in_force(self) -> &'static str {
-        match self {
-            Self::Auto | Self::Convolution => "convolution",
-        }
-    }
 }
 
 /// What is promised of the CPU of hosts whose VMs have more cores than they.
@@ -30,6 +21,11 @@ pub struct OvercommitConfig {
 }
 
 impl OvercommitConfig {
+    /// As a share of time.
+    pub fn target(&self) -> f64 {
+        f64::from(self.target_ppm) / 1e6
+    }
+
     pub(super) fn read(root: &mut Section<'_, '_>) -> Option<Self> {
         let help = "What is promised of the CPU of hosts whose VMs have more cores than they.";
         let mut section = root.section("overcommit", help);
@@ -39,7 +35,8 @@ impl OvercommitConfig {
         let share = number_as("a share of time", 0.0001..=0.5, ppm, |ppm| f64::from(*ppm) / 1e6);
         let target_ppm = section.key("target", help).optional(share);
         let words = [("auto", Estimator::Auto), ("convolution", Estimator::Convolution)];
-        let help = "How VMs' use is added up: \"convolution\", or \"auto\", which is that.";
+        let help = "How VMs' use is added up: \"convolution\" takes them for independent; \"auto\" is that, and \
+                    allows hosts each day what was measured to keep the target over the last seven.";
         let estimator = section.key("estimator", help).or(Estimator::Auto, choice(words));
         section.finish();
         target_ppm.map(|target_ppm| Self { target_ppm, estimator })

@@ -21,25 +21,30 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// Takes the hours that are over at `now`, oldest first, each once. What is of the future comes from a clock that is
-    /// wrong.
-    pub(super) fn take(&mut self, hours: &[OverflowHour], now_unix_s: u64, target: f64) {
+    /// Takes the hours that are over at `now`, oldest first, each once, and gives those that count and in which the host was
+    /// open. What is of the future comes from a clock that is wrong.
+    pub(super) fn take(&mut self, hours: &[OverflowHour], now_unix_s: u64, target: f64) -> Vec<OverflowHour> {
+        let mut counted = vec![];
         if self.newest_unix_s > now_unix_s {
             self.newest_unix_s = 0;
         }
         let mut hours: Vec<&OverflowHour> = hours.iter().collect();
         hours.sort_by_key(|hour| hour.from_unix_s);
-        for OverflowHour { from_unix_s, measured_s, over_s } in hours {
+        for hour @ OverflowHour { from_unix_s, measured_s, over_s } in hours {
             let is_over = from_unix_s.checked_add(HOUR_S).is_some_and(|end| end <= now_unix_s);
             let possible = (MEASURED_MIN_S..=HOUR_S as u32 + 5).contains(measured_s) && over_s <= measured_s;
             if !is_over || !possible || *from_unix_s <= self.newest_unix_s {
                 continue;
+            }
+            if self.closed.is_none() {
+                counted.push(*hour);
             }
             let share = f64::from(*over_s) / f64::from(*measured_s);
             self.newest_unix_s = *from_unix_s;
             self.bad = if share > target { self.bad.saturating_add(1) } else { 0 };
             self.closed = (self.bad >= BAD_MAX).then_some(share);
         }
+        counted
     }
 }
 

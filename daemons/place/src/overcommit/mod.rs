@@ -3,6 +3,7 @@
 //! ```text
 //!   agents ──GET /v1/usage──▶ overcommit (thread) ──measured──▶ inventory: the constraint cpu-promise
 //!                                  │ closed hosts ──▶ overcommit.json
+//!                                  │ what was said of hosts, and what came of it ──▶ calibration.json
 //! ```
 //!
 //! What is missing, too old or impossible counts as not measured: those VMs count with all their cores. A host that was closed
@@ -20,18 +21,21 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ballast_hw::durable;
+use ballast_placement::fits::calibration::{Calibration, Overflow};
 use ballast_placement::{CpuUse, Measured};
 use ballast_runtime::state::DiskFaults;
 use ballast_runtime::threads::supervise;
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 use ballast_types::Instant;
-use ballast_types::wire::{Alarm, AlarmId, OvercommitStatus, Usage, VmCpuUse};
+use ballast_types::wire::{Alarm, AlarmId, OvercommitStatus, OverflowHour, Usage, VmCpuUse};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::agents::{Agents, Link};
-use crate::config::OvercommitConfig;
+use crate::config::{Estimator, OvercommitConfig};
 use crate::inventory::DurableInventory;
 use judgement::Judgement;
 
@@ -51,13 +55,21 @@ const RECORD_AGE_MAX_S: u64 = 2 * 3600;
 const SECONDS_MAX: u64 = 8 * 86_400;
 /// Which hosts are closed, in the state folder.
 const FILE: &str = "overcommit.json";
+/// What was said of hosts and measured there, for the estimator `auto`.
+const CALIBRATION: &str = "calibration.json";
+/// No more is allowed, however far the estimator is off: a host with VMs that were not measured stays refused.
+const ALLOWED_MAX: f64 = 0.5;
+const HOUR_S: u64 = 3600;
+/// What was said of a host in an hour counts when it was said so often.
+const SAID_MIN: u32 = 6;
 
 /// What is promised, and what was measured.
 pub(crate) struct Overcommit {
     config: OvercommitConfig,
-    path: PathBuf,
+    state_dir: PathBuf,
     faults: DiskFaults,
     hosts: Mutex<BTreeMap<String, HostState>>,
+    calibration: Mutex<Calibration>,
 }
 
 #[derive(Default)]
@@ -69,9 +81,18 @@ struct HostState {
     /// Why it did not the last time, if it did not.
     failing: Option<String>,
     measured_vms: u64,
+    /// The risk that was said of it by hours since 1970, the least of each hour, and how often it was.
+    said: BTreeMap<u64, (f64, u32)>,
 }
 
 impl HostState {
+    /// What was said of it now. Of hours before the last one nobody asks any more.
+    fn say(&mut self, hour: u64, risk: f64) {
+        self.said.retain(|said, _| (hour.saturating_sub(1)..=hour).contains(said));
+        let (least, times) = self.said.entry(hour).or_insert((risk, 0));
+        (*least, *times) = (least.min(risk), *times + 1);
+    }
+
     fn is_measured(&self) -> bool {
         self.heard.is_some_and(|heard| clock::since(heard) <= VALID)
     }
@@ -85,16 +106,17 @@ impl Overcommit {
         state_dir: &Path,
         faults: DiskFaults,
     ) -> anyhow::Result<Arc<Self>> {
-        let path = state_dir.join(FILE);
-        let judgements: BTreeMap<String, Judgement> = match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .with_context(|| format!("{}: remove it to open every host", path.display()))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
-        };
+        let judgements: BTreeMap<String, Judgement> = read(state_dir, FILE, "open every host")?;
+        let calibration = read(state_dir, CALIBRATION, "take the estimator at its word")?;
         let state = |judgement| HostState { judgement, ..HostState::default() };
         let hosts = judgements.into_iter().map(|(host, it)| (host, state(it))).collect();
-        Ok(Arc::new(Self { config, path, faults, hosts: Mutex::new(hosts) }))
+        Ok(Arc::new(Self {
+            config,
+            state_dir: state_dir.to_owned(),
+            faults,
+            hosts: Mutex::new(hosts),
+            calibration: Mutex::new(calibration),
+        }))
     }
 
     /// Begins to ask agents, on a thread of its own for as long as the process runs. Hosts that were closed are so at once.
@@ -176,11 +198,12 @@ impl Overcommit {
     fn take(&self, host: &str, usage: Result<Usage, String>, inventory: &DurableInventory, now_unix_s: u64) {
         let mut hosts = lock(&self.hosts);
         let state = hosts.entry(host.to_owned()).or_default();
+        let allowed = self.allowed(now_unix_s);
         let told = match usage {
             Ok(usage) => {
                 (state.heard, state.failing) = (Some(clock::now()), None);
-                let target = f64::from(self.config.target_ppm) / 1e6;
-                state.judgement.take(&usage.hours, now_unix_s, target);
+                let hours = state.judgement.take(&usage.hours, now_unix_s, self.config.target());
+                self.calibrate(state, &hours);
                 measured(&usage)
             }
             Err(why) => {
@@ -196,21 +219,61 @@ impl Overcommit {
         state.measured_vms = told.len() as u64;
         let closed = state.judgement.closed;
         drop(hosts);
-        tell(inventory, host, Measured { vms: told, closed });
+        tell(inventory, host, Measured { vms: told, closed, allowed });
+
+        // What is said of the host with what is known now.
+        let risk = inventory.look().cpu_risk(ballast_runtime::unix_now(), host, None).ok().flatten();
+        if let (Some(risk), Some(state)) = (risk, lock(&self.hosts).get_mut(host)) {
+            state.say(now_unix_s / HOUR_S, risk);
+        }
     }
 
-    /// Writes down which hosts are closed, if that is another than before.
+    /// The risk that may be said of a host with a newcomer; `None` where the estimator is taken at its word.
+    fn allowed(&self, now_unix_s: u64) -> Option<f64> {
+        if self.config.estimator != Estimator::Auto {
+            return None;
+        }
+        let mut calibration = lock(&self.calibration);
+        let before = calibration.step();
+        calibration.choose(now_unix_s / 86_400, self.config.target());
+        if calibration.step() != before {
+            let targets = calibration.allowed();
+            tracing::info!(targets, "overcommit: by what was measured, hosts are allowed another risk");
+        }
+        Some((calibration.allowed() * self.config.target()).min(ALLOWED_MAX))
+    }
+
+    /// What came of what was said of a host in these hours.
+    fn calibrate(&self, state: &HostState, hours: &[OverflowHour]) {
+        let mut calibration = lock(&self.calibration);
+        for hour in hours {
+            let said = state.said.get(&(hour.from_unix_s / HOUR_S));
+            if let Some((risk, _)) = said.filter(|(_, times)| *times >= SAID_MIN) {
+                let measured = Overflow { measured_s: hour.measured_s.into(), over_s: hour.over_s.into() };
+                calibration.add(hour.from_unix_s / 86_400, risk / self.config.target(), measured);
+            }
+        }
+    }
+
+    /// Writes down what must outlive a restart, where it is another than before.
     fn write(&self) {
         let hosts = lock(&self.hosts);
         let judgements: BTreeMap<&String, &Judgement> =
             hosts.iter().map(|(host, state)| (host, &state.judgement)).collect();
-        let written = serde_json::to_vec(&judgements).map_err(io::Error::from).and_then(|text| {
-            match std::fs::read(&self.path).is_ok_and(|before| before == text) {
-                true => Ok(()),
-                false => durable::replace(&self.path, &text),
-            }
-        });
-        self.faults.note(FILE, written.err().map(|error| error.to_string()));
+        self.write_file(FILE, &judgements);
+        self.write_file(CALIBRATION, &*lock(&self.calibration));
+    }
+
+    fn write_file(&self, file: &'static str, value: &impl Serialize) {
+        let path = self.state_dir.join(file);
+        let written =
+            serde_json::to_vec(value).map_err(io::Error::from).and_then(|text| {
+                match std::fs::read(&path).is_ok_and(|before| before == text) {
+                    true => Ok(()),
+                    false => durable::replace(&path, &text),
+                }
+            });
+        self.faults.note(file, written.err().map(|error| error.to_string()));
     }
 
     pub(crate) fn status(&self, hosts: u64) -> OvercommitStatus {
@@ -219,8 +282,9 @@ impl Overcommit {
         let (measured_hosts, measured_vms) =
             measured.fold((0, 0), |(hosts, vms), state| (hosts + 1, vms + state.measured_vms));
         OvercommitStatus {
-            target: f64::from(self.config.target_ppm) / 1e6,
-            estimator: self.config.estimator.in_force().into(),
+            target: self.config.target(),
+            estimator: "convolution".into(),
+            allowed_risk: self.allowed(clock::unix_ms() / 1000).unwrap_or(self.config.target()),
             measured_hosts,
             measured_vms,
             unmeasured_hosts: hosts.saturating_sub(measured_hosts),
@@ -248,6 +312,19 @@ impl Overcommit {
             }
         }
         alarms
+    }
+}
+
+/// What a previous instance has written down. A file that cannot be read ends the start: to begin without it would lift what
+/// it says.
+fn read<T: Default + DeserializeOwned>(state_dir: &Path, file: &str, to: &str) -> anyhow::Result<T> {
+    let path = state_dir.join(file);
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).with_context(|| format!("{}: remove it to {to}", path.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
     }
 }
 

@@ -109,7 +109,7 @@ async fn what_the_agent_tells_makes_room_and_what_it_no_longer_tells_takes_it() 
         "{reason}"
     );
     let status = get(&api, "/v1/status").await;
-    let told = json!({"target": 0.01, "estimator": "convolution", "measured_hosts": 1, "measured_vms": 3,
+    let told = json!({"target": 0.01, "estimator": "convolution", "allowed_risk": 0.01, "measured_hosts": 1, "measured_vms": 3,
         "unmeasured_hosts": 0, "closed_hosts": 0});
     assert_eq!(status["overcommit"], told);
     let (_, placed) = call(&api, "POST", "/v1/place", &vm_of("c")).await;
@@ -189,4 +189,51 @@ async fn a_host_that_breaks_the_promise_twice_is_closed_until_it_keeps_it_whoeve
     std::fs::write(dir.path().join(FILE), "{\"s1\"").unwrap();
     let why = Overcommit::open(CONFIG, dir.path(), DiskFaults::default()).err().unwrap();
     assert!(format!("{why:#}").contains("overcommit.json: remove it to open every host"), "{why:#}");
+}
+
+#[tokio::test]
+async fn auto_allows_what_was_measured_to_keep_the_target() {
+    let (dir, api, overcommit) = site().await;
+    let begin = clock::unix_ms() / 1000 / 86_400 * 86_400;
+    // Three VMs of which two are busy at once for 0.4 % of the time, if they are independent. They are not.
+    let busy = |now_unix_s, hours: Vec<OverflowHour>| {
+        let vms = ["a", "b", "c"].map(|vm| (VmId::new(vm).unwrap(), used(now_unix_s - 60, 10_000)));
+        Usage { now_unix_s, vms: vms.into(), hours }
+    };
+    overcommit.take("s1", Ok(usage(begin, &["a", "b"], &[])), &api.inventory, begin);
+    assert_eq!(call(&api, "POST", "/v1/place", &vm_of("c")).await.0, 200);
+    let mut hours = vec![];
+    let mut at = |minutes: u64| {
+        let now = begin + 60 * minutes;
+        if minutes.is_multiple_of(60) {
+            // Each other hour 4 %: twice the target in the mean, and never two bad ones on end.
+            let over_s = if minutes.is_multiple_of(120) { 144 } else { 0 };
+            hours.push(OverflowHour { from_unix_s: now - 3600, measured_s: 3600, over_s });
+        }
+        overcommit.take("s1", Ok(busy(now, hours.clone())), &api.inventory, now);
+    };
+    (0..99 * 60).step_by(5).for_each(&mut at);
+    let allowed = |overcommit: &Overcommit| overcommit.allowed(begin + 6 * 86_400).unwrap();
+    assert_eq!(allowed(&overcommit), 0.01, "99 hours say nothing");
+    let fits = async |api: &Api| {
+        let small = json!({"vm_id": "new", "cores": 1, "memory_gb": 1});
+        call(api, "POST", "/v1/score", &small).await.1["fitting"] == 1
+    };
+    assert!(fits(&api).await);
+    (99 * 60..8 * 1440).step_by(5).for_each(&mut at);
+    assert!((allowed(&overcommit) - 0.002).abs() < 1e-12, "{}", allowed(&overcommit));
+
+    assert!(!fits(&api).await, "who is here stays, and nobody comes");
+    assert_eq!(overcommit.status(1).closed_hosts, 0);
+
+    // A restart knows it, and the estimator that is taken at its word does not ask.
+    overcommit.write();
+    let again = Overcommit::open(CONFIG, dir.path(), DiskFaults::default()).unwrap();
+    assert_eq!(allowed(&again), allowed(&overcommit));
+    let at_its_word = OvercommitConfig { estimator: Estimator::Convolution, ..CONFIG };
+    let again = Overcommit::open(at_its_word, dir.path(), DiskFaults::default()).unwrap();
+    assert_eq!(again.allowed(begin), None);
+    std::fs::write(dir.path().join(CALIBRATION), "{}").unwrap();
+    let why = Overcommit::open(CONFIG, dir.path(), DiskFaults::default()).err().unwrap();
+    assert!(format!("{why:#}").contains("calibration.json: remove it to take"), "{why:#}");
 }
