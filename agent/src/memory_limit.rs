@@ -32,13 +32,13 @@ pub struct MemoryBounds {
 /// What the kernel tells of a group; what it does not tell is `None`. Counters count from the making of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryReading {
-    /// `memory.current`.
+    /// `memory.current`, the page cache included.
     pub used: Option<u64>,
     /// That without what can be given up at once.
     pub working_set: Option<u64>,
-    /// `high` of `memory.events`.
+    /// `high` of `memory.events`: how often the group was slowed.
     pub high_events: Option<u64>,
-    /// `oom_kill` of `memory.events`.
+    /// `oom_kill` of `memory.events`: tasks, not events.
     pub oom_kills: Option<u64>,
     /// The total of `full` of `memory.pressure`, in milliseconds.
     pub full_stall_ms: Option<u64>,
@@ -60,7 +60,7 @@ pub enum MemoryHold {
     BelowUse,
     /// `memory.high` is lowered, and it is not yet quiet.
     Lowering,
-    /// It did not become quiet, or the VM stood still for want of memory: tried again in an hour.
+    /// It did not become quiet, or the VM stood still for lack of memory: tried again in an hour.
     Pressed,
     /// A task was killed for lack of memory: the limit is raised, and stays for a day.
     Killed,
@@ -95,7 +95,7 @@ impl MemoryHold {
 struct Lowering {
     since: Instant,
     quiet_since: Instant,
-    /// What `memory.high` was.
+    /// `memory.high` as it was, in bytes.
     high_before: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct MemoryLimiter {
 /// What came since the reading before.
 struct Since {
     killed: bool,
-    /// A tenth of the time the whole VM stood still for want of memory.
+    /// A tenth of the time the whole VM stood still for lack of memory.
     stalled: bool,
     /// Neither events nor stalls; `None` where the kernel does not tell.
     quiet: Option<bool>,

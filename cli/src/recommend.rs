@@ -244,7 +244,7 @@ fn of_records(folder: &Path) -> anyhow::Result<(Fleet, u64)> {
     let days = u64::from(last - first) * BIN_S / 86_400;
     if days > DAYS_MAX {
         bail!(
-            "{}: the records span {days} days, at most {DAYS_MAX} are looked at: move those of a wrong clock away",
+            "{}: the records span {days} days, more than {DAYS_MAX}: move those of a wrong clock away",
             folder.display()
         );
     }

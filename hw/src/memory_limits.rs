@@ -263,8 +263,8 @@ impl MemoryGroup {
                 // What systemd was told and has not answered may still come: it is told anew.
                 _ if self.pending.is_some() => self.write(file, was)?,
                 Some(written) if is != written.of(file) && is != was => {
-                    warn!(dir = %self.dir.display(), file = file.name(), is, "another program has set this memory \
-                        limit: it is left, not put back");
+                    warn!(dir = %self.dir.display(), file = file.name(), is, "another program \
+                        has set this memory limit: it is left, not put back");
                 }
                 _ if is < was => self.write(file, was)?,
                 _ => {}

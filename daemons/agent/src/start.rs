@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
-use ballast_hw::{self as hw, PowerMeter, Root};
+use ballast_hw::{self as hw, MemoryLimits, PowerMeter, Root};
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::config::Listen;
@@ -92,19 +92,14 @@ impl<'a> Adopted<'a> {
 
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
-        let limit_quotas = Arc::clone(&quotas);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
         let (sources, mut binders, journal) = (vm_sources(config), opened.binders, opened.journal);
         let (answers, answered) = mpsc::channel();
         binders.tell(answers);
-        let (mut vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
+        let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
-        vms.leave_memory(opened.memory_limits);
-        let is_limiting = config.job_limits.mode == LimitsMode::Apply;
-        if is_limiting {
-            vms.limit_through(limit_quotas, config.job_limits.apply_memory);
-        }
         let vms = Arc::new(Mutex::new(vms));
+        start_limiting(config, &quotas, opened.memory_limits, &vms)?;
         // Not bounded: each request leaves one message and waits for its answer, each sensor leaves one a period, and a control
         // thread that takes none for seconds is ended by the watchdog.
         let (messages, inbox) = mpsc::channel();
@@ -141,9 +136,6 @@ impl<'a> Adopted<'a> {
         let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
         let usage = usage::start(config, &root, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
 
-        if is_limiting {
-            start_limiting(Arc::clone(&vms))?;
-        }
         log_start(config);
 
         Ok(Started {
@@ -250,9 +242,20 @@ fn start_sensors(
     Ok((sensors, no_rapl))
 }
 
-/// Sets limits by what VMs use, until they are set no more.
-fn start_limiting(vms: Arc<Mutex<Vms>>) -> std::io::Result<()> {
-    let notes = lock(&vms).notes();
+/// Begins to set limits by what VMs use, if they are set at all.
+fn start_limiting(
+    config: &AgentConfig,
+    quotas: &Arc<Quotas>,
+    memory: MemoryLimits,
+    vms: &Arc<Mutex<Vms>>,
+) -> std::io::Result<()> {
+    let mut locked = lock(vms);
+    locked.leave_memory(memory);
+    if config.job_limits.mode != LimitsMode::Apply {
+        return Ok(());
+    }
+    locked.limit_through(Arc::clone(quotas), config.job_limits.apply_memory);
+    let (notes, vms) = (locked.notes(), Arc::clone(vms));
     threads::every("limits", LIMITING, move || {
         let targets = notes.limit_targets();
         lock(&vms).limit(clock::now(), &targets)

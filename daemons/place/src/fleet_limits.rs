@@ -6,9 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::response::{IntoResponse, Json, Response};
-use ballast_runtime::http::Endpoint;
 use ballast_runtime::threads::supervise;
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
@@ -18,7 +15,6 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use crate::agents::{Agents, Link};
-use crate::api::Api;
 
 /// Between two rounds, and until the first: the hosts come first.
 const ROUND: Duration = Duration::from_secs(300);
@@ -85,7 +81,8 @@ impl FleetBook {
         }
     }
 
-    fn answer(&self, now: Instant) -> FleetLimits {
+    /// What holds now.
+    pub(crate) fn answer(&self, now: Instant) -> FleetLimits {
         let mut fleet = FleetLimits::default();
         for (host, agent) in lock(&self.0).iter() {
             match agent.told.filter(|(at, _)| now.since(*at) <= VALID) {
@@ -101,15 +98,6 @@ impl FleetBook {
         }
         fleet
     }
-}
-
-pub(crate) fn endpoints() -> [Endpoint<Api>; 1] {
-    [Endpoint::get("/v1/limits", limits)
-        .answers("[FleetLimits](#fleetlimits): how much the agents say that their VMs should get, added up")]
-}
-
-async fn limits(State(api): State<Api>) -> Response {
-    Json(api.limits.answer(clock::now())).into_response()
 }
 
 #[cfg(test)]

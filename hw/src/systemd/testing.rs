@@ -24,7 +24,7 @@ pub(crate) struct Unit {
     pub(crate) allowed: Vec<u8>,
     pub(crate) quota: Option<u64>,
     pub(crate) period: Option<u64>,
-    /// `MemoryHigh` and `MemoryMax`.
+    /// By property, in bytes.
     pub(crate) memory: BTreeMap<String, u64>,
 }
 

@@ -68,7 +68,7 @@ pub struct LimitAdvice {
 /// `GET /v1/limits` of the placement daemon: what the agents have told lately, added up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetLimits {
-    /// All servers together.
+    /// Of all servers that are listed below.
     pub total: LimitSums,
     /// Every server whose agent has told its limits in the last half hour; each VM's are told by the agent.
     pub servers: BTreeMap<String, LimitSums>,
@@ -79,7 +79,7 @@ pub struct FleetLimits {
 /// The limits of some VMs together, in [`FleetLimits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LimitSums {
-    /// VMs on record.
+    /// VMs with a record of the last two weeks.
     pub vms: u64,
     /// VMs with a recommended limit of CPU.
     pub cpu_vms: u64,

@@ -147,7 +147,7 @@ impl Vms {
         // One that is not on record any more keeps its limit for as long as it is there.
         for vm in memory.vms().into_iter().filter(|vm| self.vm_path(vm).is_none()) {
             if let Err(error) = memory.forget(&vm) {
-                tracing::warn!(%vm, %error, "the memory limit of a VM could not be put back: it is tried again");
+                tracing::warn!(%vm, %error, "a VM's memory limit could not be put back: it is tried again");
             }
             limiting.limiters.remove(&vm);
         }
