@@ -7,12 +7,13 @@ use std::path::Path;
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
 /// Where the types stand, below `types/src/`.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "wire.rs",
     "wire/alarm.rs",
     "impact.rs",
     "wire/prediction.rs",
     "wire/usage.rs",
+    "wire/limits.rs",
     "wire/place.rs",
     "wire/drain.rs",
     "wire/kubernetes.rs",
