@@ -285,7 +285,7 @@ mod tests {
         fn seconds(&mut self, seconds: u64, target_mib: u64) -> Vec<MemoryWrite> {
             let mut all = vec![];
             for _ in 0..seconds {
-                self.now = self.now + Duration::from_secs(1);
+                self.now += Duration::from_secs(1);
                 let target = Some(target_mib * MIB);
                 let writes = self.limiter.step(self.now, target, self.in_force, self.original, self.reading);
                 writes.iter().for_each(|write| self.write(*write));
