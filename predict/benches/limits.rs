@@ -23,7 +23,7 @@ const SAMPLES: usize = 8;
 
 fn main() {
     let mut random = SplitMix64::new(7);
-    let mut share = || (random.next() >> 40) as f32 / (1u64 << 24) as f32;
+    let mut share = || (random.draw() >> 40) as f32 / (1u64 << 24) as f32;
     let mut window = || -> Vec<(UseBucket, f32)> {
         let buckets = (0..SAMPLES).filter_map(|_| UseBucket::of(share() * share()));
         buckets.map(|bucket| (bucket, 300.0 / SAMPLES as f32)).collect()
