@@ -1,14 +1,19 @@
 //! `ballast recommend`: what limits jobs should have, and what these would have come to.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use ballast_agent::records;
 use ballast_lab::limits::{AUTO, JobOutcome, JobSet, settings};
 use ballast_lab::report::table::TextTable;
 use ballast_predict::limits::family::{Family, Resource, Settings};
 use ballast_predict::limits::replay::Score;
+use ballast_sim::packing::{Fleet, FleetVm};
+use ballast_types::VmId;
+use ballast_types::usage::BIN_S;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -19,14 +24,19 @@ use crate::common::table::named;
 use crate::common::terminal::{say, tell};
 use crate::common::threads::{all_cores, run_all};
 
+/// Records of more days are of a clock that was wrong: an agent keeps 366.
+const DAYS_MAX: u64 = 400;
 /// So many jobs are shown to people.
 const SHOWN: usize = 20;
 
 #[derive(Args, Debug)]
 pub(crate) struct RecommendArgs {
     /// CPU use of the jobs (CSV, also .zst, or Parquet; wide or long), a reading every five minutes or more often
-    #[arg(long, value_name = "FILE")]
-    telemetry: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "records")]
+    telemetry: Option<PathBuf>,
+    /// An agent's folder of usage records instead; cores are those of the newest record of each VM
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["telemetry", "cores"])]
+    records: Option<PathBuf>,
     /// Which recommenders may be chosen
     #[arg(long, value_enum, default_value_t = FamilyArg::Auto)]
     family: FamilyArg,
@@ -114,7 +124,7 @@ struct JobAnswer<'a> {
 
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
-    telemetry: String,
+    source: String,
     family: &'static str,
     /// What serves best for the next day.
     settings: String,
@@ -134,17 +144,16 @@ struct Answer<'a> {
 }
 
 pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
-    let trace = args.columns.read(&args.telemetry)?;
-    let fleet = named(&args.telemetry, fleet_of(&trace, args.cores.as_deref()))?;
-    let set =
-        JobSet::of_fleet(Resource::Cpu, &fleet).with_context(|| args.telemetry.display().to_string())?;
+    let source = args.source();
+    let (fleet, gaps) = args.fleet()?;
+    let set = JobSet::of_fleet(Resource::Cpu, &fleet).with_context(|| source.display().to_string())?;
 
     let settings = settings(args.family.families(), Resource::Cpu);
     let threads = args.threads.unwrap_or_else(all_cores).get();
     let score = |settings: &Settings| anyhow::Ok(set.scores(*settings));
     let scores = run_all("recommend", &settings, threads, score)?;
     let (next, outcomes) = set.outcomes(&settings, &scores, args.overruns);
-    let answer = args.answer(&set, next, &outcomes, trace.report.gaps);
+    let answer = args.answer(&set, next, &outcomes, gaps);
 
     if args.json {
         say(&serde_json::to_string_pretty(&answer)?)?;
@@ -158,6 +167,21 @@ pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl RecommendArgs {
+    /// Where the use of the jobs is.
+    fn source(&self) -> &Path {
+        self.records.as_deref().or(self.telemetry.as_deref()).unwrap_or(Path::new(""))
+    }
+
+    /// The jobs, and how many readings are missing.
+    fn fleet(&self) -> anyhow::Result<(Fleet, u64)> {
+        let source = self.source();
+        if self.records.is_some() {
+            return of_records(source);
+        }
+        let trace = self.columns.read(source)?;
+        Ok((named(source, fleet_of(&trace, self.cores.as_deref()))?, trace.report.gaps))
+    }
+
     fn answer<'a>(
         &self,
         set: &JobSet,
@@ -167,7 +191,7 @@ impl RecommendArgs {
     ) -> Answer<'a> {
         let mut sum = Score::default();
         outcomes.iter().for_each(|outcome| sum.merge(&outcome.score));
-        let cores = |most: f64| self.cores.is_some().then_some(most);
+        let cores = |most: f64| (self.cores.is_some() || self.records.is_some()).then_some(most);
         let jobs = outcomes.iter().map(|JobOutcome { job, score, limit }| JobAnswer {
             job: &job.name,
             limit_ratio: *limit,
@@ -179,7 +203,7 @@ impl RecommendArgs {
         let limits = outcomes.iter().map(|outcome| outcome.score.mean_limit() * outcome.job.most);
         let saved = most - limits.sum::<f64>();
         Answer {
-            telemetry: self.telemetry.display().to_string(),
+            source: self.source().display().to_string(),
             family: next.family().name(),
             settings: next.to_string(),
             overruns_allowed: self.overruns,
@@ -193,6 +217,47 @@ impl RecommendArgs {
             jobs: jobs.collect(),
         }
     }
+}
+
+/// The VMs that an agent has recorded, each a job under its name whatever instance of it ran, and how many windows of theirs are
+/// not known. A window of which less than half was measured is a gap.
+fn of_records(folder: &Path) -> anyhow::Result<(Fleet, u64)> {
+    if !folder.is_dir() {
+        bail!("--records {}: not a folder; an agent's is usage in its state_dir", folder.display());
+    }
+    let mut means: BTreeMap<VmId, (u16, BTreeMap<u32, f64>)> = BTreeMap::new();
+    records::read(folder, 0..=u32::MAX, |record| {
+        let (cores, of_vm) = means.entry(record.vm.clone()).or_default();
+        *cores = record.cores;
+        if let Some(mean) = record.steady_mean() {
+            // In cores: the VM may have had another size.
+            of_vm.insert(record.bin.0, mean * f64::from(record.cores));
+        }
+    })
+    .context("usage records")?;
+
+    means.retain(|_, (cores, of_vm)| *cores > 0 && !of_vm.is_empty());
+    let bins = || means.values().flat_map(|(_, of_vm)| of_vm.keys().copied());
+    let (Some(first), Some(last)) = (bins().min(), bins().max()) else {
+        bail!("{}: no record tells what a VM used", folder.display());
+    };
+    let days = u64::from(last - first) * BIN_S / 86_400;
+    if days > DAYS_MAX {
+        bail!(
+            "{}: the records span {days} days, more than {DAYS_MAX}: move those of a wrong clock away",
+            folder.display()
+        );
+    }
+    let mut gaps = 0;
+    let vms = means.iter().map(|(vm, (cores, of_vm))| {
+        let most = f32::from(*cores);
+        let used =
+            (first..=last).map(|bin| of_vm.get(&bin).map_or(f32::NAN, |used| (*used as f32).min(most)));
+        gaps += u64::from(last - first + 1) - of_vm.len() as u64;
+        FleetVm { name: vm.to_string(), cores: most, used: used.collect() }
+    });
+    let fleet = Fleet::new(vms.collect(), first as f64 * BIN_S as f64, BIN_S as f64)?;
+    Ok((fleet, gaps))
 }
 
 /// For people: what is best, what it came to, and the jobs that leave the most.

@@ -11,6 +11,8 @@
 //! A unit's group is limited through systemd (`CPUQuotaPerSecUSec`), whose next change of the unit would
 //! undo what is written into its file.
 //!
+//! A VM may be limited for power and by what it uses at once: the lower limit is in force.
+//!
 //! A limit that the operator has set is never raised and is put back at the end. Whoever else writes the
 //! file while a quota of ours is on it is told of, not fought: the file is then theirs.
 
@@ -69,6 +71,8 @@ struct Limited {
     original: CpuMax,
     /// What the controller has asked for, in thousandths of a core.
     goal: Option<u32>,
+    /// What the VM should get by what it uses; the lower of the two is in force.
+    recommended: Option<u32>,
     /// What we have put there, or a previous instance of ours.
     written: Option<CpuMax>,
     /// What systemd was told and has not answered: it may still come.
@@ -191,6 +195,7 @@ impl Bandwidth {
             unit,
             original,
             goal: None,
+            recommended: None,
             written: None,
             pending: None,
             foreign: None,
@@ -238,9 +243,10 @@ impl Bandwidth {
 
             // The quota moves with the VM.
             Some(_) => {
-                self.free(vm, false)?;
-                let goal = self.vms.get(vm).and_then(|old| old.goal);
-                self.vms.insert(vm.clone(), Limited { goal, ..group });
+                self.free(vm)?;
+                let old = self.vms.get(vm).map(|old| (old.goal, old.recommended));
+                let (goal, recommended) = old.unwrap_or_default();
+                self.vms.insert(vm.clone(), Limited { goal, recommended, ..group });
             }
             None => drop(self.vms.insert(vm.clone(), group)),
         }
@@ -251,7 +257,7 @@ impl Bandwidth {
     /// Has nothing to do with `vm` any more: its limit is put back. Fails if that cannot be done; the VM then
     /// stays known.
     pub fn forget(&mut self, vm: &VmId) -> Result<(), HwError> {
-        self.free(vm, true)?;
+        self.free(vm)?;
         self.vms.remove(vm);
         Ok(())
     }
@@ -272,36 +278,52 @@ impl Bandwidth {
         let period = self.period;
         let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
         it.goal = Some(millicores);
-        it.apply(millicores, period)
+        it.enforce(period)
     }
 
-    /// Puts back what a VM had.
+    /// Limits a VM to what it should get by what it uses, or no more. Beside a limit by [`Bandwidth::set`] the lower one is in
+    /// force, and neither is above what was there. Fails as [`Bandwidth::set`].
+    pub fn recommend(&mut self, vm: &VmId, millicores: Option<u32>) -> Result<(), HwError> {
+        let period = self.period;
+        let Some(it) = self.vms.get_mut(vm).filter(|it| it.recommended != millicores) else { return Ok(()) };
+        let before = std::mem::replace(&mut it.recommended, millicores);
+        it.enforce(period).inspect_err(|_| it.recommended = before)
+    }
+
+    /// The VMs that are limited by what they use.
+    pub fn recommended(&self) -> Vec<VmId> {
+        let is_limited = |(vm, it): (&VmId, &Limited)| it.recommended.map(|_| vm.clone());
+        self.vms.iter().filter_map(is_limited).collect()
+    }
+
+    /// The controller limits a VM no more: what the VM had is put back, or what it should get stays in force.
     pub fn release(&mut self, vm: &VmId) -> Result<(), HwError> {
-        self.free(vm, true)?;
+        self.reclaim(vm, None)?;
+        let period = self.period;
+        if let Some(it) = self.vms.get_mut(vm) {
+            let goal = it.goal.take();
+            it.enforce(period).inspect_err(|_| it.goal = goal)?;
+        }
         if self.vms.get(vm).is_some_and(|it| !it.listed) {
             self.vms.remove(vm);
         }
         Ok(())
     }
 
-    /// The same for every VM.
+    /// Puts back what every VM had.
     ///
     /// # Errors
     /// One for each that could not be put back.
     pub fn release_all(&mut self) -> Vec<HwError> {
+        self.vms.values_mut().for_each(|it| it.recommended = None);
         let unread = self.unread.values().map(|it| &it.vm);
         let vms: BTreeSet<_> = self.vms.keys().chain(unread).cloned().collect();
         vms.iter().filter_map(|vm| self.release(vm).err()).collect()
     }
 
-    fn free(&mut self, vm: &VmId, unwanted: bool) -> Result<(), HwError> {
+    fn free(&mut self, vm: &VmId) -> Result<(), HwError> {
         self.reclaim(vm, None)?;
-        let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
-        it.put_back()?;
-        if unwanted {
-            it.goal = None;
-        }
-        Ok(())
+        self.vms.get_mut(vm).map_or(Ok(()), Limited::put_back)
     }
 
     /// Looks at every group. True if an original has changed: somebody else set another limit while none
@@ -340,8 +362,8 @@ impl Bandwidth {
     pub fn settle(&mut self) {
         let period = self.period;
         for (vm, it) in &mut self.vms {
-            if let (Some(millicores), None) = (it.goal, it.written)
-                && let Err(error) = it.apply(millicores, period)
+            if it.written.is_none()
+                && let Err(error) = it.enforce(period)
             {
                 warn!(%vm, %error, "the CPU limit of a VM could not be set: it is tried again");
             }
@@ -369,6 +391,14 @@ impl Limited {
     /// What the file says; `None` if the group is gone.
     fn read(&self) -> Result<Option<CpuMax>, HwError> {
         optional(read_value(&self.file, CPU_MAX))
+    }
+
+    /// Sets the lower of what the controller asks for and what the VM should get; without either, what was there.
+    fn enforce(&mut self, period: Duration) -> Result<(), HwError> {
+        match self.goal.into_iter().chain(self.recommended).min() {
+            Some(millicores) => self.apply(millicores, period),
+            None => self.put_back(),
+        }
     }
 
     fn apply(&mut self, millicores: u32, period: Duration) -> Result<(), HwError> {

@@ -17,6 +17,7 @@ use crate::Root;
 use crate::error::{HwError, Operation};
 pub(crate) use cpu_max::CPU_MAX;
 pub use cpu_max::{CpuMax, CpuMaxError};
+pub use memory::memory_bytes;
 pub use mode::check_mode;
 pub use usage::{CpuTimes, CpuUse, UsageMeter};
 

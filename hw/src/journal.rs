@@ -27,6 +27,7 @@ use crate::binding::CpusetOriginal;
 use crate::cpufreq::CpufreqOriginals;
 use crate::durable;
 use crate::error::{HwError, Operation};
+use crate::memory_limits::MemoryOriginal;
 use crate::rapl::RaplCapOriginal;
 
 /// The format of the file; another number is not read.
@@ -45,6 +46,9 @@ pub struct Originals {
     /// CPU bandwidths, by cgroup path.
     #[serde(default)]
     pub quotas: BTreeMap<String, QuotaOriginal>,
+    /// Memory limits, by cgroup path.
+    #[serde(default)]
+    pub memory: BTreeMap<String, MemoryOriginal>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -396,6 +400,7 @@ fn set_aside(path: &Path) -> Result<(), HwError> {
 mod tests {
     use super::*;
     use crate::binding::Via;
+    use crate::memory_limits::MemoryPair;
     use ballast_types::{CoreId, KiloHertz, VmId};
 
     fn boot(n: u8) -> BootId {
@@ -419,11 +424,15 @@ mod tests {
         let (vm, cpu_max) = (VmId::new("b").unwrap(), "max 100000".parse().unwrap());
         let quota = QuotaOriginal { vm, cores: 4, cpu_max, unit: Some(unit) };
 
+        let limits = MemoryPair { high_bytes: None, max_bytes: Some(1 << 30) };
+        let memory = MemoryOriginal { vm: quota.vm.clone(), inode: 7, limits, unit: None };
+
         Originals {
             cpufreq: Some(cpufreq),
             powercap: [("package-0".into(), package)].into(),
             cpusets: [(path.clone(), cpuset)].into(),
-            quotas: [(path, quota)].into(),
+            quotas: [(path.clone(), quota)].into(),
+            memory: [(path, memory)].into(),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod hwmon;
 pub mod journal;
 mod libvirt;
 pub mod lists;
+pub mod memory_limits;
 pub mod meter;
 pub mod panics;
 pub mod probe;
@@ -35,7 +36,7 @@ mod testing;
 
 pub use bandwidth::{Bandwidth, QuotaOriginal, Through};
 pub use binding::{Binders, By, CpusetOriginal};
-pub use cgroup::{Cgroup, CpuMax, CpuUse, UsageMeter};
+pub use cgroup::{Cgroup, CpuMax, CpuUse, UsageMeter, memory_bytes};
 pub use cpu_time::CpuTime;
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};
@@ -44,6 +45,7 @@ pub use journal::{Journal, JournalFolders, Opened, Originals};
 #[cfg(feature = "testing")]
 pub use libvirt::{Pins, pins};
 pub use lists::CpuList;
+pub use memory_limits::{MemoryFile, MemoryLimits, MemoryOriginal, MemoryPair};
 pub use meter::PowerMeter;
 pub use rapl::{RaplCap, RaplMeter, RaplSensor};
 pub use root::{Root, WRITES, boot_id};

@@ -163,6 +163,11 @@ impl Systemd {
         )
     }
 
+    /// Sets the unit's `MemoryHigh` or `MemoryMax` until the next boot; `u64::MAX` is no limit.
+    pub(crate) fn limit_memory(&self, unit: &str, property: &'static str, bytes: u64) -> Result<(), HwError> {
+        self.set(unit, vec![Property::Number(property, bytes)])
+    }
+
     fn set(&self, unit: &str, properties: Vec<Property>) -> Result<(), HwError> {
         self.ask(unit, Operation::Write, Call::Set(properties)).map(drop)
     }

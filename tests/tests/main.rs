@@ -14,6 +14,7 @@ mod full_disk;
 mod kubernetes;
 mod lifecycle;
 mod lifetimes;
+mod limits;
 mod machines;
 mod place;
 mod placing;

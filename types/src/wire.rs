@@ -10,6 +10,7 @@ mod alarm;
 mod drain;
 mod history;
 mod kubernetes;
+mod limits;
 mod place;
 mod prediction;
 mod usage;
@@ -19,6 +20,7 @@ pub use alarm::{Alarm, AlarmId, Severity};
 pub use drain::{DrainAnswer, DrainHost, DrainMove, DrainState, DrainStatus, MoveState};
 pub use history::History;
 pub use kubernetes::{FollowStatus, KubernetesStatus, ShadowStatus};
+pub use limits::{FleetLimits, LimitAdvice, LimitSums, Limits, LimitsMode, VmLimits};
 pub use place::{
     AdmissionStatus, AgentsStatus, ChassisBalance, HoldOut, InventoryStatus, LifetimeHistoryStatus,
     LifetimeModelStatus, ModelStatus, OvercommitStatus, PlaceStatus, PlacedVm, PredictStatus,
@@ -751,6 +753,9 @@ pub struct RecordsStatus {
     /// How many of those written do not know a value, by its name: the kernel does not tell it, or it could not be read.
     #[serde(default)]
     pub missing: BTreeMap<String, u64>,
+    /// How often a memory limit that was recommended was held, by why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits_held: BTreeMap<String, u64>,
 }
 
 /// One message of `GET /v1/events`: an event, and when that was by clocks on the wall.

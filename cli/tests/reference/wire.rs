@@ -14,6 +14,7 @@ const FILES: [&str; 9] = [
     "impact.rs",
     "wire/prediction.rs",
     "wire/usage.rs",
+    "wire/limits.rs",
     "wire/place.rs",
     "wire/drain.rs",
     "wire/kubernetes.rs",

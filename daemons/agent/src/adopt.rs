@@ -42,6 +42,7 @@ impl<'a> Opened<'a> {
         found.server_limit = self.dry.is_none() && limit.as_ref().is_some_and(|limit| limit.is_on);
         originals.cpufreq = self.has_pstates.then(|| self.cpufreq.originals());
         originals.quotas = self.bandwidth.originals();
+        originals.memory = self.memory_limits.originals();
 
         // What could not be put back stays in the journal.
         let in_use = limit.as_ref().map(|limit| limit.originals.clone()).unwrap_or_default();
@@ -95,6 +96,11 @@ impl<'a> Opened<'a> {
             found.capped = self.cpufreq.adopt(saved)?;
         }
         let quota = |(vm, cores, millicores)| RecoveredQuota { vm, cores, millicores };
+        // They spare nobody's power: what the VMs had is put back, and lowered again once it is known how much they need.
+        let left = self.memory_limits.adopt(&saved.memory).into_iter();
+        for error in left.chain(self.memory_limits.release_all()) {
+            tracing::warn!(%error, "a memory limit of a previous instance is put back at the end");
+        }
         found.quotas = self.bandwidth.adopt(&saved.quotas).into_iter().map(quota).collect();
 
         Ok((found, Originals::clone(saved)))

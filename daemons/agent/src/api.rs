@@ -104,6 +104,9 @@ fn endpoints() -> Vec<Endpoint<Api>> {
         Endpoint::get("/v1/vms", list_vms).answers("every VM by its id, each a [VmSpec](#vmspec)"),
         Endpoint::get("/v1/usage", usage)
             .answers("[Usage](#usage): what VMs used of CPU in the last 7 days, made anew every hour"),
+        Endpoint::get("/v1/limits", limits).answers(
+            "[Limits](#limits): how much CPU and memory each VM should get, made anew every five minutes",
+        ),
         Endpoint::put("/v1/vms/{id}", put_vm)
             .only(Right::Operate)
             .takes("[VmSpec](#vmspec)")
@@ -154,6 +157,10 @@ async fn list_vms(State(api): State<Api>) -> Response {
 
 async fn usage(State(api): State<Api>) -> Response {
     Json(api.notes.usage_answer(ballast_runtime::clock::unix_ms() / 1000)).into_response()
+}
+
+async fn limits(State(api): State<Api>) -> Response {
+    Json(api.notes.limits()).into_response()
 }
 
 async fn put_vm(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {

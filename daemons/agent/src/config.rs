@@ -1,6 +1,7 @@
 //! `agent.toml`.
 
 mod groups;
+mod job_limits;
 mod limit;
 mod meter;
 mod model;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy, Steps};
-use ballast_hw::JournalFolders;
+use ballast_hw::{By, JournalFolders};
 use ballast_types::wire::VmSpec;
 use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 
@@ -24,6 +25,7 @@ use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, preset};
 use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
+pub use job_limits::JobLimitsConfig;
 pub use limit::{LimitBy, ServerLimitConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use records::{AutoMode, RecordsConfig};
@@ -64,6 +66,8 @@ pub struct AgentConfig {
     pub groups: GroupsConfig,
     /// What is kept of the VMs' use, and what is made of it.
     pub records: RecordsConfig,
+    /// How much each VM should get.
+    pub job_limits: JobLimitsConfig,
     /// VMs known from the start; more come by `PUT /v1/vms/{id}`.
     pub vms: BTreeMap<VmId, VmSpec>,
 }
@@ -124,12 +128,17 @@ impl ConfigFile for AgentConfig {
         let model = model::read(root);
         let groups = GroupsConfig::read(root);
         let records = RecordsConfig::read(root);
+        let job_limits = JobLimitsConfig::read(root);
         let floats = throttle.actuator == Actuator::CpuMax;
         let vms = vms::read(root, floats);
 
         if floats && policy == Policy::FullServer {
             let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
             root.refuse_key("throttle.actuator", allowed);
+        }
+        if job_limits.apply_memory && matches!(groups.by, By::Libvirt(_)) {
+            let allowed = "not with groups.by = \"libvirt\": a limit does not make a guest's memory smaller";
+            root.refuse_key("limits.apply_memory", allowed);
         }
         let least = meter.least_settle();
         if throttle.settle < least {
@@ -156,6 +165,7 @@ impl ConfigFile for AgentConfig {
             model,
             groups,
             records,
+            job_limits,
             vms,
         })
     }
@@ -275,9 +285,9 @@ mod tests {
                  dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
-                 chassis, class, discover, dry_run, groups, listen, log_level, meter, model, orphan_hold_s, \
-                 policy, predictive, preset, realtime, record_dir, record_max_mb, records, redfish, root, \
-                 run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
+                 chassis, class, discover, dry_run, groups, limits, listen, log_level, meter, model, \
+                 orphan_hold_s, policy, predictive, preset, realtime, record_dir, record_max_mb, records, \
+                 redfish, root, run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

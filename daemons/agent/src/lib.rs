@@ -11,6 +11,7 @@ mod dry;
 mod effects;
 mod exclusive;
 mod fast;
+mod job_limits;
 mod kill;
 mod killable;
 mod limit;

@@ -210,7 +210,7 @@ fn cores<'a>() -> [Metric<Shown<'a>>; 4] {
 }
 
 /// What became of the records of the VMs' use.
-fn records<'a>() -> [Metric<Shown<'a>>; 5] {
+fn records<'a>() -> [Metric<Shown<'a>>; 6] {
     [
         one("usage_records_measured_seconds_total", "Seconds of VMs measured", |it| {
             Some(it.status.records.as_ref()?.measured_s as f64)
@@ -227,6 +227,10 @@ fn records<'a>() -> [Metric<Shown<'a>>; 5] {
         each("usage_values_missing_total", &["value"], "Usage records that do not know a value", |it| {
             let missing = it.status.records.iter().flat_map(|records| &records.missing);
             missing.map(|(value, records)| (vec![value.clone()], *records as f64)).collect()
+        }),
+        each("memory_limits_held_total", &["why"], "How often a recommended memory limit was held", |it| {
+            let held = it.status.records.iter().flat_map(|records| &records.limits_held);
+            held.map(|(why, count)| (vec![why.clone()], *count as f64)).collect()
         }),
     ]
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use ballast_agent_core::{Actuator, Memory};
-use ballast_hw::{self as hw, Bandwidth, Binders, Cpufreq, Floor, Journal, Root};
+use ballast_hw::{self as hw, Bandwidth, Binders, Cpufreq, Floor, Journal, MemoryLimits, Root};
 use ballast_runtime::state;
 use ballast_runtime::tls::Tls;
 use ballast_types::BootId;
@@ -29,6 +29,7 @@ pub(crate) struct Opened<'a> {
     pub(crate) has_pstates: bool,
     pub(crate) binders: Binders,
     pub(crate) bandwidth: Bandwidth,
+    pub(crate) memory_limits: MemoryLimits,
     /// Why nothing may be written on this machine, if nothing may.
     pub(crate) dry: Option<String>,
 }
@@ -62,7 +63,9 @@ impl<'a> Opened<'a> {
         };
 
         let mut binders = Binders::new(&root, config.groups.by.clone());
-        let bandwidth = Bandwidth::new(&root, config.throttle.quota_period).through(binders.through()?);
+        let through = binders.through()?;
+        let memory_limits = MemoryLimits::new(&root, through.clone());
+        let bandwidth = Bandwidth::new(&root, config.throttle.quota_period).through(through);
 
         Ok(Self {
             config,
@@ -77,6 +80,7 @@ impl<'a> Opened<'a> {
             has_pstates,
             binders,
             bandwidth,
+            memory_limits,
             dry,
         })
     }

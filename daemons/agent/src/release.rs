@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::bail;
 use ballast_hw::cpufreq::put_back_blind;
 use ballast_hw::{
-    Bandwidth, Binders, By, Cpufreq, Floor, Journal, JournalFolders, Opened, Originals, Root, Through,
-    boot_id,
+    Bandwidth, Binders, By, Cpufreq, Floor, Journal, JournalFolders, MemoryLimits, Opened, Originals, Root,
+    Through, boot_id,
 };
 use clap::Args;
 
@@ -243,6 +243,9 @@ fn put_back(root: &Root, left: &Originals) -> Vec<String> {
 
     match binders.systemd() {
         Ok(systemd) => {
+            let mut memory = MemoryLimits::new(root, Through::Systemd(systemd.clone()));
+            failed.extend(memory.adopt(&left.memory).iter().map(ToString::to_string));
+            failed.extend(memory.release_all().iter().map(ToString::to_string));
             let bandwidth = Bandwidth::new(root, Duration::from_millis(20));
             let mut bandwidth = bandwidth.through(Through::Systemd(systemd));
             bandwidth.adopt(&left.quotas);

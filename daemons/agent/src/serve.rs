@@ -124,6 +124,8 @@ impl Served {
         })?;
 
         self.shutdown_deadline.set(RESTORE_WITHIN);
+        // Or limits would be set anew beside those who put back.
+        lock(&self.vms).stop_limiting();
 
         // All, whatever comes of the first.
         let cores = effects.restore();

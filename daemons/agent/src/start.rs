@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
-use ballast_hw::{self as hw, PowerMeter, Root};
+use ballast_hw::{self as hw, MemoryLimits, PowerMeter, Root};
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::config::Listen;
@@ -18,8 +19,9 @@ use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{DiskFaults, StateWriter};
 use ballast_runtime::tls::Tls;
+use ballast_runtime::{lock, threads};
 use ballast_types::Instant;
-use ballast_types::wire::{AgentStatus, AlarmId};
+use ballast_types::wire::{AgentStatus, AlarmId, LimitsMode};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
@@ -35,6 +37,9 @@ use crate::sampler::Sensors;
 use crate::usage::{self, Usage};
 use crate::vms::{CHANGES, VmSources, Vms, discovery};
 use crate::{fast, limit, sampler};
+
+/// Between two looks at the VMs' memory, where memory is limited: a kill raises the limit within a second.
+const LIMITING: Duration = Duration::from_millis(500);
 
 /// An agent that works, and cannot be reached yet. The fields that come first are dropped first.
 pub(crate) struct Started<'a> {
@@ -94,6 +99,7 @@ impl<'a> Adopted<'a> {
         let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
         let vms = Arc::new(Mutex::new(vms));
+        start_limiting(config, &quotas, opened.memory_limits, &vms)?;
         // Not bounded: each request leaves one message and waits for its answer, each sensor leaves one a period, and a control
         // thread that takes none for seconds is ended by the watchdog.
         let (messages, inbox) = mpsc::channel();
@@ -234,6 +240,26 @@ fn start_sensors(
         _ => None,
     };
     Ok((sensors, no_rapl))
+}
+
+/// Begins to set limits by what VMs use, if they are set at all.
+fn start_limiting(
+    config: &AgentConfig,
+    quotas: &Arc<Quotas>,
+    memory: MemoryLimits,
+    vms: &Arc<Mutex<Vms>>,
+) -> std::io::Result<()> {
+    let mut locked = lock(vms);
+    locked.leave_memory(memory);
+    if config.job_limits.mode != LimitsMode::Apply {
+        return Ok(());
+    }
+    locked.limit_through(Arc::clone(quotas), config.job_limits.apply_memory);
+    let (notes, vms) = (locked.notes(), Arc::clone(vms));
+    threads::every("limits", LIMITING, move || {
+        let targets = notes.limit_targets();
+        lock(&vms).limit(clock::now(), &targets)
+    })
 }
 
 fn log_start(config: &AgentConfig) {

@@ -17,6 +17,7 @@ use super::counters::{Counters, count};
 use super::drains::answer;
 use super::drains::book::Drains;
 use super::fault::Fault;
+use super::fleet_limits::FleetBook;
 use super::host_list;
 use super::inventory::DurableInventory;
 use super::overcommit::Overcommit;
@@ -61,6 +62,8 @@ pub(super) struct Api {
     pub(super) agents: Arc<Agents>,
     /// What is promised of overcommitted hosts, if anything is.
     pub(super) overcommit: Option<Arc<Overcommit>>,
+    /// How much VMs should get.
+    pub(super) limits: Arc<FleetBook>,
     pub(super) events: Events,
     pub(super) alarms: AlarmBook,
     /// The scheduler extender, if there is one.

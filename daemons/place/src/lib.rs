@@ -30,6 +30,7 @@ mod counters;
 mod drains;
 mod fault;
 mod fields;
+mod fleet_limits;
 mod host_list;
 mod hosts;
 mod inventory;

@@ -36,7 +36,9 @@ fn endpoints() -> Vec<Endpoint<Api>> {
     let predict = Endpoint::post("/v1/predict", predict).takes("a VM, or 1 to 1,000 `vms`").answers(
         "class and P95 bucket of each VM, and how sure they are; its lifetime, if the model knows it",
     );
-    [predict]
+    let limits = Endpoint::get("/v1/limits", limits)
+        .answers("[FleetLimits](#fleetlimits): how much the agents say that their VMs should get, added up");
+    [predict, limits]
         .into_iter()
         .chain(placing::endpoints())
         .chain(hosts::endpoints())
@@ -50,6 +52,10 @@ fn endpoints() -> Vec<Endpoint<Api>> {
 pub fn http_reference() -> String {
     let (own, extender) = (endpoints(), kubernetes::endpoints());
     http::markdown(own.iter().map(|it| &it.line).chain(extender.iter().map(|it| &it.line)))
+}
+
+async fn limits(State(api): State<Api>) -> Response {
+    Json(api.limits.answer(ballast_runtime::clock::now())).into_response()
 }
 
 async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
@@ -182,6 +188,7 @@ pub(super) mod tests {
             counters: Arc::default(),
             agents: Arc::default(),
             overcommit: None,
+            limits: Arc::default(),
             events,
             kube: None,
             alarms: AlarmBook::default(),

@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use crate::adopt::Adopted;
 use crate::agents::Agents;
 use crate::api::Api;
+use crate::fleet_limits::FleetBook;
 use crate::kubernetes::Kube;
 use crate::overcommit::Overcommit;
 use crate::predictor::Predictor;
@@ -68,6 +69,9 @@ impl Adopted<'_> {
             overcommit.start(Arc::clone(&agents), Arc::clone(&inventory), opened.tls.clone())?;
         }
 
+        let limits = Arc::new(FleetBook::default());
+        limits.start(Arc::clone(&agents), opened.tls.clone())?;
+
         let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts)
             .with_audit(AuditLog::new(&config.state_dir, events.clone(), faults.clone()));
@@ -86,6 +90,7 @@ impl Adopted<'_> {
             counters: Arc::default(),
             agents,
             overcommit,
+            limits,
             alarms: AlarmBook::new(faults, opened.tls.clone()),
             events,
             kube,

@@ -39,6 +39,42 @@ fn a_quota_is_set_and_what_was_there_is_put_back() {
 }
 
 #[test]
+fn of_a_power_cap_and_a_recommendation_the_lower_is_in_force_and_the_original_below_both() {
+    for (before, millicores) in [("max 100000", u32::MAX), ("120000 100000", 1200)] {
+        let tree = tree(before);
+        let mut bandwidth = known(&tree);
+        let (mut cap, mut recommended) = (None, None);
+        for (is_cap, value) in [
+            (false, Some(3000)),
+            (true, Some(2000)),
+            (true, Some(500)),
+            (false, Some(1000)),
+            (true, None),
+            (true, Some(1500)),
+            (false, None),
+            (false, Some(4000)),
+            (true, None),
+            (false, None),
+        ] {
+            match (is_cap, value) {
+                (true, Some(value)) => bandwidth.set(&vm(), value).unwrap(),
+                (true, None) => bandwidth.release(&vm()).unwrap(),
+                (false, value) => bandwidth.recommend(&vm(), value).unwrap(),
+            }
+            *(if is_cap { &mut cap } else { &mut recommended }) = value;
+            let now: CpuMax = tree.read(FILE).trim().parse().unwrap();
+            let lowest = [cap, recommended].into_iter().flatten().min().unwrap_or(u32::MAX).min(millicores);
+            assert_eq!(now.millicores().unwrap_or(u32::MAX), lowest, "{cap:?} {recommended:?} {before}");
+            assert_eq!(bandwidth.originals()[PATH].cpu_max.to_string(), before);
+        }
+        bandwidth.recommend(&vm(), Some(100)).unwrap();
+        bandwidth.set(&vm(), 50).unwrap();
+        assert!(bandwidth.release_all().is_empty());
+        assert_eq!(tree.read(FILE).trim(), before);
+    }
+}
+
+#[test]
 fn a_stricter_limit_of_the_operator_is_never_raised() {
     let tree = tree("100000 100000");
     let mut bandwidth = known(&tree);

@@ -4,7 +4,15 @@
 use ballast_types::{Counters, MemoryUse};
 
 use super::{Cgroup, CpuTimes};
+use crate::Root;
 use crate::root::read_text;
+
+/// How much memory this machine has; `None` where `/proc/meminfo` does not tell.
+pub fn memory_bytes(root: &Root) -> Option<u64> {
+    let text = read_text(&root.path("proc/meminfo")).ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().strip_suffix(" kB")?;
+    kib.trim().parse::<u64>().ok().filter(|kib| *kib > 0)?.checked_mul(1024)
+}
 
 impl Cgroup {
     /// The memory that it uses. Where its controller is off, nothing is known.
@@ -32,6 +40,11 @@ impl Cgroup {
         ])
     }
 
+    /// How often the group was above its `memory.high`.
+    pub fn high_events(&self) -> Option<u64> {
+        self.value("memory.events", "high ")
+    }
+
     fn number(&self, file: &str) -> Option<u64> {
         read_text(&self.dir.join(file)).ok()?.trim().parse().ok()
     }
@@ -50,6 +63,20 @@ mod tests {
 
     use super::*;
     use crate::testing::Tree;
+
+    #[test]
+    fn the_machines_memory_is_read_or_not_known() {
+        let tree = Tree::new();
+        assert_eq!(memory_bytes(tree.root()), None);
+        for (text, bytes) in [
+            ("MemFree: 1 kB\nMemTotal:       16302440 kB\n", Some(16_302_440 << 10)),
+            ("MemTotal: 0 kB\n", None),
+            ("MemTotal: x kB\n", None),
+        ] {
+            tree.write("proc/meminfo", text);
+            assert_eq!(memory_bytes(tree.root()), bytes, "{text}");
+        }
+    }
 
     #[test]
     fn what_is_not_a_number_is_not_known() {

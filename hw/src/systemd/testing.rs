@@ -24,6 +24,8 @@ pub(crate) struct Unit {
     pub(crate) allowed: Vec<u8>,
     pub(crate) quota: Option<u64>,
     pub(crate) period: Option<u64>,
+    /// By property, in bytes.
+    pub(crate) memory: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Default)]
@@ -228,6 +230,11 @@ impl Manager {
                     unit.period = Some(period).filter(|period| *period != u64::MAX);
                     period.to_string()
                 }
+                "MemoryHigh" | "MemoryMax" => {
+                    let bytes: u64 = value.try_into().unwrap();
+                    unit.memory.insert(key.clone(), bytes);
+                    bytes.to_string()
+                }
                 other => panic!("{other}"),
             };
 
@@ -243,6 +250,12 @@ impl Manager {
                 let granted: CpuList = cpus.iter().filter(online).collect();
                 fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n")).unwrap();
                 fs::write(dir.join("cpuset.cpus.effective"), format!("{granted}\n")).unwrap();
+            }
+
+            for (key, bytes) in &unit.memory {
+                let file = if key == "MemoryHigh" { "memory.high" } else { "memory.max" };
+                let text = if *bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
+                fs::write(dir.join(file), text).unwrap();
             }
 
             let period = unit.period.unwrap_or(100_000);

@@ -23,7 +23,7 @@ const ENOUGH_S: u64 = 360_000;
 pub struct Overflow {
     /// Seconds, over all hosts.
     pub measured_s: u64,
-    /// Of these.
+    /// Those in which VMs demanded more than the host has; at most as many.
     pub over_s: u64,
 }
 

@@ -80,6 +80,23 @@ impl Family {
     }
 }
 
+impl Settings {
+    /// What a family is run with where nobody has compared settings: of CPU and memory alike, but that `vpa` takes its own
+    /// percentile of memory, whose kills raise it.
+    pub const fn usual(family: Family, resource: Resource) -> Self {
+        match (family, resource) {
+            (Family::Manual, _) => Self::Manual { factor: 2.0 },
+            (Family::Window, _) => Self::Window { share: 0.98, half_life_h: 48.0, margin: 0.15 },
+            (Family::Peak, _) => Self::Peak { hours: 168, margin: 0.1 },
+            (Family::Learned, _) => Self::Learned { over: 300.0 },
+            (Family::Vpa, Resource::Cpu) => Self::Vpa { share: 0.98, resource },
+            (Family::Vpa, Resource::Memory) => Self::Vpa { share: 0.9, resource },
+            (Family::Experts, _) => Self::Experts { over: 200.0, quiet: false },
+            (Family::Quiet, _) => Self::Experts { over: 200.0, quiet: true },
+        }
+    }
+}
+
 const FACTORS: [f32; 4] = [1.0, 1.5, 2.0, f32::INFINITY];
 const WINDOW_SHARES: [f32; 6] = [0.9, 0.95, 0.98, 0.99, 0.995, 0.999];
 const WINDOW_MARGINS: [f32; 3] = [0.1, 0.15, 0.3];
@@ -134,7 +151,7 @@ impl Settings {
     }
 
     /// A recommender that has seen nothing; `Manual` looks at so many windows.
-    pub fn recommender(self, look: usize) -> Box<dyn Recommender> {
+    pub fn recommender(self, look: usize) -> Box<dyn Recommender + Send> {
         match self {
             Self::Manual { factor } => Box::new(Manual { factor, look, peak: None }),
             Self::Window { share, half_life_h, margin } => {

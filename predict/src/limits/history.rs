@@ -156,6 +156,39 @@ mod tests {
         assert_eq!(counts.quantiles([0.95, 0.9, 0.5]), [share(1.0), share(0.1), share(0.1)]);
     }
 
+    /// The vectors of VPA's own tests of its histogram, in tenths: a sample of 1 with weight 1, of 2 with weight 2, ….
+    #[test]
+    fn percentiles_and_decay_are_those_of_vpa() {
+        let samples = [1.0f32, 2.0, 3.0, 4.0].map(|value| (share(value / 10.0), value));
+        let mut decayed = Decayed::new(1.0);
+        decayed.add(&UseWindow { number: 0, samples: &samples }, |_| 1.0);
+        for (percentile, value) in [
+            (0.1, 1.0),
+            (0.2, 2.0),
+            (0.3, 2.0),
+            (0.4, 3.0),
+            (0.5, 3.0),
+            // VPA's is 0.6, exactly where a bucket ends: in single precision that may count as the next one.
+            (0.599, 3.0),
+            (0.7, 4.0),
+            (0.8, 4.0),
+            (0.9, 4.0),
+            (1.0, 4.0),
+        ] {
+            assert_eq!(decayed.quantiles([percentile]), [share(value / 10.0)], "{percentile}");
+        }
+
+        // After 20 half-lives of an hour a thousandfold weight counts for less than a thousandth, and after 101 for nothing.
+        for (hours, weight, percentile, value) in
+            [(20, 1000.0, 0.999, 0.1), (20, 1000.0, 1.0, 0.2), (101, 1.0, 0.999_999, 0.1)]
+        {
+            let mut decayed = Decayed::new(1.0);
+            decayed.add(&UseWindow { number: 0, samples: &[(share(0.2), weight)] }, |_| 1.0);
+            decayed.add(&UseWindow { number: hours * HOUR as u64, samples: &[(share(0.1), 1.0)] }, |_| 1.0);
+            assert_eq!(decayed.quantiles([percentile]), [share(value)], "{hours} {percentile}");
+        }
+    }
+
     #[test]
     fn growing_weights_are_the_definition() {
         // w = 2^(-age / half-life), summed anew each time.

@@ -24,6 +24,7 @@ use ballast_types::{UsageRecord, VmId, VmStart};
 use super::message::Message;
 use super::vms::{Measured, Vms};
 use crate::config::AgentConfig;
+use crate::job_limits::Recommendations;
 use crate::records;
 use ballast_runtime::control::Snapshot;
 use ballast_runtime::threads::supervise;
@@ -73,7 +74,10 @@ pub(super) fn start(
 ) -> anyhow::Result<Usage> {
     let notes = lock(&vms).notes();
     let folder = records::folder(&config.daemon.state_dir);
-    let writer = RecordWriter::new(folder, config.records.clone(), Arc::clone(&vms), notes.clone(), messages);
+    let memory_bytes = ballast_hw::memory_bytes(root);
+    let limits = Recommendations::new(config.job_limits.clone(), &folder, memory_bytes);
+    let (records, notes_of_writer) = (config.records.clone(), notes.clone());
+    let writer = RecordWriter::new(folder, records, limits, Arc::clone(&vms), notes_of_writer, messages);
 
     let (batches, inbox) = mpsc::sync_channel(WAITING);
     let keeping = supervise("records", writer, move |writer| {

@@ -14,6 +14,7 @@ use ballast_types::{UsageRecord, VmClass};
 use super::advice::{self, Advice};
 use super::{Batch, VmInstance, summary};
 use crate::config::{AutoMode, RecordsConfig};
+use crate::job_limits::Recommendations;
 use crate::message::Message;
 use crate::records::{Store, local_time};
 use crate::vms::{Notes, Vms};
@@ -25,6 +26,7 @@ pub(super) struct RecordWriter {
     config: RecordsConfig,
     /// `None` until the folder could be opened.
     store: Option<Store>,
+    limits: Recommendations,
     vms: Arc<Mutex<Vms>>,
     notes: Notes,
     messages: Sender<Message>,
@@ -45,6 +47,7 @@ impl RecordWriter {
     pub(super) fn new(
         folder: PathBuf,
         config: RecordsConfig,
+        limits: Recommendations,
         vms: Arc<Mutex<Vms>>,
         notes: Notes,
         messages: Sender<Message>,
@@ -53,6 +56,7 @@ impl RecordWriter {
             folder,
             config,
             store: None,
+            limits,
             vms,
             notes,
             messages,
@@ -75,6 +79,7 @@ impl RecordWriter {
                 tracing::warn!(lost = records.len(), %error, "usage records could not be written");
             }
         }
+        self.recommend(&records);
         self.sum_up();
         let advised = classless.map_or(Ok(()), |classless| self.advise(classless));
         self.tell(failed, advised.err());
@@ -93,6 +98,15 @@ impl RecordWriter {
             none => none.insert(Store::open(&self.folder, self.config.limits)?),
         };
         store.append(records)
+    }
+
+    /// Where the records cannot be read, no limit is recommended.
+    fn recommend(&mut self, records: &[UsageRecord]) {
+        if let Err(error) = self.limits.take(records, clock::unix_ms() / 1000) {
+            tracing::warn!(%error, "no limits of VMs are recommended: the usage records could not be read");
+        }
+        let limits = self.limits.answer();
+        self.notes.usage(|usage| usage.limits = limits);
     }
 
     /// Adds the records up once an hour. Where they cannot be read, what was made before gets old.

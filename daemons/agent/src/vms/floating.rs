@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::Arc;
 
 use ballast_agent_core::ControlledVm;
 use ballast_hw::cgroup::check_mode;
@@ -10,6 +11,7 @@ use ballast_types::wire::VmSpec;
 use ballast_types::{CoreId, OnExtreme, VmClass, VmId};
 
 use super::Vms;
+use crate::quota::Quotas;
 
 /// Every VM with as many CPUs as it has; which ones does not matter. No VM is wider than the server, but
 /// together they may have more than its `cpus`.
@@ -67,7 +69,8 @@ impl Vms {
     /// Who is not limited any more gets back what it had.
     fn forget_others(&self, set: &[ControlledVm]) {
         let Some(quotas) = &self.floating else { return };
-        let limited = |id: &VmId| set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing);
+        let may = |vm: &ControlledVm| vm.class == VmClass::NonUserFacing || self.limiting.is_some();
+        let limited = |id: &VmId| set.iter().any(|vm| vm.id == *id && may(vm));
         let known = quotas.with(|bandwidth| bandwidth.originals()).into_values().map(|it| it.vm);
         for vm in known.filter(|id| !limited(id)) {
             if let Err(error) = quotas.with(|bandwidth| bandwidth.forget(&vm)) {
@@ -78,7 +81,12 @@ impl Vms {
 
     /// Journals what is on the groups, then sets quotas on those that came anew.
     fn settle(&mut self) -> Result<(), HwError> {
-        let Some(quotas) = &self.floating else { return Ok(()) };
+        let Some(quotas) = self.floating.clone() else { return Ok(()) };
+        self.settle_in(&quotas)
+    }
+
+    /// The same of the quotas that limit VMs by what they use.
+    pub(super) fn settle_in(&mut self, quotas: &Quotas) -> Result<(), HwError> {
         let now = quotas.with(|bandwidth| bandwidth.originals());
         if now != self.originals.quotas {
             let before = mem::replace(&mut self.originals.quotas, now);
@@ -96,8 +104,9 @@ impl Vms {
 
     /// Looks at what others do with the groups; where systemd is waited for, the next time: samples do not wait.
     pub(super) fn look(&mut self) {
-        if self.floating.as_ref().is_some_and(|quotas| quotas.try_with(Bandwidth::look) == Some(true))
-            && let Err(error) = self.settle()
+        let quotas = self.floating.clone().or_else(|| Some(Arc::clone(&self.limiting.as_ref()?.quotas)));
+        if let Some(quotas) = quotas.filter(|quotas| quotas.try_with(Bandwidth::look) == Some(true))
+            && let Err(error) = self.settle_in(&quotas)
         {
             tracing::error!(%error, "the VMs' bandwidth limits cannot be written to the journal");
         }

@@ -3,6 +3,7 @@
 mod binding;
 pub(super) mod discovery;
 mod floating;
+mod limits;
 mod meters;
 mod notes;
 mod predicted;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use ballast_agent_core::{ControlledVm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
-use ballast_hw::{Binders, Cgroup, Domain, HwError, Journal, Originals, Root};
+use ballast_hw::{Binders, Cgroup, Domain, HwError, Journal, MemoryLimits, Originals, Root};
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
@@ -29,6 +30,7 @@ use crate::config::{DiscoverConfig, GroupsConfig};
 use ballast_runtime::clock;
 use binding::Bound;
 use discovery::Discovery;
+use limits::Limiting;
 use meters::Meters;
 pub(super) use notes::Notes;
 pub(super) use predicted::TellError;
@@ -67,6 +69,10 @@ pub(super) struct Vms {
     journal: Option<Journal>,
     /// With `cpu-max`: what limits them, instead of cores of their own.
     floating: Option<Arc<Quotas>>,
+    /// What sets limits by what VMs use, if they are set.
+    limiting: Option<Limiting>,
+    /// What did so, until it has put back what was there.
+    leaving_memory: Option<MemoryLimits>,
 }
 
 /// What the config says of VMs.
@@ -121,6 +127,8 @@ impl Vms {
             originals,
             journal: Some(journal),
             floating,
+            limiting: None,
+            leaving_memory: None,
         };
 
         let set = vms.move_all();
@@ -314,7 +322,8 @@ impl Vms {
                 failed.extend(self.forget_original(&path).err().map(|error| (path, error)));
             }
         }
-        let failed: Vec<_> = failed.values().map(ToString::to_string).collect();
+        let mut failed: Vec<_> = failed.values().map(ToString::to_string).collect();
+        failed.extend(self.restore_memory());
         if !failed.is_empty() {
             bail!("not put back: {}", failed.join("; "));
         }

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use ballast_runtime::lock;
 use ballast_types::wire::{
-    AgentStatus, Alarm, HeldPredictions, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse,
-    VmPrediction, VmSpec,
+    AgentStatus, Alarm, HeldPredictions, Limits, OverflowHour, RecordsStatus, Usage as UsageAnswer, VmCpuUse,
+    VmLimits, VmPrediction, VmSpec,
 };
 use ballast_types::{VmClass, VmId};
+
+use super::limits::{HeldCounts, LimitTarget, LimitsInForce};
 
 #[derive(Default)]
 struct VmNotes {
@@ -18,6 +20,9 @@ struct VmNotes {
     predicted: BTreeMap<VmId, VmPrediction>,
     predictions: Option<HeldPredictions>,
     usage: Usage,
+    /// Which limits are in force, and why others are not.
+    in_force: BTreeMap<VmId, LimitsInForce>,
+    held: HeldCounts,
 }
 
 /// What is told of the VMs' use.
@@ -33,6 +38,8 @@ pub(crate) struct Usage {
     pub(crate) vms: BTreeMap<VmId, VmCpuUse>,
     /// How often all of them used all that there is.
     pub(crate) hours: Vec<OverflowHour>,
+    /// How much each should get.
+    pub(crate) limits: Limits,
 }
 
 /// Where VMs come from, and what is wrong with them. The set of VMs writes it; its lock is held for a moment
@@ -73,6 +80,38 @@ impl Notes {
         UsageAnswer { now_unix_s, vms: said.usage.vms.clone(), hours: said.usage.hours.clone() }
     }
 
+    /// Which limits are in force, and how often those of memory were held.
+    pub(super) fn limits_in_force(&self, in_force: BTreeMap<VmId, LimitsInForce>, held: HeldCounts) {
+        let mut said = lock(&self.0);
+        (said.in_force, said.held) = (in_force, held);
+    }
+
+    /// What every VM on record should get.
+    pub(crate) fn limit_targets(&self) -> BTreeMap<VmId, LimitTarget> {
+        let target = |(vm, it): (&VmId, &VmLimits)| {
+            let millicores = it.cpu_limit_cores.map(|cores| (cores * 1000.0).round() as u32);
+            let memory_bytes = it.memory_limit_mib.map(|mib| mib << 20);
+            (vm.clone(), LimitTarget { millicores, memory_bytes })
+        };
+        lock(&self.0).usage.limits.vms.iter().map(target).collect()
+    }
+
+    /// What `GET /v1/limits` tells.
+    pub(crate) fn limits(&self) -> Limits {
+        let said = lock(&self.0);
+        let mut limits = said.usage.limits.clone();
+        for (vm, it) in &mut limits.vms {
+            let Some(in_force) = said.in_force.get(vm) else { continue };
+            for (advice, state) in [(&mut it.cpu, &in_force.cpu), (&mut it.memory, &in_force.memory)] {
+                if let Some(state) = state {
+                    advice.applied = state.is_ok();
+                    advice.why = state.clone().err();
+                }
+            }
+        }
+        limits
+    }
+
     #[cfg(test)]
     pub(super) fn alarms(&self) -> Vec<String> {
         lock(&self.0).alarms.iter().map(|alarm| alarm.message.clone()).collect()
@@ -85,7 +124,9 @@ impl Notes {
             vm.predicted = said.predicted.get(&vm.vm).copied();
             (vm.advised_class, vm.advised_why) = said.usage.advice.get(&vm.vm).cloned().unzip();
         }
-        status.records = Some(said.usage.records.clone());
+        let mut records = said.usage.records.clone();
+        records.limits_held = said.held.iter().map(|(why, count)| ((*why).to_owned(), *count)).collect();
+        status.records = Some(records);
         status.predictions = said.predictions;
         status.alarms.extend(said.alarms.iter().chain(&said.usage.alarms).cloned());
     }

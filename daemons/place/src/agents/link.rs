@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use ballast_runtime::Target;
 use ballast_runtime::tls::{self, Peer, Tls};
-use ballast_types::wire::{Predictions, Usage};
+use ballast_types::wire::{Limits, Predictions, Usage};
 use ballast_types::{Role, ServerId};
 use reqwest::Client;
+use serde::de::DeserializeOwned;
 
 /// An agent that has not answered by then is tried again.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -55,7 +56,16 @@ impl Link {
 
     /// What the agent tells of its VMs' use.
     pub(crate) async fn usage(&self) -> Result<Usage, String> {
-        let request = self.client.get(self.agent_at.url("/v1/usage"));
+        self.get("/v1/usage", Usage::BYTES_MAX).await
+    }
+
+    /// How much the agent says that its VMs should get.
+    pub(crate) async fn limits(&self) -> Result<Limits, String> {
+        self.get("/v1/limits", Limits::BYTES_MAX).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str, bytes_max: usize) -> Result<T, String> {
+        let request = self.client.get(self.agent_at.url(path));
         let mut answer = request.send().await.map_err(|error| tls::cause(&error))?;
         let status = answer.status();
         if !status.is_success() {
@@ -64,8 +74,8 @@ impl Link {
 
         let mut body = vec![];
         while let Some(chunk) = answer.chunk().await.map_err(|error| tls::cause(&error))? {
-            if body.len() + chunk.len() > Usage::BYTES_MAX {
-                return Err(format!("an answer of more than {} bytes", Usage::BYTES_MAX));
+            if body.len() + chunk.len() > bytes_max {
+                return Err(format!("an answer of more than {bytes_max} bytes"));
             }
             body.extend_from_slice(&chunk);
         }

@@ -35,8 +35,8 @@ impl OvercommitConfig {
         let share = number_as("a share of time", 0.0001..=0.5, ppm, |ppm| f64::from(*ppm) / 1e6);
         let target_ppm = section.key("target", help).optional(share);
         let words = [("auto", Estimator::Auto), ("convolution", Estimator::Convolution)];
-        let help = "How VMs' use is added up: \"convolution\" takes them for independent; \"auto\" is that, and \
-                    allows hosts each day what was measured to keep the target over the last seven.";
+        let help = "How VMs' use is added up: \"convolution\" takes them for independent; \"auto\" is that, \
+                    and allows hosts each day what was measured to keep the target over the last seven.";
         let estimator = section.key("estimator", help).or(Estimator::Auto, choice(words));
         section.finish();
         target_ppm.map(|target_ppm| Self { target_ppm, estimator })

@@ -109,8 +109,8 @@ async fn what_the_agent_tells_makes_room_and_what_it_no_longer_tells_takes_it() 
         "{reason}"
     );
     let status = get(&api, "/v1/status").await;
-    let told = json!({"target": 0.01, "estimator": "convolution", "allowed_risk": 0.01, "measured_hosts": 1, "measured_vms": 3,
-        "unmeasured_hosts": 0, "closed_hosts": 0});
+    let told = json!({"target": 0.01, "estimator": "convolution", "allowed_risk": 0.01,
+        "measured_hosts": 1, "measured_vms": 3, "unmeasured_hosts": 0, "closed_hosts": 0});
     assert_eq!(status["overcommit"], told);
     let (_, placed) = call(&api, "POST", "/v1/place", &vm_of("c")).await;
     assert!(placed["cpu_risk"].as_f64().is_some_and(|risk| risk > 0.0 && risk < 0.01), "{placed}");

@@ -1,0 +1,112 @@
+//! `[limits]`: how much CPU and memory each VM should get by what it used.
+
+use ballast_predict::limits::family::Family;
+use ballast_runtime::config::allowed::{choice, flag, number, whole};
+use ballast_runtime::config::reader::Section;
+use ballast_types::wire::LimitsMode;
+
+/// Limits of VMs, from the agent's own records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobLimitsConfig {
+    pub mode: LimitsMode,
+    /// Whether limits of memory are set too.
+    pub apply_memory: bool,
+    pub cpu_family: Family,
+    pub memory_family: Family,
+    /// Beyond the family's own, as a share.
+    pub margin: f64,
+    pub min_cores: f64,
+    /// A VM's own cores otherwise.
+    pub max_cores: Option<f64>,
+    pub min_memory_mib: u64,
+    /// The server's memory otherwise.
+    pub max_memory_mib: Option<u64>,
+}
+
+impl JobLimitsConfig {
+    pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
+        let help = "How much CPU and memory each VM should get, by what it used. Nothing is \
+                    recommended before a VM has a day of records.";
+        let mut section = root.section("limits", help);
+        let modes = [LimitsMode::Off, LimitsMode::Recommend, LimitsMode::Apply];
+        let modes = ["off", "recommend", "apply"].into_iter().zip(modes);
+        let help = "`GET /v1/limits` shows limits with `\"recommend\"`; `\"apply\"` sets those of CPU, too, by \
+                    `cpu.max`.";
+        let mode = section.key("mode", help).or(LimitsMode::Off, choice(modes));
+        let help = "The second key: `mode = \"apply\"` also sets `memory.high` and `memory.max`.";
+        let apply_memory = section.key("apply_memory", help).or(false, flag());
+        let families = [Family::Experts, Family::Quiet, Family::Window, Family::Peak, Family::Vpa];
+        let families = || choice(families.map(|family| (family.name(), family)));
+        let cpu_family = section.key("cpu_family", "The recommender of CPU.").or(Family::Experts, families());
+        let memory_family =
+            section.key("memory_family", "The recommender of memory.").or(Family::Vpa, families());
+        let help = "So much more than the recommender says, beside the recommender's own margin.";
+        let percent = section.key("margin_percent", help).or(0.0, number("a percentage", 0.0..=200.0));
+        let cores = || number("a number of cores", 0.01..=4096.0);
+        let min_cores = section.key("min_cores", "No VM gets less CPU.").or(0.1, cores());
+        let max_cores =
+            section.key("max_cores", "No VM gets more CPU; a VM's own cores unless set.").optional(cores());
+        let mib = || whole("a whole number of MiB", 1..=1 << 26);
+        let min_memory_mib = section.key("min_memory_mib", "No VM gets less memory.").or(128, mib());
+        let help = "No VM gets more memory; the server's memory unless set.";
+        let max_memory_mib = section.key("max_memory_mib", help).optional(mib());
+
+        if max_cores.is_some_and(|max| max < min_cores) {
+            section.refuse_key("max_cores", format_args!("at least limits.min_cores = {min_cores}"));
+        }
+        if max_memory_mib.is_some_and(|max| max < min_memory_mib) {
+            let allowed = format_args!("at least limits.min_memory_mib = {min_memory_mib}");
+            section.refuse_key("max_memory_mib", allowed);
+        }
+        if apply_memory && mode != LimitsMode::Apply {
+            section.refuse_key("apply_memory", "only with limits.mode = \"apply\"");
+        }
+        section.finish();
+
+        Self {
+            mode,
+            apply_memory,
+            cpu_family,
+            memory_family,
+            margin: percent / 100.0,
+            min_cores,
+            max_cores,
+            min_memory_mib,
+            max_memory_mib,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{AgentConfig, ConfigFile as _};
+
+    fn read(more: &str) -> Result<JobLimitsConfig, String> {
+        let text = format!("server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n[limits]\n{more}");
+        let config = AgentConfig::parse("agent.toml", &text);
+        config.map(|config| config.job_limits).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn limits_are_off_unless_told_and_memory_needs_a_second_key() {
+        let default = read("").unwrap();
+        assert_eq!((default.mode, default.apply_memory), (LimitsMode::Off, false));
+        let apply = read("mode = \"apply\"\nmax_cores = 8\nmargin_percent = 10\n").unwrap();
+        assert_eq!((apply.mode, apply.apply_memory, apply.margin), (LimitsMode::Apply, false, 0.1));
+        assert!(read("mode = \"apply\"\napply_memory = true\n").unwrap().apply_memory);
+
+        for (more, says) in [
+            ("mode = \"on\"\n", "limits.mode = \"on\": \"off\", \"recommend\" or \"apply\""),
+            ("apply_memory = true\n", "only with limits.mode = \"apply\""),
+            ("min_cores = 4\nmax_cores = 2\n", "limits.max_cores = 2: at least limits.min_cores = 4"),
+            ("max_memory_mib = 64\n", "limits.max_memory_mib = 64: at least limits.min_memory_mib = 128"),
+            ("margin_percent = -1\n", "limits.margin_percent = -1: a percentage, 0 to 200"),
+            ("cpu_family = \"auto\"\n", "limits.cpu_family = \"auto\": \"experts\""),
+            ("min = 1\n", "limits.min: no such key"),
+        ] {
+            let said = read(more).unwrap_err();
+            assert!(said.contains(says), "{more}: {said}");
+        }
+    }
+}

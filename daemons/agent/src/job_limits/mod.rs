@@ -1,0 +1,259 @@
+//! How much each VM should get, from the records: made anew at a start, and every five minutes by what was recorded.
+//!
+//! ```text
+//!   records ──▶ recommendations ──▶ notes ──▶ GET /v1/limits
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ballast_predict::limits::bucket::UseBucket;
+use ballast_predict::limits::family::{Resource, Settings};
+use ballast_predict::limits::job::{Bounds, JobLimit};
+use ballast_predict::limits::record::{cpu_samples, memory_share, oom_kills};
+use ballast_predict::limits::{DAY, UseWindow};
+use ballast_types::wire::{LimitAdvice, Limits, LimitsMode, VmLimits};
+use ballast_types::{UsageBin, UsageRecord, VmId};
+
+use crate::config::JobLimitsConfig;
+use crate::records;
+
+/// A VM without a record for so many days is forgotten, and older records are not read: the longest memory of a
+/// recommender is a week.
+const DAYS: u32 = 14;
+const MIB: f64 = 1_048_576.0;
+
+/// The recommenders of one VM, whatever instance of it runs.
+struct VmJob {
+    cores: u16,
+    newest: UsageBin,
+    cpu: JobLimit,
+    memory: Option<JobLimit>,
+}
+
+/// What is recommended for every VM on record.
+pub(crate) struct Recommendations {
+    config: JobLimitsConfig,
+    folder: PathBuf,
+    /// The server's; `None` where the kernel does not tell.
+    memory_bytes: Option<u64>,
+    /// `None` until the records were read.
+    jobs: Option<BTreeMap<VmId, VmJob>>,
+}
+
+impl Recommendations {
+    /// By the records in `folder`, which are read when the first come.
+    pub(crate) fn new(config: JobLimitsConfig, folder: &Path, memory_bytes: Option<u64>) -> Self {
+        Self { config, folder: folder.to_owned(), memory_bytes, jobs: None }
+    }
+
+    /// Learns what was recorded, which is on disk already. Fails where the records cannot be read: then nothing is recommended,
+    /// and it is tried again with the next records.
+    pub(crate) fn take(&mut self, new: &[UsageRecord], unix_s: u64) -> io::Result<()> {
+        if self.config.mode == LimitsMode::Off {
+            return Ok(());
+        }
+        let now = UsageBin::of(unix_s);
+        let is_resized = |record: &UsageRecord| {
+            let job = self.jobs.as_ref().and_then(|jobs| jobs.get(&record.vm));
+            job.is_some_and(|job| job.cores != record.cores)
+        };
+        let is_known = self.jobs.is_some() && !new.iter().any(is_resized);
+        let mut jobs = self.jobs.take().filter(|_| is_known).map_or_else(|| self.read(now), Ok)?;
+        if is_known {
+            new.iter().filter(|record| record.bin <= now).for_each(|record| self.observe(&mut jobs, record));
+        }
+        jobs.retain(|_, job| job.newest.day() + DAYS >= now.day());
+        self.jobs = Some(jobs);
+        Ok(())
+    }
+
+    /// The recommenders as if they had been there all the time. What lies in the future was written by a clock that was wrong.
+    fn read(&self, now: UsageBin) -> io::Result<BTreeMap<VmId, VmJob>> {
+        let mut jobs = BTreeMap::new();
+        for day in now.day().saturating_sub(DAYS)..=now.day() {
+            let mut of_day = vec![];
+            records::read(&self.folder, day..=day, |record| of_day.push(record))?;
+            // The instances of a VM are told one after the other.
+            of_day.sort_by_key(|record| record.bin);
+            for record in of_day.iter().filter(|record| record.bin <= now) {
+                if jobs.get(&record.vm).is_some_and(|job: &VmJob| job.cores != record.cores) {
+                    // What it used as a VM of another size says nothing of this one.
+                    jobs.remove(&record.vm);
+                }
+                self.observe(&mut jobs, record);
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn observe(&self, jobs: &mut BTreeMap<VmId, VmJob>, record: &UsageRecord) {
+        if record.cores == 0 {
+            return;
+        }
+        let job = jobs.entry(record.vm.clone()).or_insert_with(|| self.job(record.cores));
+        job.newest = job.newest.max(record.bin);
+
+        let number = u64::from(record.bin.0);
+        job.cpu.observe(&UseWindow { number, samples: &cpu_samples(record, job.cores) });
+
+        let Some((memory, most)) = job.memory.as_mut().zip(self.memory_bytes) else { return };
+        let used = memory_share(record, most).unwrap_or(0.0);
+        let bucket = UseBucket::of(used).filter(|_| used > 0.0);
+        let samples: Vec<_> = bucket.map(|bucket| (bucket, 1.0)).into_iter().collect();
+        memory.observe(&UseWindow { number, samples: &samples });
+        if oom_kills(record) > 0 {
+            memory.handle_oom(number, used);
+        }
+    }
+
+    fn job(&self, cores: u16) -> VmJob {
+        let config = &self.config;
+        let bounds = |min: f64, max: Option<f64>, most: f64| Bounds {
+            margin: config.margin as f32,
+            min: (min / most) as f32,
+            max: max.map_or(1.0, |max| (max / most).min(1.0)) as f32,
+        };
+        let cpu = bounds(config.min_cores, config.max_cores, f64::from(cores));
+        let memory = self.memory_bytes.map(|most| {
+            let (min, max) = (config.min_memory_mib as f64, config.max_memory_mib.map(|max| max as f64));
+            let bounds = bounds(min, max, most as f64 / MIB);
+            JobLimit::new(Settings::usual(config.memory_family, Resource::Memory), bounds)
+        });
+        let cpu = JobLimit::new(Settings::usual(config.cpu_family, Resource::Cpu), cpu);
+        VmJob { cores, newest: UsageBin::default(), cpu, memory }
+    }
+
+    /// What `GET /v1/limits` tells.
+    pub(crate) fn answer(&self) -> Limits {
+        let of_vm = |(vm, job): (&VmId, &VmJob)| {
+            let cores = f64::from(job.cores);
+            let millicores = job.cpu.limit().map(|limit| (f64::from(limit) * cores * 1000.0).ceil());
+            let mib = |limit: f32| Some((f64::from(limit) * self.memory_bytes? as f64 / MIB).ceil() as u64);
+            let limits = VmLimits {
+                cores: job.cores,
+                cpu_limit_cores: millicores.map(|millicores| millicores / 1000.0),
+                cpu: advice(Settings::usual(self.config.cpu_family, Resource::Cpu), Some(&job.cpu)),
+                memory_limit_mib: job.memory.as_ref().and_then(|memory| mib(memory.limit()?)),
+                memory: advice(
+                    Settings::usual(self.config.memory_family, Resource::Memory),
+                    job.memory.as_ref(),
+                ),
+            };
+            (vm.clone(), limits)
+        };
+        let vms = self.jobs.iter().flatten().map(of_vm).collect();
+        Limits { mode: self.config.mode, vms }
+    }
+}
+
+fn advice(settings: Settings, limit: Option<&JobLimit>) -> LimitAdvice {
+    let (family, settings) = (settings.family().name().to_owned(), settings.to_string());
+    let Some(limit) = limit else {
+        let why = Some("how much memory the server has is not known: /proc/meminfo does not tell".to_owned());
+        return LimitAdvice { family, settings, why, ..LimitAdvice::default() };
+    };
+
+    let score = Some(limit.score()).filter(|score| score.job_days() > 0);
+    let why = limit.limit().is_none().then(|| match limit.windows() {
+        0 => "no record tells what the VM used".to_owned(),
+        windows => format!("too little history: {:.1} h of 24 h", windows as f64 / 12.0),
+    });
+    LimitAdvice {
+        family,
+        settings,
+        history_days: limit.windows() as f64 / DAY as f64,
+        slack: score.map(|score| score.slack()),
+        overruns: score.map(|score| score.overruns()),
+        changes_per_day: score.map(|score| score.changes_per_job_day()),
+        applied: false,
+        why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_types::{Counters, MemoryUse, VmStart};
+
+    use super::*;
+    use crate::config::{AgentConfig, ConfigFile as _};
+    use crate::records::{Limits as DiskLimits, Store};
+
+    const DAY_0: u32 = 20_778;
+    const BINS: u32 = DAY as u32;
+
+    fn config(more: &str) -> JobLimitsConfig {
+        let text = format!("server = \"s01\"\nchassis = \"c1\"\nmeter.offset_w = 60\n[limits]\n{more}");
+        AgentConfig::parse("agent.toml", &text).unwrap().job_limits
+    }
+
+    fn record(vm: &str, bin: u32, cores: u16, mc: u32) -> UsageRecord {
+        let bin = UsageBin(DAY_0 * BINS + bin);
+        let mut record = UsageRecord::empty(VmId::new(vm).unwrap(), VmStart(1), bin, cores);
+        (0..300).for_each(|second| record.cpu.add(mc + second % 7));
+        record.memory = MemoryUse { working_set_bytes: Some(u64::from(mc) << 20), ..MemoryUse::default() };
+        record
+    }
+
+    fn limits(recommendations: &Recommendations, vm: &str) -> (Option<f64>, Option<u64>) {
+        let answer = recommendations.answer();
+        let vm = &answer.vms[&VmId::new(vm).unwrap()];
+        (vm.cpu_limit_cores, vm.memory_limit_mib)
+    }
+
+    #[test]
+    fn a_restart_recommends_what_was_recommended_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), DiskLimits { days: 30, bytes: 1 << 30 }).unwrap();
+        let new = || Recommendations::new(config("mode = \"recommend\"\n"), folder.path(), Some(8 << 30));
+        let mut running = new();
+        for bin in 0..2 * BINS {
+            let busy = if bin % BINS < 100 { 900 } else { 300 };
+            let mut records = [record("v", bin, 4, busy), record("w", bin, 2, 500)];
+            if bin == BINS + 7 {
+                records[1].counters = Counters([Some(1), None, None, None, None, None]);
+            }
+            store.append(&records).unwrap();
+            let unix_s = records[0].bin.start_s() + 300;
+            running.take(&records, unix_s).unwrap();
+            assert_eq!(limits(&running, "v").0.is_some(), bin + 1 >= BINS, "{bin}");
+        }
+
+        let mut anew = new();
+        anew.take(&[], u64::from(DAY_0 + 2) * 86_400).unwrap();
+        assert_eq!(anew.answer(), running.answer());
+        let (cores, mib) = limits(&anew, "v");
+        assert!((0.9..2.0).contains(&cores.unwrap()), "{cores:?}");
+        assert!((900..1400).contains(&mib.unwrap()), "{mib:?}");
+        assert!(limits(&anew, "w").1.unwrap() >= 600, "the kill raised it");
+
+        // Of another size it is another VM; nobody knows it yet.
+        let resized = record("v", 2 * BINS, 8, 300);
+        store.append(std::slice::from_ref(&resized)).unwrap();
+        anew.take(&[resized], u64::from(DAY_0 + 2) * 86_400 + 300).unwrap();
+        let answer = anew.answer();
+        let v = &answer.vms[&VmId::new("v").unwrap()];
+        assert_eq!(v.cpu.why.as_deref(), Some("too little history: 0.1 h of 24 h"));
+        assert_eq!((v.cores, v.cpu_limit_cores, v.memory_limit_mib), (8, None, None));
+    }
+
+    #[test]
+    fn what_the_user_allows_is_kept_and_what_is_not_known_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "mode = \"recommend\"\nmin_cores = 1.5\nmax_memory_mib = 400\nmargin_percent = 100\n";
+        let mut some = Recommendations::new(config(text), folder.path(), Some(8 << 30));
+        let mut none = Recommendations::new(config(text), folder.path(), None);
+        for bin in 0..2 * BINS {
+            let records = [record("v", bin, 4, 500)];
+            some.take(&records, records[0].bin.start_s()).unwrap();
+            none.take(&records, records[0].bin.start_s()).unwrap();
+        }
+        assert_eq!(limits(&some, "v"), (Some(1.5), Some(400)));
+        let why = &none.answer().vms[&VmId::new("v").unwrap()].memory.why;
+        assert!(why.as_ref().unwrap().contains("/proc/meminfo"), "{why:?}");
+
+        let off = Recommendations::new(config(""), folder.path(), None);
+        assert_eq!(off.answer(), Limits::default());
+    }
+}
