@@ -30,8 +30,8 @@ impl JobLimitsConfig {
         let mut section = root.section("limits", help);
         let modes = [LimitsMode::Off, LimitsMode::Recommend, LimitsMode::Apply];
         let modes = ["off", "recommend", "apply"].into_iter().zip(modes);
-        let help = "`GET /v1/limits` shows limits with `\"recommend\"`; `\"apply\"` sets those of CPU, too, by \
-                    `cpu.max`.";
+        let help = "`GET /v1/limits` shows limits with `\"recommend\"`; `\"apply\"` sets those of CPU, too, \
+                    by `cpu.max`.";
         let mode = section.key("mode", help).or(LimitsMode::Off, choice(modes));
         let help = "The second key: `mode = \"apply\"` also sets `memory.high` and `memory.max`.";
         let apply_memory = section.key("apply_memory", help).or(false, flag());
