@@ -24,8 +24,8 @@ const DEPLOYMENT: [&str; 2] = ["deployment", "batch_id"];
 const BINS: [&str; 3] = ["dur_lo_s", "dur_hi_s", "censored"];
 
 /// The unit is told by the size of the numbers.
-const TIME: &str = "a number of seconds, milliseconds, microseconds or nanoseconds since 1970, or a time such \
-                    as 2026-04-01T08:00:00Z, in the same form in every row";
+const TIME: &str = "a number of seconds, milliseconds, microseconds or nanoseconds since 1970, or a time \
+                    such as 2026-04-01T08:00:00Z, in the same form in every row";
 
 /// What is learnt or predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

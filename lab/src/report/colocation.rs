@@ -122,8 +122,8 @@ fn recorded_words() -> String {
          judged by that day; a set of one day learns from twelve hours and is judged by the next \
          hour. `auto` looks back at the last {WINDOW} judged steps and takes the estimator and \
          parameter that kept the target there with the fewest machines. `auto in service` is the placement \
-         daemon's: convolution alone, whose allowed risk follows what that risk came to. Everything is judged \
-         over the same steps: those that have {WINDOW} steps behind them. `in hindsight` is the \
+         daemon's: convolution alone, whose allowed risk follows what that risk came to. Everything is \
+         judged over the same steps: those that have {WINDOW} steps behind them. `in hindsight` is the \
          parameter that turns out to meet the target: nobody could have known it. The oracle \
          packs by what will come. Bitbrains are the VMs with readings for nine tenths of both \
          months, in August; a gap holds the reading before it."
