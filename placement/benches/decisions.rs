@@ -98,7 +98,7 @@ fn all_rules(cluster: &Cluster) -> Ranking {
 /// them measured, or without.
 fn overcommitted(target_ppm: Option<u32>) -> (Scheduler, u64) {
     let alike = cluster(720);
-    let mut hosts: Vec<Host> = alike.ids().map(|id| alike.host(id).clone()).collect();
+    let mut hosts: Vec<Host> = alike.ids().map(|id| *alike.host(id)).collect();
     hosts.iter_mut().for_each(|host| host.room.cores = MilliCores::from_cores(80));
     let mut scheduler =
         Policy { cpu_target_ppm: target_ppm, ..Policy::POWER }.scheduler(Cluster::new(&hosts));

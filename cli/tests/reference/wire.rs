@@ -7,7 +7,7 @@ use std::path::Path;
 use syn::{Attribute, Expr, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
 
 /// Where the types stand, below `types/src/`.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "wire.rs",
     "wire/history.rs",
     "wire/alarm.rs",
