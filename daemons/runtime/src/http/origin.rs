@@ -8,7 +8,7 @@
 use axum::body::HttpBody as _;
 use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use std::net::IpAddr;
 
@@ -50,7 +50,7 @@ pub(super) fn check(caller: &impl Reached, allowed: &[String], request: &Request
     }
 
     for site in headers.get_all(SEC_FETCH_SITE) {
-        if !matches!(text(site), "same-origin" | "none") {
+        if !matches!(text(site), "same-origin" | "none") && !follows_link(request) {
             return Err(foreign(format!("Sec-Fetch-Site {site:?}: a page of another site asks")));
         }
     }
@@ -61,6 +61,19 @@ pub(super) fn check(caller: &impl Reached, allowed: &[String], request: &Request
     }
 
     Ok(())
+}
+
+/// Whether somebody follows a link of another site to the web page: a ticket's, or a dashboard's. The other site sees nothing of
+/// what is answered, and the page refuses to be shown within another.
+fn follows_link(request: &Request) -> bool {
+    let says = |name: &'static str, value: &str| {
+        let mut all = request.headers().get_all(name).iter();
+        all.next().is_some_and(|it| text(it) == value) && all.next().is_none()
+    };
+    request.method() == Method::GET
+        && request.uri().path() == "/"
+        && says("sec-fetch-mode", "navigate")
+        && says("sec-fetch-dest", "document")
 }
 
 fn foreign(why: String) -> Refused {

@@ -835,6 +835,18 @@ async fn what_a_foreign_page_sends_is_refused_and_counted() {
 
     assert_eq!(server.access.bounds.refusals.foreign.load(Ordering::Relaxed), refused);
 
+    // A link to the web page may be followed, and nothing else; this server has no page.
+    let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: ";
+    for (line, dest, expected) in [
+        ("GET /", "document", 404),
+        ("GET /", "iframe", 403),
+        ("GET /v1/status", "document", 403),
+        ("POST /", "document", 403),
+    ] {
+        let got = with_headers(&server, None, line, &format!("Host: {at}\r\n{link}{dest}\r\n{JSON}")).await;
+        assert_eq!(got, expected, "{line} as {dest}");
+    }
+
     // They cost this machine's own clients nothing: its bucket holds 200.
     let headers = format!("Host: {at}\r\nOrigin: null\r\n{JSON}");
 
