@@ -86,6 +86,7 @@ fn limits_are_set_raised_by_a_kill_and_put_back_by_a_release() {
         .expect("a config");
 
     lab.start(SERVER);
+    lab.wait("ready again", |lab| lab.get(SERVER, "/readyz").0 == 200);
     lab.wait("every limit is in force", |lab| {
         let limits = told(lab);
         limits.vms.len() == vms.len() && limits.vms.values().all(|vm| vm.cpu.applied && vm.memory.applied)
@@ -107,8 +108,9 @@ fn limits_are_set_raised_by_a_kill_and_put_back_by_a_release() {
     fs::write(first.join("memory.events"), "high 0\noom_kill 1\n").expect("a file");
     lab.wait("the limit is raised", |_| bytes(&first.join("memory.high")) >= limited / 5 * 6);
     assert!(bytes(&first.join("memory.max")) >= bytes(&first.join("memory.high")));
-    let (_, metrics) = lab.get(SERVER, "/metrics");
-    assert!(metrics.contains("ballast_agent_memory_limits_held_total{why=\"killed\"} 1"), "{metrics}");
+    lab.wait("the kill is counted", |lab| {
+        lab.get(SERVER, "/metrics").1.contains("ballast_agent_memory_limits_held_total{why=\"killed\"} 1")
+    });
 
     lab.kill(SERVER);
     let released = Lab::ballast(&["agent", "release", "--config", path.to_str().expect("UTF-8")]);

@@ -7,7 +7,7 @@ use crate::OptionError;
 
 /// Memory of a host, in GB: of two kinds.
 pub(super) const MEMORY_GB: u16 = 256;
-const TIGHT_GB: u16 = 192;
+pub(super) const TIGHT_GB: u16 = 192;
 
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Serialize)]

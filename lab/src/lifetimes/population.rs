@@ -7,6 +7,7 @@ use ballast_placement::{MemoryKb, MilliCores, Resources};
 use ballast_sim::rng::{Purpose, Stream};
 use serde::{Deserialize, Serialize};
 
+use super::options::TIGHT_GB;
 use super::workload::{DAY_MS, LONGEST_MS, PoolVm, Workload};
 
 /// No VM lives shorter, in seconds.
@@ -136,7 +137,8 @@ impl Kinds {
                 let median_h = low * libm::pow(high / low, chance.uniform());
                 let is_short = range.median_h == SHORT.median_h;
                 VmKind {
-                    resources: resources(cores, u16::from(gb) * cores),
+                    // Each must have room on the smallest hosts, too.
+                    resources: resources(cores, (u16::from(gb) * cores).min(TIGHT_GB)),
                     cores,
                     law: LogNormal::new(median_h, deviation * (0.7 + 0.6 * chance.uniform())),
                     leak: if is_short { 2.0 * leak * chance.uniform() } else { 0.0 },
@@ -276,6 +278,13 @@ mod tests {
             all.extend(batch.iter().map(|vm| (at_ms, *vm)));
         }
         all
+    }
+
+    #[test]
+    fn every_kind_has_room_on_the_smallest_hosts() {
+        let kinds = (0..40).flat_map(|seed| Kinds::new(Population::Synp, seed).kinds);
+        let largest = kinds.map(|kind| kind.resources.memory).max();
+        assert_eq!(largest, MemoryKb::from_gb(TIGHT_GB.into()), "and some kind needs all of one");
     }
 
     /// The properties that `lifetimes.md` and the paper state, over five pools of each population.
