@@ -227,7 +227,9 @@ impl Fit for CpuPromise {
     fn remark(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
         let (risk, by) = self.risk_of(ask.cluster, Some(ask.vm), host);
         let cores = ask.cluster.host(host).capacity.cores.cores();
-        let (percent, target, allowed) = (100.0 * risk, 100.0 * self.target, 100.0 * self.allowed(host));
+        // Whole millionths of a percent: more is noise of the arithmetic.
+        let round = |share: f64| libm::round(share * 1e8) / 1e6;
+        let (percent, target, allowed) = (100.0 * risk, round(self.target), round(self.allowed(host)));
         let because = match (allowed - target).abs() < 1e-9 {
             true => String::new(),
             false => format!(": hosts of which that was said were measured to keep {target} %"),

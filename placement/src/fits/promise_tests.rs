@@ -113,9 +113,9 @@ fn what_is_allowed_may_be_another_risk_than_what_is_promised() {
         scheduler.refusals(NOW, &vm(4, 0), HOST).unwrap().pop().map(|(_, why)| why)
     };
     assert_eq!(refused(None), None);
-    let why = refused(Some(1e-9)).unwrap();
+    let why = refused(Some(1e-7)).unwrap();
     assert!(
-        why.contains("0.0000001 % is allowed: hosts of which that was said were measured to keep 1 %"),
+        why.contains("0.00001 % is allowed: hosts of which that was said were measured to keep 1 %"),
         "{why}"
     );
     assert_eq!(refused(Some(0.02)), None);
