@@ -12,17 +12,14 @@ use ballast_runtime::{clock, lock};
 use ballast_types::Instant;
 use ballast_types::wire::{FleetLimits, LimitSums, Limits};
 use tokio::runtime::Builder;
-use tokio::task::JoinSet;
 
-use crate::agents::{Agents, Link};
+use crate::agents::{Agents, Link, ask_each};
 
 /// Between two rounds, and until the first: the hosts come first.
 const ROUND: Duration = Duration::from_secs(300);
 const FIRST: Duration = Duration::from_secs(5);
 /// What an agent has told holds for so long.
 const VALID: Duration = Duration::from_secs(1800);
-/// So many agents are asked at once.
-const AT_ONCE: usize = 16;
 
 /// What the agents have told.
 #[derive(Default)]
@@ -53,22 +50,8 @@ impl FleetBook {
 
     async fn round(&self, urls: &[(String, String)], tls: Option<&Arc<Tls>>) {
         lock(&self.0).retain(|host, _| urls.iter().any(|(known, _)| known == host));
-        for some in urls.chunks(AT_ONCE) {
-            let mut under_way = JoinSet::new();
-            for (host, url) in some.iter().cloned() {
-                let link = Link::new(&host, &url, tls);
-                under_way.spawn(async move {
-                    let limits = match link {
-                        Ok(link) => link.limits().await,
-                        Err(why) => Err(why),
-                    };
-                    (host, limits)
-                });
-            }
-            for (host, limits) in under_way.join_all().await {
-                self.take(host, limits, clock::now());
-            }
-        }
+        let ask = |link: Link| async move { link.limits().await };
+        ask_each(urls, tls, ask, |host, limits| self.take(host, limits, clock::now())).await;
     }
 
     fn take(&self, host: String, limits: Result<Limits, String>, now: Instant) {

@@ -98,7 +98,7 @@ impl AdmissionBook {
         self.decide(now, cluster, &new).map(|answer| (name, answer))
     }
 
-    /// Whether all of these may come; about none of them, that nothing is asked.
+    /// Whether all of these may come, as of the last tick; `None` where nothing is asked.
     pub(crate) fn decide(
         &mut self,
         now: Instant,
@@ -108,7 +108,6 @@ impl AdmissionBook {
         if newcomers.is_empty() {
             return None;
         }
-        self.tick(now);
         let answer = match self.config.policy {
             AdmissionPolicy::Reserve(share) => self.by_reserve(share, now, cluster, newcomers),
             AdmissionPolicy::Moments(order) => self.by_moments(order, cluster, newcomers),

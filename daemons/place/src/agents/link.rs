@@ -9,11 +9,38 @@ use ballast_types::wire::{Limits, Predictions, Usage};
 use ballast_types::{Role, ServerId};
 use reqwest::Client;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
 /// An agent that has not answered by then is tried again.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// No reason that an agent gives is longer.
 const WHY_BYTES_MAX: u64 = 4 << 10;
+
+/// So many agents are asked at once.
+const ASKED_AT_ONCE: usize = 16;
+
+/// Asks these agents, each a host and its URL, some at once. `take` is given what each host's agent tells, or why it does not.
+pub(crate) async fn ask_each<T: Send + 'static, F: Future<Output = Result<T, String>> + Send + 'static>(
+    agents: &[(String, String)],
+    tls: Option<&Arc<Tls>>,
+    ask: impl Fn(Link) -> F,
+    mut take: impl FnMut(String, Result<T, String>),
+) {
+    for some in agents.chunks(ASKED_AT_ONCE) {
+        let mut under_way = JoinSet::new();
+        for (host, url) in some {
+            let (host, asked) = (host.clone(), Link::new(host, url, tls).map(&ask));
+            under_way.spawn(async move {
+                let told = match asked {
+                    Ok(asked) => asked.await,
+                    Err(why) => Err(why),
+                };
+                (host, told)
+            });
+        }
+        under_way.join_all().await.into_iter().for_each(|(host, told)| take(host, told));
+    }
+}
 
 /// Where an agent is, who it must be, and the kept connection.
 pub(crate) struct Link {

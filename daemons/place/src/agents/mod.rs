@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use crate::config::HostEntry;
 use crate::counters::count;
 use crate::inventory::DurableInventory;
-pub(crate) use link::Link;
+pub(crate) use link::{Link, ask_each};
 use rounds::{Delivery, Rounds};
 
 /// What an agent was told holds for so long unless it is told again, and for so many renewals where there are many.

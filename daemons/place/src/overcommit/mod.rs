@@ -32,9 +32,8 @@ use ballast_types::wire::{Alarm, AlarmId, OvercommitStatus, OverflowHour, Usage,
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Builder;
-use tokio::task::JoinSet;
 
-use crate::agents::{Agents, Link};
+use crate::agents::{Agents, Link, ask_each};
 use crate::config::{Estimator, OvercommitConfig};
 use crate::inventory::DurableInventory;
 use judgement::Judgement;
@@ -45,8 +44,6 @@ const ROUND: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_secs(5);
 /// What an agent has told holds for so long.
 const VALID: Duration = Duration::from_secs(1800);
-/// So many agents are asked at once.
-const AT_ONCE: usize = 16;
 /// A VM is measured when so many seconds of it were.
 const MEASURED_MIN_S: u64 = 72_000;
 /// And when its newest record is no older: records are added up once an hour.
@@ -160,22 +157,11 @@ impl Overcommit {
         if due.is_empty() {
             return;
         }
-        for some in due.chunks(AT_ONCE) {
-            let mut under_way = JoinSet::new();
-            for (host, url) in some.iter().cloned() {
-                let link = Link::new(&host, &url, tls);
-                under_way.spawn(async move {
-                    let usage = match link {
-                        Ok(link) => link.usage().await,
-                        Err(why) => Err(why),
-                    };
-                    (host, usage)
-                });
-            }
-            for (host, usage) in under_way.join_all().await {
-                self.take(&host, usage, inventory, clock::unix_ms() / 1000);
-            }
-        }
+        let ask = |link: Link| async move { link.usage().await };
+        ask_each(&due, tls, ask, |host, usage| {
+            self.take(&host, usage, inventory, clock::unix_ms() / 1000);
+        })
+        .await;
         self.write();
     }
 
@@ -198,7 +184,8 @@ impl Overcommit {
     fn take(&self, host: &str, usage: Result<Usage, String>, inventory: &DurableInventory, now_unix_s: u64) {
         let mut hosts = lock(&self.hosts);
         let state = hosts.entry(host.to_owned()).or_default();
-        let allowed = self.allowed(now_unix_s);
+        self.choose(now_unix_s);
+        let allowed = self.allowed();
         let told = match usage {
             Ok(usage) => {
                 (state.heard, state.failing) = (Some(clock::now()), None);
@@ -228,19 +215,21 @@ impl Overcommit {
         }
     }
 
-    /// The risk that may be said of a host with a newcomer; `None` where the estimator is taken at its word.
-    fn allowed(&self, now_unix_s: u64) -> Option<f64> {
-        if self.config.estimator != Estimator::Auto {
-            return None;
-        }
+    /// Chooses, once a day, which risk may be said of a host.
+    fn choose(&self, now_unix_s: u64) {
         let mut calibration = lock(&self.calibration);
         let before = calibration.step();
         calibration.choose(now_unix_s / 86_400, self.config.target());
         if calibration.step() != before {
             let targets = calibration.allowed();
-            tracing::info!(targets, "overcommit: by what was measured, hosts are allowed another risk");
+            tracing::info!(targets, "overcommit: by what was measured, auto allows hosts another risk");
         }
-        Some((calibration.allowed() * self.config.target()).min(ALLOWED_MAX))
+    }
+
+    /// The risk that may be said of a host with a newcomer; `None` where the estimator is taken at its word.
+    fn allowed(&self) -> Option<f64> {
+        let of_auto = || (lock(&self.calibration).allowed() * self.config.target()).min(ALLOWED_MAX);
+        (self.config.estimator == Estimator::Auto).then(of_auto)
     }
 
     /// What came of what was said of a host in these hours.
@@ -284,7 +273,7 @@ impl Overcommit {
         OvercommitStatus {
             target: self.config.target(),
             estimator: "convolution".into(),
-            allowed_risk: self.allowed(clock::unix_ms() / 1000).unwrap_or(self.config.target()),
+            allowed_risk: self.allowed().unwrap_or(self.config.target()),
             measured_hosts,
             measured_vms,
             unmeasured_hosts: hosts.saturating_sub(measured_hosts),

@@ -213,7 +213,10 @@ async fn auto_allows_what_was_measured_to_keep_the_target() {
         overcommit.take("s1", Ok(busy(now, hours.clone())), &api.inventory, now);
     };
     (0..99 * 60).step_by(5).for_each(&mut at);
-    let allowed = |overcommit: &Overcommit| overcommit.allowed(begin + 6 * 86_400).unwrap();
+    let allowed = |overcommit: &Overcommit| {
+        overcommit.choose(begin + 6 * 86_400);
+        overcommit.allowed().unwrap()
+    };
     assert_eq!(allowed(&overcommit), 0.01, "99 hours say nothing");
     let fits = async |api: &Api| {
         let small = json!({"vm_id": "new", "cores": 1, "memory_gb": 1});
@@ -232,7 +235,8 @@ async fn auto_allows_what_was_measured_to_keep_the_target() {
     assert_eq!(allowed(&again), allowed(&overcommit));
     let at_its_word = OvercommitConfig { estimator: Estimator::Convolution, ..CONFIG };
     let again = Overcommit::open(at_its_word, dir.path(), DiskFaults::default()).unwrap();
-    assert_eq!(again.allowed(begin), None);
+    again.choose(begin);
+    assert_eq!(again.allowed(), None);
     std::fs::write(dir.path().join(CALIBRATION), "{}").unwrap();
     let why = Overcommit::open(CONFIG, dir.path(), DiskFaults::default()).err().unwrap();
     assert!(format!("{why:#}").contains("calibration.json: remove it to take"), "{why:#}");
