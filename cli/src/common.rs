@@ -11,6 +11,7 @@ pub(crate) mod fleet;
 pub(crate) mod grid;
 pub(crate) mod labelled;
 pub(crate) mod lifetimes;
+pub(crate) mod live;
 pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod parent;

@@ -22,6 +22,7 @@ use ballast_testbed::stage::{Folder, Play, Stage, client};
 use summary::{Observed, Setting, Summary, TraceScale, Truth};
 use view::Progress;
 
+use crate::common::live::scroll;
 use crate::common::plant::{self, Plan};
 use crate::common::screen::Screen;
 use crate::common::terminal::{INTERRUPTED, say, stop, tell};
@@ -45,10 +46,10 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 tell("ended before the load began");
                 Ok(ExitCode::from(INTERRUPTED))
             }
-            Some((summary, interrupted)) => {
+            Some((summary, end)) => {
                 say(&if args.json { serde_json::to_string_pretty(&summary)? } else { summary.text() })?;
 
-                Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+                Ok(if end == End::Signal { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
             }
         }
     })
@@ -58,21 +59,22 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 async fn play(
     args: &DemoArgs,
     stop: &mut (impl Future<Output = ()> + Unpin),
-) -> anyhow::Result<Option<(Summary, bool)>> {
+) -> anyhow::Result<Option<(Summary, End)>> {
     let hold_ms = lift_hold_ms(args.seconds);
-    let (mut stage, plan, start) = tokio::select! {
+    let (mut stage, begun) = tokio::select! {
         begun = begin(args, hold_ms) => begun?,
         () = &mut *stop => return Ok(None),
     };
 
-    let mut watch = Watch::new(&stage, args, &start)?;
-    let interrupted = watch.run(&mut stage, stop, start.elapsed_s).await?;
+    let Begun { plan, start, trip_s } = begun;
+    let mut watch = Watch::new(&stage, args, &start, trip_s)?;
+    let end = watch.run(&mut stage, stop, start.elapsed_s).await?;
 
     // Before the daemons let go: what comes after is no part of the run.
-    let end = Truth::read(&stage.truth())?;
+    let last = Truth::read(&stage.truth())?;
     sleep(LAST_EVENTS).await;
     let (mut problems, changed) = stage.end_daemons()?;
-    let mut seen = watch.end(interrupted);
+    let mut seen = watch.end(end != End::Done);
     problems.extend(stage.end());
     problems.iter().for_each(|line| tell(line));
 
@@ -94,9 +96,10 @@ async fn play(
         speedup: plan.speedup,
         hardware_caps: plan.plant.hardware_caps,
         lift_hold_ms: hold_ms,
+        trip_s,
     };
 
-    Ok(Some((Summary::new(setting, &start, &end, &seen), interrupted)))
+    Ok(Some((Summary::new(setting, &start, &last, &seen), end)))
 }
 
 /// A tenth of the run, so that a release is seen, but never longer than the default.
@@ -104,8 +107,16 @@ fn lift_hold_ms(seconds: u64) -> u64 {
     (seconds * 100).clamp(2_000, 30_000)
 }
 
+/// What runs once the load begins.
+struct Begun {
+    plan: Plan,
+    start: Truth,
+    /// How long the draw may be above the budget, by the manager's config.
+    trip_s: f64,
+}
+
 /// Starts everything, and waits until the plant's load begins.
-async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Truth)> {
+async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Begun)> {
     let control = args.control.control()?;
     let mut load = args.load();
     let mut stage = Stage::new(Folder::make(args.keep.as_deref())?);
@@ -128,7 +139,8 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
             sleep(Duration::from_secs_f64(plan.quiet_s - now)).await;
             stage.fleet.check()?;
             let start = Truth::read(&stage.truth())?;
-            return Ok((stage, plan, start));
+            let trip_s = scenario.chassis.trip_time.as_secs_f64();
+            return Ok((stage, Begun { plan, start, trip_s }));
         }
 
         if plan.quiet_s > QUIET_MAX_S {
@@ -140,6 +152,17 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Plan, Tr
     }
 }
 
+/// What ended a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The load has ended.
+    Done,
+    /// Somebody who looks at the screen.
+    Key,
+    /// SIGINT or SIGTERM.
+    Signal,
+}
+
 /// Who watches the run, and what was seen.
 struct Watch {
     seconds: f64,
@@ -147,6 +170,8 @@ struct Watch {
     chassis: String,
     live: Progress,
     screen: Option<Screen>,
+    /// By how many servers the table is moved.
+    scrolled: usize,
     plain: bool,
     heard: Heard,
     followers: JoinSet<()>,
@@ -158,7 +183,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(stage: &Stage, args: &DemoArgs, start: &Truth) -> anyhow::Result<Self> {
+    fn new(stage: &Stage, args: &DemoArgs, start: &Truth, trip_s: f64) -> anyhow::Result<Self> {
         let client = client()?;
         let heard = Heard::default();
         let mut followers = JoinSet::new();
@@ -178,11 +203,14 @@ impl Watch {
                 seconds: args.seconds as f64,
                 budget_w: start.budget_w,
                 page: chassis.clone(),
+                hold: args.hold,
+                trip_s,
                 ..Progress::default()
             },
             chassis,
             plain: screen.is_none(),
             screen,
+            scrolled: 0,
             heard,
             followers,
             usage_at_start: usage.clone(),
@@ -193,13 +221,13 @@ impl Watch {
         })
     }
 
-    /// Until the end of the run, or until somebody stops it: then true.
+    /// Until the end of the run, or until somebody stops it.
     async fn run(
         &mut self,
         stage: &mut Stage,
         stop: &mut (impl Future<Output = ()> + Unpin),
         load_began_s: f64,
-    ) -> anyhow::Result<bool> {
+    ) -> anyhow::Result<End> {
         let end = self.began + Duration::from_secs_f64(self.seconds);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -207,8 +235,8 @@ impl Watch {
         for count in 0_u64.. {
             tokio::select! {
                 _ = ticks.tick() => {}
-                () = sleep_until(end) => return Ok(false),
-                () = &mut *stop => return Ok(true),
+                () = sleep_until(end), if !self.live.hold => return Ok(End::Done),
+                () = &mut *stop => return Ok(End::Signal),
             }
 
             self.look(&stage.truth(), load_began_s).await?;
@@ -221,14 +249,16 @@ impl Watch {
             }
 
             if let Some(screen) = &mut self.screen {
-                screen.draw(|frame| view::draw(frame, &self.live))?;
-                if Screen::key()? == Some(KeyCode::Char('q')) {
-                    return Ok(true);
+                screen.draw(|frame| view::draw(frame, &self.live, &mut self.scrolled))?;
+                match Screen::key()? {
+                    Some(KeyCode::Char('q')) => return Ok(End::Key),
+                    Some(key) => scroll(&mut self.scrolled, key),
+                    None => {}
                 }
             }
         }
 
-        Ok(false)
+        Ok(End::Done)
     }
 
     async fn look(&mut self, truth: &Path, load_began_s: f64) -> anyhow::Result<()> {

@@ -83,24 +83,55 @@ fn alarms() -> String {
     "| id | severity | says |\n|---|---|---|\n".to_owned() + &rows.collect::<String>()
 }
 
-/// An alarm's link is of use only where it leads somewhere.
-#[test]
-fn every_alarm_has_a_heading_in_the_runbook() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+/// A file of the project.
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Whether a link into the book leads to a heading.
+fn is_heading(link: &str) -> bool {
     let slug = |heading: &str| -> String {
         let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         heading.chars().filter(|it| it.is_alphanumeric() || "-_".contains(*it)).collect()
     };
+    let (page, anchor) = link.split_once('#').unwrap();
+    read(&format!("docs/{page}")).lines().any(|line| line.starts_with("##") && slug(line) == anchor)
+}
 
-    let mut missing: Vec<_> = AlarmId::ALL.to_vec();
-    missing.retain(|id| {
-        let link = id.link();
-        let (page, anchor) = link.split_once('#').unwrap();
-        let text = fs::read_to_string(docs.join(page)).unwrap();
-        !text.lines().any(|line| line.starts_with("##") && slug(line) == anchor)
-    });
+/// An alarm's link is of use only where it leads somewhere.
+#[test]
+fn every_alarm_has_a_heading_in_the_runbook() {
+    let missing: Vec<_> = AlarmId::ALL.iter().filter(|id| !is_heading(&id.link())).collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert!(AlarmId::ALL.len() > 40);
+}
+
+/// An alert that nobody can look up, or that no test has seen fire and stay silent, is noise.
+#[test]
+fn every_alert_has_a_heading_in_the_runbook_a_row_in_the_book_and_a_test() {
+    let rules = read("packaging/prometheus/ballast.rules.yml");
+    let (tests, book) = (read("packaging/prometheus/ballast.rules.test.yml"), read("docs/operate/watch.md"));
+    // A promise of `promtool test rules`: without alerts that are expected, none may fire.
+    let cases: Vec<_> = tests.split("- eval_time: ").collect();
+
+    let mut alerts = 0;
+    for rule in rules.split("- alert: ").skip(1) {
+        let name = rule.lines().next().unwrap();
+        let runbook = rule.lines().find_map(|line| line.trim().strip_prefix("runbook: "));
+        let runbook = runbook.unwrap_or_else(|| panic!("{name} has no runbook"));
+        // Of an alarm: made of its id.
+        assert!(runbook.contains("$labels.id") || is_heading(runbook), "{name}: {runbook}");
+        assert!(book.contains(&format!("| {name} |")), "docs/operate/watch.md does not name {name}");
+
+        let is_tested = |firing: bool| {
+            let named = format!("alertname: {name}\n");
+            cases.iter().any(|case| case.contains(&named) && case.contains("exp_alerts:") == firing)
+        };
+        assert!(is_tested(true) && is_tested(false), "{name} is not tested both ways");
+        alerts += 1;
+    }
+    assert!(alerts > 10, "{alerts} alerts");
 }
 
 /// The metrics, by the part of the page that has them.
@@ -131,8 +162,10 @@ fn every_metric_that_the_book_quotes_is_told() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let (mut quoted, mut unknown) = (0, vec![]);
 
-    for folder in ["concepts", "operate", "place-and-plan", "start"] {
-        for page in fs::read_dir(docs.join(folder)).unwrap().map(|page| page.unwrap().path()) {
+    let book = ["concepts", "operate", "place-and-plan", "start"].map(|it| docs.join(it));
+    let shipped = ["prometheus", "grafana"].map(|it| docs.join("../packaging").join(it));
+    for folder in book.iter().chain(&shipped) {
+        for page in fs::read_dir(folder).unwrap().map(|page| page.unwrap().path()) {
             let Ok(text) = fs::read_to_string(&page) else { continue };
             for word in text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')) {
                 let daemon = ["agent", "chassis", "place"].into_iter();

@@ -27,5 +27,6 @@ mod reload;
 mod sensors;
 mod shedding;
 mod tagging;
+mod ten_minutes;
 mod tls;
 mod vms;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use ballast_sim::demo::{DemoOptions, TraceScale, default_budget, demo, trace_scales};
-use ballast_sim::load::{Profile, Series};
+use ballast_sim::load::{Interpolation, Profile, Series};
 use ballast_sim::plant::{Load, PlantSpec};
 use ballast_types::Watts;
 use clap::Args;
@@ -49,6 +49,9 @@ pub(crate) struct LoadArgs {
     /// RAPL, slot caps and the supplies' overload alert do nothing
     #[arg(long)]
     pub(crate) no_hardware_caps: bool,
+    /// The load begins anew when it has ended; otherwise it stays as it ended. Telemetry always begins anew
+    #[arg(long)]
+    pub(crate) repeat: bool,
 }
 
 impl LoadArgs {
@@ -64,6 +67,7 @@ impl LoadArgs {
             quiet_s: Some(DAY_S),
             seed: 1,
             no_hardware_caps: false,
+            repeat: false,
         }
     }
 
@@ -84,6 +88,7 @@ impl LoadArgs {
         args.extend(self.telemetry.as_ref().map(|file| format!("--telemetry={}", file.display())));
         args.extend(self.columns.to_args());
         args.extend(self.no_hardware_caps.then(|| "--no-hardware-caps".to_owned()));
+        args.extend(self.repeat.then(|| "--repeat".to_owned()));
         args
     }
 }
@@ -133,11 +138,15 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
     let quiet_s = args.quiet_s.unwrap_or(0.0);
 
     for vm in plant.servers.iter_mut().flat_map(|server| &mut server.vms) {
-        match &mut vm.load {
-            Load::Queue(queue) => delay(&mut queue.utilisation, quiet_s),
-            Load::Batch(batch) => delay(&mut batch.demand, quiet_s),
-            Load::Profile(profile) => delay(profile, quiet_s),
+        let profile = match &mut vm.load {
+            Load::Queue(queue) => &mut queue.utilisation,
+            Load::Batch(batch) => &mut batch.demand,
+            Load::Profile(profile) => profile,
+        };
+        if args.repeat {
+            repeat(profile);
         }
+        delay(profile, quiet_s);
     }
 
     let trace_scale = trace_scales(&plant);
@@ -147,6 +156,17 @@ pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
 
 fn idle_w(plant: &PlantSpec) -> f64 {
     plant.servers.iter().map(|server| server.model.idle_w).sum()
+}
+
+/// Makes a timeline a series, which begins anew at its end. The built-in one has points at equal distances.
+fn repeat(profile: &mut Profile) {
+    if let Profile::Ramps(points) = profile
+        && let [first, second, ..] = points[..]
+    {
+        let values = points.iter().map(|(_, value)| *value as f32).collect();
+        let (period_s, interpolation) = (second.0 - first.0, Interpolation::Linear);
+        *profile = Profile::Series(Series { period_s, values, interpolation, scale: 1.0, speedup: 1.0 });
+    }
 }
 
 /// Lets a load begin `quiet_s` later. Until then a timeline stays at its first value, and a recorded
@@ -178,7 +198,7 @@ fn delay(profile: &mut Profile, quiet_s: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_sim::load::{Cursor, Interpolation};
+    use ballast_sim::load::Cursor;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -194,11 +214,36 @@ mod tests {
             speedup: Some(2.0),
             load_s: Some(30.0),
             no_hardware_caps: true,
+            repeat: true,
             ..LoadArgs::quiet(4)
         };
         let line = ["rig".to_owned()].into_iter().chain(load.to_args());
         let parsed = CommandLine::try_parse_from(line).unwrap_or_else(|error| unreachable!("{error}"));
         assert_eq!(plan(&parsed.load).unwrap().plant, plan(&load).unwrap().plant);
+    }
+
+    #[test]
+    fn a_load_that_repeats_is_the_same_load_until_its_end_and_then_again() {
+        let of = |repeat| {
+            let load = LoadArgs { load_s: Some(30.0), quiet_s: Some(2.0), repeat, ..LoadArgs::quiet(2) };
+            let plant = plan(&load).unwrap_or_else(|error| unreachable!("{error}")).plant;
+            match &plant.servers[0].vms[0].load {
+                Load::Queue(queue) => Cursor::new(queue.utilisation.clone()),
+                load => unreachable!("{load:?}"),
+            }
+        };
+
+        let (mut once, mut again, mut later) = (of(false), of(true), of(true));
+        // 2 s of quiet, and 241 points at distances of an eighth.
+        let period_s = 2.0 + 241.0 / 8.0;
+        let mut differs = false;
+        for t in 2..30 {
+            let (t, want) = (f64::from(t), once.at(f64::from(t)));
+            assert!((again.at(t) - want).abs() < 1e-3, "{t}");
+            assert!((later.at(t + period_s) - want).abs() < 1e-3, "{t}");
+            differs |= (want - once.at(t + 0.5)).abs() > 1e-3;
+        }
+        assert!(differs);
     }
 
     #[test]

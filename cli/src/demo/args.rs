@@ -15,6 +15,9 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(5..=86_400))]
     pub(crate) seconds: u64,
+    /// Stay until q or Ctrl-C; the load begins anew when it has ended
+    #[arg(long)]
+    pub(crate) hold: bool,
     /// Servers in the chassis
     #[arg(long, value_name = "N", default_value_t = 12,
           value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -57,6 +60,7 @@ impl DemoArgs {
             quiet_s: Some(2.0 + 0.2 * f64::from(self.servers)),
             seed: self.seed,
             no_hardware_caps: self.control.policy() == PolicyArg::None,
+            repeat: self.hold,
         }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use ballast_types::wire::SharePolicy;
 use serde::{Deserialize, Serialize};
 
+use super::view::verdict;
 use crate::common::control::{ActuatorArg, PolicyArg};
 use ballast_testbed::events::Quantiles;
 
@@ -95,6 +96,8 @@ pub(crate) struct Setting {
     pub(crate) hardware_caps: bool,
     /// How long a capping event was held after the draw had fallen.
     pub(crate) lift_hold_ms: u64,
+    /// For how long the draw may be above the budget, by the manager's config.
+    pub(crate) trip_s: f64,
 }
 
 /// What a trace's values were multiplied by.
@@ -223,6 +226,7 @@ impl Summary {
             "over budget, longest and total",
             format!("{:.2} s, {:.2} s", self.over_budget_s_max, self.over_budget_s_total),
         );
+        line("the budget was", verdict(self.over_budget_s_max, setting.trip_s));
 
         line("capping events", self.alerts.to_string());
         line("agents that throttled", self.agents_acted.to_string());
@@ -287,6 +291,7 @@ mod tests {
             speedup: 1440.0,
             hardware_caps: true,
             lift_hold_ms: 6000,
+            trip_s: 5.0,
         };
 
         let seen = Observed {
@@ -336,6 +341,7 @@ mod tests {
             "full-server by pstate, even shares, 12 servers, 30 s",
             "2480 W, 2300 W",
             "0.40 s, 0.00 s",
+            "kept (breaker: 5 s)",
             "80.0 %, 100.0 %",
         ] {
             assert!(text.contains(part), "{part}\n{text}");

@@ -6,17 +6,22 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph};
 
-use crate::common::daemons::{agent_state, chassis_state};
+use crate::common::daemons::chassis_state;
+use crate::common::live::{AROUND, SERVER_COLUMNS, server_row, table};
 
 /// What the view shows: the plant's truth, and what the chassis says.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Seconds since the load began.
     pub(crate) elapsed_s: f64,
-    /// How long it will run.
+    /// How long the load runs.
     pub(crate) seconds: f64,
+    /// Whether the load begins anew then.
+    pub(crate) hold: bool,
+    /// For how long the chassis manager lets the draw be above the budget.
+    pub(crate) trip_s: f64,
     pub(crate) budget_w: f64,
     /// Where the manager serves its web page.
     pub(crate) page: String,
@@ -40,6 +45,10 @@ impl Progress {
         self.history.push((elapsed_s, power_w));
     }
 
+    fn alerts(&self) -> u64 {
+        self.chassis.as_ref().map_or(0, |chassis| chassis.alerts)
+    }
+
     fn states(&self) -> impl Iterator<Item = AgentState> {
         let servers = self.chassis.iter().flat_map(|chassis| &chassis.servers);
         servers.filter_map(|server| server.report.as_ref()).map(|report| report.state)
@@ -54,119 +63,109 @@ impl Progress {
     /// One line, for those who have no terminal.
     pub(crate) fn line(&self) -> String {
         format!(
-            "{:5.1} s  {:7.1} W of {:.0} W ({:3.0} %)  {} alerts  {} servers throttled  batch cores at \
-             {:3.0} %",
+            "{:5.1} s  {:7.1} W of {:.0} W ({:3.0} %)  {}  {} servers slowed  batch cores at {:3.0} %",
             self.elapsed_s,
             self.power_w,
             self.budget_w,
             100.0 * self.power_w / self.budget_w,
-            self.chassis.as_ref().map_or(0, |chassis| chassis.alerts),
+            capping_events(self.alerts()),
             self.throttled(),
             100.0 * self.batch_ratio,
         )
     }
 }
 
-pub(crate) fn draw(frame: &mut Frame<'_>, live: &Progress) {
-    let servers = live.chassis.as_ref().map_or(0, |chassis| chassis.servers.len());
-    let rows = u16::try_from(servers).unwrap_or(u16::MAX).saturating_add(3);
-    let [head, chart, table] =
-        Layout::vertical([Constraint::Length(4), Constraint::Min(6), Constraint::Max(rows)])
+/// Draws everything; `scrolled` is by how many servers the table is moved.
+pub(crate) fn draw(frame: &mut Frame<'_>, live: &Progress, scrolled: &mut usize) {
+    let servers = live.chassis.iter().flat_map(|chassis| &chassis.servers);
+    let servers: Vec<_> =
+        servers.map(|server| server_row(server.server.as_str(), server.report.as_ref())).collect();
+    let rows = u16::try_from(servers.len() + AROUND).unwrap_or(u16::MAX);
+    let [head, chart, table_area] =
+        Layout::vertical([Constraint::Length(3), Constraint::Min(9), Constraint::Max(rows)])
             .areas(frame.area());
+
     frame.render_widget(headline(live), head);
     draw_chart(frame, live, chart);
-    draw_servers(frame, live, table);
+    table(frame, table_area, ("servers", false), &SERVER_COLUMNS, servers, scrolled);
 }
 
 fn headline(live: &Progress) -> Paragraph<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
     let over = live.power_w > live.budget_w;
-    let power = Style::new().fg(if over { Color::Red } else { Color::Green }).add_modifier(Modifier::BOLD);
+    let power = bold.fg(if over { Color::Red } else { Color::Green });
     let state = live.chassis.as_ref().map_or(ChassisState::Boot, |chassis| chassis.state);
-    let alerts = live.chassis.as_ref().map_or(0, |chassis| chassis.alerts);
+    let length = if live.hold { String::new() } else { format!(" of {:.0}", live.seconds) };
 
     Paragraph::new(vec![
         Line::from(vec![
-            Span::raw(format!("{:5.1} of {:.0} s   ", live.elapsed_s, live.seconds)),
+            Span::styled(format!("{}/", live.page), bold),
+            Span::raw("   a page for your browser   q ends, ↑ ↓ scroll"),
+        ]),
+        Line::from(vec![
+            Span::raw(format!("{:5.1}{length} s   ", live.elapsed_s)),
             Span::styled(format!("{:.0} W", live.power_w), power),
             Span::raw(format!(
-                " of {:.0} W   chassis {}   {alerts} capping events",
+                " of {:.0} W{}   {}   {}",
                 live.budget_w,
+                if over { " OVER" } else { "" },
                 chassis_state(state),
+                capping_events(live.alerts()),
             )),
         ]),
         Line::from(format!(
-            "{} servers throttled   batch cores at {:.0} %   \
-             over budget {:.2} s, longest {:.2} s",
+            "{} servers slowed   batch at {:.0} %   over {:.2} s: {}",
             live.throttled(),
             100.0 * live.batch_ratio,
-            live.over_s.0,
             live.over_s.1,
+            verdict(live.over_s.1, live.trip_s),
         )),
     ])
-    .block(Block::bordered().title(format!("Ballast demo (q ends it): {}/", live.page)))
+}
+
+/// What is to be thought of the longest time above the budget.
+pub(super) fn verdict(over_s: f64, trip_s: f64) -> String {
+    let kept = if over_s < trip_s { "kept" } else { "NOT KEPT" };
+    format!("{kept} (breaker: {trip_s:.0} s)")
+}
+
+fn capping_events(count: u64) -> String {
+    format!("{count} capping event{}", if count == 1 { "" } else { "s" })
 }
 
 fn draw_chart(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
     let end = live.seconds.max(live.elapsed_s).max(1.0);
-    let powers = live.history.iter().map(|(_, watts)| *watts).chain([live.budget_w]);
+    // The newest stretch as long as the load, where the load begins anew.
+    let start = end - live.seconds.max(1.0).min(end);
+    let from = live.history.partition_point(|(at, _)| *at < start);
+    let history = &live.history[from..];
+    let powers = history.iter().map(|(_, watts)| *watts).chain([live.budget_w]);
     let (low, high) = powers.fold((f64::INFINITY, 0.0_f64), |(low, high), w| (low.min(w), high.max(w)));
     let (low, high) = ((low * 0.95 / 100.0).floor() * 100.0, (high * 1.05 / 100.0).ceil() * 100.0);
-    let budget = [(0.0, live.budget_w), (end, live.budget_w)];
-    let line = |name: &'static str, color, data| {
+    let budget = [(start, live.budget_w), (end, live.budget_w)];
+    // Two markers, for those who see no colours.
+    let line = |name: &'static str, marker, color, data| {
         Dataset::default()
             .name(name)
-            .marker(Marker::Braille)
+            .marker(marker)
             .graph_type(GraphType::Line)
             .style(Style::new().fg(color))
             .data(data)
     };
 
-    let chart =
-        Chart::new(vec![line("budget", Color::Red, &budget), line("power", Color::Green, &live.history)])
-            .block(Block::bordered().title("true power, W"))
-            .x_axis(Axis::default().bounds([0.0, end]).labels(["0 s".to_owned(), format!("{end:.0} s")]))
-            .y_axis(
-                Axis::default()
-                    .bounds([low, high])
-                    .labels([low, f64::midpoint(low, high), high].map(|watts| format!("{watts:.0}"))),
-            );
+    let chart = Chart::new(vec![
+        line("budget", Marker::Dot, Color::Red, &budget),
+        line("power", Marker::Braille, Color::Green, history),
+    ])
+    .block(Block::bordered().title("true power, W"))
+    .x_axis(Axis::default().bounds([start, end]).labels([start, end].map(|at| format!("{at:.0} s"))))
+    .y_axis(
+        Axis::default()
+            .bounds([low, high])
+            .labels([low, f64::midpoint(low, high), high].map(|watts| format!("{watts:.0}"))),
+    );
 
     frame.render_widget(chart, area);
-}
-
-fn draw_servers(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
-    let head = Row::new(["server", "state", "power", "cap", "min MHz", "sheddable"])
-        .style(Style::new().add_modifier(Modifier::BOLD));
-    let servers = live.chassis.iter().flat_map(|chassis| &chassis.servers);
-    let rows = servers.map(|server| {
-        let name = server.server.to_string();
-        let Some(report) = &server.report else {
-            return Row::new([Cell::new(name), Cell::new("no report")]);
-        };
-        let color = match report.state {
-            AgentState::Uncapped => Color::Green,
-            AgentState::Recovering => Color::Yellow,
-            AgentState::Throttled | AgentState::Shedding => Color::Red,
-            AgentState::Boot | AgentState::Blind | AgentState::Unknown => Color::Magenta,
-        };
-
-        Row::new([
-            Cell::new(name),
-            Cell::new(agent_state(report.state)).style(Style::new().fg(color)),
-            Cell::new(report.power_w.map_or_else(|| "-".to_owned(), |w| w.to_string())),
-            Cell::new(report.cap_w.map_or_else(|| "-".to_owned(), |w| w.to_string())),
-            Cell::new(match (report.min_khz, report.min_share_percent) {
-                (Some(khz), _) => (khz.get() / 1000).to_string(),
-                (None, Some(percent)) => format!("{percent} %"),
-                (None, None) => "max".to_owned(),
-            }),
-            Cell::new(report.sheddable_w.to_string()),
-        ])
-    });
-
-    let widths = [10, 11, 10, 10, 9, 10].map(Constraint::Length);
-    let table = Table::new(rows, widths).header(head).block(Block::bordered().title("servers"));
-    frame.render_widget(table, area);
 }
 
 #[cfg(test)]
@@ -177,7 +176,7 @@ mod tests {
 
     fn screen(live: &Progress, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, live)).unwrap();
+        terminal.draw(|frame| draw(frame, live, &mut 0)).unwrap();
         terminal.backend().to_string()
     }
 
@@ -214,6 +213,7 @@ mod tests {
             budget_w: 2450.0,
             batch_ratio: 0.5,
             over_s: (0.5, 0.3),
+            trip_s: 5.0,
             chassis: Some(chassis),
             ..Progress::default()
         };
@@ -229,13 +229,13 @@ mod tests {
         let screen = screen(&live(), 80, 30);
         for part in [
             "12.5 of 60 s",
-            "2470 W of 2450 W   chassis alerting   2 capping events",
-            "1 servers throttled   batch cores at 50 %",
-            "longest 0.30 s",
+            "2470 W of 2450 W OVER   alerting   2 capping events",
+            "1 servers slowed   batch at 50 %   over 0.30 s: kept (breaker: 5 s)",
             "s01        throttled",
-            "1300",
+            "1300 MHz",
             "s02        uncapped",
             "s03        no report",
+            "servers 1 to 3 of 3",
         ] {
             assert!(screen.contains(part), "{part}\n{screen}");
         }
@@ -253,7 +253,7 @@ mod tests {
     fn one_line_holds_the_essentials() {
         assert_eq!(
             live().line(),
-            " 12.5 s   2470.0 W of 2450 W (101 %)  2 alerts  1 servers throttled  batch cores at  50 %"
+            " 12.5 s   2470.0 W of 2450 W (101 %)  2 capping events  1 servers slowed  batch cores at  50 %"
         );
     }
 }

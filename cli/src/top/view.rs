@@ -3,22 +3,21 @@
 use std::cmp::Reverse;
 
 use ballast_types::Watts;
-use ballast_types::wire::{AgentState, AgentStatus, ChassisState, ChassisStatus, ServerStatus, VmStatus};
+use ballast_types::wire::{AgentStatus, ChassisState, ChassisStatus, ServerStatus, VmStatus};
 use ratatui::Frame;
 use ratatui::crossterm::event::KeyCode;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Paragraph, Row};
 
 use crate::common::answers::{Answer, Said};
-use crate::common::daemons::{agent_state, chassis_state};
+use crate::common::daemons::chassis_state;
+use crate::common::live::{AROUND, SERVER_COLUMNS, scroll, server_row, table};
 use crate::common::names::class_name;
 
 /// So many lines of what is wrong are shown; the last one counts the others.
 const PROBLEMS_MAX: usize = 4;
-/// A table's frame and its head.
-const AROUND: usize = 3;
 /// Characters of the bar that shows how much of its limit a chassis draws.
 const BAR: usize = 20;
 
@@ -40,16 +39,9 @@ impl View {
 
     /// Scrolls, or goes to the other table.
     pub(super) fn press(&mut self, key: KeyCode) {
-        let scrolled = &mut self.scrolled[usize::from(self.on_vms)];
         match key {
             KeyCode::Tab => self.on_vms = !self.on_vms,
-            KeyCode::Down | KeyCode::Char('j') => *scrolled = scrolled.saturating_add(1),
-            KeyCode::Up | KeyCode::Char('k') => *scrolled = scrolled.saturating_sub(1),
-            KeyCode::PageDown => *scrolled = scrolled.saturating_add(10),
-            KeyCode::PageUp => *scrolled = scrolled.saturating_sub(10),
-            KeyCode::Home => *scrolled = 0,
-            KeyCode::End => *scrolled = usize::MAX,
-            _ => {}
+            _ => scroll(&mut self.scrolled[usize::from(self.on_vms)], key),
         }
     }
 
@@ -70,9 +62,7 @@ impl View {
         frame.render_widget(Paragraph::new(head), at_head);
         let on_vms = self.on_vms && !vms.is_empty();
         let [of_servers, of_vms] = &mut self.scrolled;
-        let columns =
-            [("server", 10), ("state", 14), ("power", 10), ("cap", 10), ("lowest", 10), ("can shed", 9)];
-        table(frame, at_servers, ("servers", !on_vms), &columns, servers, of_servers);
+        table(frame, at_servers, ("servers", !on_vms), &SERVER_COLUMNS, servers, of_servers);
         let columns = [
             ("VM", 14),
             ("server", 8),
@@ -164,35 +154,6 @@ fn chassis_line(chassis: &ChassisStatus) -> Line<'static> {
     ])
 }
 
-/// Draws the rows that have room; the title says which they are.
-fn table(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    (name, has_keys): (&str, bool),
-    columns: &[(&'static str, u16)],
-    rows: Vec<Row<'static>>,
-    scrolled: &mut usize,
-) {
-    if area.height == 0 {
-        return;
-    }
-    let room = usize::from(area.height).saturating_sub(AROUND).max(1);
-    let all = rows.len();
-    *scrolled = (*scrolled).min(all.saturating_sub(room));
-    let last = (*scrolled + room).min(all);
-    let title = match all {
-        0 => format!("no {name}"),
-        _ => format!("{name} {} to {last} of {all}", *scrolled + 1),
-    };
-
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let title = if has_keys { Span::styled(title, bold) } else { Span::raw(title) };
-    let head = Row::new(columns.iter().map(|(head, _)| *head)).style(bold);
-    let widths = columns.iter().map(|(_, width)| Constraint::Length(*width));
-    let shown = rows.into_iter().skip(*scrolled).take(room);
-    frame.render_widget(Table::new(shown, widths).header(head).block(Block::bordered().title(title)), area);
-}
-
 /// Servers as their chassis sees them, and agents that were asked without their chassis.
 fn server_rows(answers: &[Answer]) -> Vec<Row<'static>> {
     let chassis = answers.iter().filter_map(|answer| match &answer.said {
@@ -212,32 +173,6 @@ fn agents(answers: &[Answer]) -> impl Iterator<Item = &AgentStatus> {
         Said::Agent(agent) => Some(&**agent),
         _ => None,
     })
-}
-
-fn server_row(name: &str, report: Option<&ballast_types::wire::Report>) -> Row<'static> {
-    let Some(report) = report else {
-        return Row::new([Cell::new(name.to_owned()), Cell::new("no report")]);
-    };
-    let colour = match report.state {
-        AgentState::Uncapped => Color::Green,
-        AgentState::Recovering | AgentState::Throttled => Color::Yellow,
-        _ => Color::Red,
-    };
-    let watts = |watts: Option<Watts>, none: &str| watts.map_or_else(|| none.to_owned(), |w| w.to_string());
-    let lowest = match (report.min_khz, report.min_share_percent) {
-        (Some(khz), _) => format!("{} MHz", khz.get() / 1000),
-        (None, Some(percent)) => format!("{percent} %"),
-        (None, None) => "max".to_owned(),
-    };
-
-    Row::new([
-        Cell::new(name.to_owned()),
-        Cell::new(agent_state(report.state)).style(Style::new().fg(colour)),
-        Cell::new(watts(report.power_w, "no reading")),
-        Cell::new(watts(report.cap_w, "none")),
-        Cell::new(lowest),
-        Cell::new(report.sheddable_w.to_string()),
-    ])
 }
 
 /// The VMs that are capped now come first, then those that have lost most.
