@@ -157,7 +157,7 @@ fn draw_chart(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
         line("budget", Marker::Dot, Color::Red, &budget),
         line("power", Marker::Braille, Color::Green, history),
     ])
-    .block(Block::bordered().title("true power, W"))
+    .block(Block::bordered().title("true power, W; the budget is dotted"))
     .x_axis(Axis::default().bounds([start, end]).labels([start, end].map(|at| format!("{at:.0} s"))))
     .y_axis(
         Axis::default()
