@@ -355,6 +355,7 @@ impl Fleet {
                 advised_class: None,
                 advised_why: None,
                 predicted: None,
+                estimated_w: None,
                 killed: killed(&member.vm.id),
                 impact: member.impact.status(now, span, floating),
             }

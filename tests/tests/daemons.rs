@@ -66,7 +66,7 @@ fn an_overload_is_held_by_batch_cores_alone_and_an_end_puts_everything_back() {
     assert!(counted(&metrics, "ballast_agent_energy_joules_total") > 0.0, "{metrics}");
     let (watts, vms) = (counted(&metrics, "ballast_agent_power_watts"), "ballast_agent_vm_estimated_watts{");
     let split = counted(&metrics, vms);
-    assert!(split == 0.0 || (split / watts - 1.0).abs() < 1e-6, "{split} W of {watts} W: {metrics}");
+    assert!(split == 0.0 || (split / watts - 1.0).abs() < 1e-3, "{split} W of {watts} W: {metrics}");
 
     let (_, metrics) = lab.get("chassis", "/metrics");
     let polls = counted(&metrics, "ballast_chassis_draw_ratio_count");

@@ -641,6 +641,10 @@ pub struct VmStatus {
     /// What placement predicts of it; absent where nothing is predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<VmPrediction>,
+    /// What it draws, by its share of all VMs' CPU use: an estimate, idle power included; absent where a use or the
+    /// draw is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_w: Option<Watts>,
     /// Whether it was killed, and its cgroup has not been seen empty yet.
     #[serde(default)]
     pub killed: bool,

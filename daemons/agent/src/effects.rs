@@ -179,6 +179,7 @@ impl Effects<Agent> for AgentEffects {
             status.alarms.extend(gauge.alarms(now));
         }
         self.notes.add_to(&mut status);
+        self.counts.estimate(&mut status);
         self.alarms.complete(&mut status.alarms);
         if let Some(line) = self.policy.line(&status, now) {
             tracing::info!("{line}");

@@ -8,7 +8,7 @@ use ballast_runtime::lock;
 use ballast_runtime::metrics::{DrawCounts, Metric, MetricLine, Samples, each, flag, lines, one};
 use ballast_runtime::metrics::{spread, states, watts};
 use ballast_types::wire::{AgentState, AgentStatus, Alert, Level, VmStatus};
-use ballast_types::{Epoch, Instant, KiloHertz, Seq, VmClass, VmId};
+use ballast_types::{Epoch, Instant, KiloHertz, Seq, VmClass, VmId, Watts};
 use prometheus_client::metrics::histogram::Histogram;
 
 pub(crate) const PREFIX: &str = "ballast_agent";
@@ -62,6 +62,15 @@ impl Counts {
         let mut alerts = lock(&self.alerts);
         alerts.truncate(ALERTS_KEPT - 1);
         alerts.push_front((alert.epoch, alert.seq, now));
+    }
+
+    /// What each VM draws.
+    pub(crate) fn estimate(&self, status: &mut AgentStatus) {
+        let shares = lock(&self.vms).shares(&status.vms);
+        let Some((power, shares)) = status.report.power_w.zip(shares) else { return };
+        for (vm, share) in status.vms.iter_mut().zip(shares) {
+            vm.estimated_w = Watts::from_f64(power.as_f64() * share);
+        }
     }
 
     /// The VMs' use has come; empty where nobody could look.
@@ -288,14 +297,7 @@ fn vms<'a>() -> [Metric<Shown<'a>>; 6] {
             "vm_estimated_watts",
             CLASS_AND_VM,
             "An estimate: the server's draw, idle power included, split by the VMs' CPU use",
-            |it| {
-                let shares = lock(&it.counts.vms).shares(&it.status.vms);
-                let Some((watts, shares)) = watts(it.status.report.power_w).zip(shares) else {
-                    return vec![];
-                };
-                let vms = it.status.vms.iter().zip(shares);
-                vms.map(|(vm, share)| (labels(vm), watts * share)).collect()
-            },
+            |it| of_vms(it, |vm| watts(vm.estimated_w)),
         ),
         each(
             "vm_estimated_energy_joules_total",

@@ -477,6 +477,7 @@
       { name: "server", cell: (it) => it.server },
       { name: "works for", cell: (it) => w.vmClass(it.vm) + (it.vm.advised_class && it.vm.advised_class !== it.vm.class ? " (advised otherwise)" : "") },
       { name: "now", cell: (it) => w.vmNow(it.vm) },
+      { name: "watts (estimate)", number: true, cell: (it) => w.watts(it.vm.estimated_w) },
       { name: "slowed", number: true, cell: (it) => w.seconds(it.vm.throttled_core_ms) },
       { name: "work lost", number: true, cell: (it) => w.seconds(it.vm.lost_core_ms) },
       { name: "under hardware limit", number: true, cell: (it) => w.seconds(it.vm.limited_core_ms) },
