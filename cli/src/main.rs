@@ -173,6 +173,10 @@ enum Command {
     /// Measure how fast alerts, predictions, scores and plans are
     #[command(subcommand)]
     Bench(Bench),
+    /// Print what a shell needs to complete this program's commands, options and values
+    #[command(after_help = "Example: source <(ballast completions bash)\n\
+        Example: ballast completions fish >~/.config/fish/completions/ballast.fish")]
+    Completions(man::CompletionsArgs),
     /// Write manual pages and shell completions, for packages
     #[command(hide = true, after_help = "Example: ballast man --dir target/docs")]
     Man(man::ManArgs),
@@ -270,6 +274,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(Bench::Place(args)) => bench::changes::run(&args),
         Command::Bench(Bench::Kills(args)) => bench::kills::run(&args),
         Command::Bench(Bench::Plan(args)) => bench::plan::run(&args),
+        Command::Completions(args) => man::run_completions(&args, &Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }
 }
