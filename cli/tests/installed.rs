@@ -100,6 +100,60 @@ fn what_is_generated_is_installed_by_one_package_each() {
     assert!(all.len() > 50 && left.is_empty(), "no package has {left:?}");
 }
 
+/// `docs/…` in a config file, and `/usr/share/doc/…` everywhere, lead to a page of the same package.
+#[test]
+fn pages_that_installed_files_name_are_installed() {
+    let folder = generated();
+    let mut pointers = 0;
+    for (package, files) in installed(folder.path()) {
+        let doc = Path::new("/usr/share/doc").join(package);
+        for (to, from) in files.iter().filter(|(to, _)| !to.ends_with("uPlot.iife.min.js")) {
+            let text = fs::read_to_string(from).unwrap().replace("\\-", "-").replace("\\&.", ".");
+            let is_page = to.extension().is_some_and(|it| it == "md");
+            for path in paths_before(&text, ".md").filter(|_| !is_page) {
+                let page = match path.strip_prefix("docs/") {
+                    Some(_) if to.starts_with("/etc") => doc.join(path),
+                    _ if path.starts_with("/usr/share/doc/") => path.into(),
+                    _ => continue,
+                };
+                pointers += 1;
+                assert!(files.contains_key(&page), "{package}: {} names {}", to.display(), page.display());
+            }
+            if to.starts_with("/etc/ballast") {
+                assert!(text.contains(&format!("/usr/share/doc/{package}/")), "{}", to.display());
+            }
+        }
+    }
+    assert!(pointers > 30, "only {pointers}");
+}
+
+/// A page's links to other pages work where it is installed.
+#[test]
+fn links_between_installed_pages_lead_somewhere() {
+    let folder = generated();
+    let mut links = 0;
+    for (package, files) in installed(folder.path()) {
+        for (to, from) in files.iter().filter(|(to, _)| to.extension().is_some_and(|it| it == "md")) {
+            let text = fs::read_to_string(from).unwrap();
+            for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+                if !link.ends_with(".md") || link.contains("://") {
+                    continue;
+                }
+                links += 1;
+                let mut page = to.parent().unwrap().to_owned();
+                for part in link.split('/') {
+                    match part {
+                        ".." => assert!(page.pop()),
+                        part => page.push(part),
+                    }
+                }
+                assert!(files.contains_key(&page), "{package}: {} links to {link}", to.display());
+            }
+        }
+    }
+    assert!(links > 400, "only {links}");
+}
+
 #[test]
 fn manual_pages_have_their_sections_and_every_page_that_they_name_is_there() {
     let folder = generated();
