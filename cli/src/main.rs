@@ -3,6 +3,7 @@
 mod admit;
 mod bench;
 mod budget;
+mod bundle;
 mod certs;
 mod check;
 mod common;
@@ -137,6 +138,13 @@ enum Command {
         Exit codes: 0 all answered; 1 one did not. With --check: 0 all is well; 1 an alarm is on; 2 one did \
         not answer.")]
     Status(status::StatusArgs),
+    /// Gather what somebody needs who shall help, in one archive without secrets
+    #[command(after_help = "Example: ballast bundle http://127.0.0.1:7100 http://127.0.0.1:7101\n\
+        Example: ballast bundle unix:/run/ballast-chassis/ballast.sock --output case-4711.tar.gz\n\n\
+        Environment: BALLAST_URL (commas between), BALLAST_CERT, BALLAST_KEY, BALLAST_CA.\n\
+        Exit codes: 0 all is in the archive; 1 there is none; 2 wrong usage; 3 something is missing, \
+        which is said on stderr and in errors.txt.")]
+    Bundle(bundle::BundleArgs),
     /// Watch managers, agents and VMs on a terminal
     #[command(after_help = "Example: ballast top http://127.0.0.1:7100 http://127.0.0.1:7101")]
     Top(top::TopArgs),
@@ -259,6 +267,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Admit(args) => admit::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Ui(args) => ui::run(&args),
         Command::Budget(budget) => budget::run(&budget),
