@@ -122,9 +122,11 @@ enum Command {
     /// Say what this machine can do: drivers, sensors, caps, competing writers; why not more, and what would
     /// help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
-        Example: ballast check --record machine && ballast check --root machine\n\n\
+        Example: ballast check --record machine && ballast check --root machine\n\
+        Example: ballast check --fleet http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
         Exit codes: 0 all that is needed works; 1 it will do, with drawbacks; 2 there is no way to \
-        throttle, or no meter; 64 wrong usage; 130 ended by Ctrl-C.")]
+        throttle, or no meter; with --fleet, a daemon does not answer or belongs to another chassis, or its \
+        certificate has ended; 64 wrong usage; 130 ended by Ctrl-C.")]
     Check(check::CheckArgs),
     /// Say which VMs are user-facing, by their CPU use alone
     #[command(after_help = "Example: ballast label --input use.csv.zst --output labels.csv\n\

@@ -1,4 +1,4 @@
-//! What helps somebody who shall help: the support archive of real daemons.
+//! What helps somebody who shall help: the support archive of real daemons, and the check of a fleet.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +12,10 @@ use ballast_testbed::lab::{Lab, ballast, steady};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-ballast_testbed::wall_time![a_bundle_holds_what_helps_and_no_secret];
+ballast_testbed::wall_time![
+    a_bundle_holds_what_helps_and_no_secret,
+    a_fleet_that_agrees_is_said_so_and_what_is_wrong_is_named,
+];
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -128,4 +131,61 @@ fn a_bundle_holds_what_helps_and_no_secret() {
     assert_eq!(bundle(&["--force"]).status.code(), Some(3));
     assert_eq!(fs::metadata(&archive).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(unpacked(&archive).contains_key("daemon-1/status.json"));
+}
+
+/// The findings that `ballast check --fleet` has, by id, and its exit code.
+fn fleet(args: &[&str]) -> (Option<i32>, BTreeMap<String, String>, Value) {
+    let output = Lab::ballast(&[&["check", "--fleet", "--json"], args].concat());
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let findings = report["findings"].as_array().unwrap().iter();
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    let findings = findings.map(|it| (word(&it["id"]), word(&it["state"])));
+    (output.status.code(), findings.collect(), report.clone())
+}
+
+fn a_fleet_that_agrees_is_said_so_and_what_is_wrong_is_named() {
+    let (mut lab, site) = Lab::secure(steady(2, 500, (0.2, 0.2)), "");
+    lab.start_all();
+    lab.wait("the agents obey", |lab| {
+        lab.servers().iter().all(|name| lab.agent(name).is_some_and(|agent| agent.fallback_w.is_some()))
+    });
+    let ann = site.put("ann", &site.issue(&["ballast://operator/ann"], 1), &site.ca);
+    let tls = ["--cert", text(&ann.cert), "--key", text(&ann.key), "--ca", text(&ann.ca)];
+    let urls = ["chassis", "s01", "s02"].map(|name| lab.secret_url(name, ""));
+    let [chassis, s01, s02] = urls.each_ref().map(String::as_str);
+
+    // A server that is new, a moment before: all else is as it should be.
+    lab.wait("the daemons agree", |_| fleet(&[&[chassis, s01, s02], &tls[..]].concat()).0 == Some(0));
+    let (_, found, report) = fleet(&[&[chassis, s01, s02], &tls[..]].concat());
+    for id in ["certificate.s01", "clock.lab", "server.s01", "server.s02", "fallbacks.lab", "versions"] {
+        assert_eq!(found.get(id).map(String::as_str), Some("works"), "{id}: {report:#}");
+    }
+    assert_eq!(report["daemons"][1]["role"], "ballast://agent/s01");
+    assert_eq!(report["daemons"][1]["version"], env!("CARGO_PKG_VERSION"));
+    assert!(report["daemons"][0]["certificate_ends_unix_s"].is_u64());
+    // This machine has one clock.
+    let ahead = report["daemons"][0]["clock"]["ahead_ms"].as_i64().unwrap().abs();
+    assert!(ahead <= report["daemons"][0]["clock"]["within_ms"].as_i64().unwrap(), "{report:#}");
+
+    // An agent that is not named is not judged; one that has ended is.
+    let (code, found, _) = fleet(&[&[chassis, s01], &tls[..]].concat());
+    assert_eq!((code, found["server.s02"].as_str()), (Some(0), "untested"));
+    lab.kill("s02");
+    lab.wait("the manager misses it", |lab| {
+        let chassis = lab.chassis();
+        chassis.is_some_and(|chassis| chassis.alarms.iter().any(|it| it.id.to_string() == "server_silent"))
+    });
+    let (code, found, report) = fleet(&[&[chassis, s01, s02], &tls[..]].concat());
+    let of = |id: &str| found.get(id).map(String::as_str);
+    assert_eq!(code, Some(2), "{report:#}");
+    assert_eq!((of("server.s02"), of("alarm.lab")), (Some("missing"), Some("degraded")), "{report:#}");
+    assert_eq!(of(&format!("answer.{s02}")), Some("missing"), "{report:#}");
+
+    // For people: a table, and the verdict.
+    let output = Lab::ballast(&[&["check", "--fleet", chassis, s02], &tls[..]].concat());
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("nothing listens there") && table.contains("(exit code 2)"), "{table}");
+    // Without --fleet an address is a mistake.
+    assert_eq!(Lab::ballast(&["check", chassis]).status.code(), Some(64));
 }
