@@ -1,6 +1,7 @@
 //! `ballast check`: what this machine can do, why not more, and what to do about it.
 
 mod findings;
+mod fleet;
 mod fragment;
 mod functions;
 mod report;
@@ -18,6 +19,7 @@ use ballast_hw::{JournalFolders, Root};
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::common::daemons::UrlArgs;
 use crate::common::grid::Fit;
 use crate::common::terminal::{has_colours, say, tell};
 use report::Report;
@@ -49,9 +51,25 @@ pub(crate) struct CheckArgs {
     /// Copy what is read to a new folder, for --root and for reports; serial numbers and names are left out
     #[arg(long, value_name = "DIR", conflicts_with_all = ["json", "write_test", "seconds"])]
     record: Option<PathBuf>,
+    /// Check daemons instead of this machine: whether they answer and agree, their versions, certificates and
+    /// clocks. Name a chassis manager and its agents
+    #[arg(long, conflicts_with_all = ["root", "seconds", "write_test", "state_dir", "run_dir", "record"])]
+    fleet: bool,
+    #[command(flatten)]
+    daemons: UrlArgs,
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let colours = std::io::stdout().is_terminal() && has_colours();
+    if args.fleet {
+        return fleet::run(&args.daemons, args.json, colours);
+    }
+    // What the environment says is for other commands, too.
+    if std::env::var_os("BALLAST_URL").is_none() && args.daemons.urls.iter().any(|it| it != UrlArgs::DEFAULT)
+    {
+        tell("error: URL: only with --fleet");
+        return Ok(EXIT_USAGE.into());
+    }
     if !args.root.is_dir() {
         tell(&format!("error: --root {}: a folder that is there", args.root.display()));
         return Ok(EXIT_USAGE.into());
@@ -72,7 +90,6 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         say(&serde_json::to_string_pretty(&report)?)?;
     } else {
-        let colours = std::io::stdout().is_terminal() && has_colours();
         say(&text::text(&report, colours, Fit::stdout(false)))?;
     }
 

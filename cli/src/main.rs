@@ -3,6 +3,7 @@
 mod admit;
 mod bench;
 mod budget;
+mod bundle;
 mod certs;
 mod check;
 mod common;
@@ -121,9 +122,11 @@ enum Command {
     /// Say what this machine can do: drivers, sensors, caps, competing writers; why not more, and what would
     /// help
     #[command(after_help = "Example: ballast check\nExample: ballast check --json --seconds 10\n\
-        Example: ballast check --record machine && ballast check --root machine\n\n\
+        Example: ballast check --record machine && ballast check --root machine\n\
+        Example: ballast check --fleet http://127.0.0.1:7100 http://127.0.0.1:7101\n\n\
         Exit codes: 0 all that is needed works; 1 it will do, with drawbacks; 2 there is no way to \
-        throttle, or no meter; 64 wrong usage; 130 ended by Ctrl-C.")]
+        throttle, or no meter; with --fleet, a daemon does not answer or belongs to another chassis, or its \
+        certificate has ended; 64 wrong usage; 130 ended by Ctrl-C.")]
     Check(check::CheckArgs),
     /// Say which VMs are user-facing, by their CPU use alone
     #[command(after_help = "Example: ballast label --input use.csv.zst --output labels.csv\n\
@@ -137,6 +140,13 @@ enum Command {
         Exit codes: 0 all answered; 1 one did not. With --check: 0 all is well; 1 an alarm is on; 2 one did \
         not answer.")]
     Status(status::StatusArgs),
+    /// Gather what somebody needs who shall help, in one archive without secrets
+    #[command(after_help = "Example: ballast bundle http://127.0.0.1:7100 http://127.0.0.1:7101\n\
+        Example: ballast bundle unix:/run/ballast-chassis/ballast.sock --output case-4711.tar.gz\n\n\
+        Environment: BALLAST_URL (commas between), BALLAST_CERT, BALLAST_KEY, BALLAST_CA.\n\
+        Exit codes: 0 all is in the archive; 1 there is none; 2 wrong usage; 3 something is missing, \
+        which is said on stderr and in errors.txt.")]
+    Bundle(bundle::BundleArgs),
     /// Watch managers, agents and VMs on a terminal
     #[command(after_help = "Example: ballast top http://127.0.0.1:7100 http://127.0.0.1:7101")]
     Top(top::TopArgs),
@@ -173,6 +183,10 @@ enum Command {
     /// Measure how fast alerts, predictions, scores and plans are
     #[command(subcommand)]
     Bench(Bench),
+    /// Print what a shell needs to complete this program's commands, options and values
+    #[command(after_help = "Example: source <(ballast completions bash)\n\
+        Example: ballast completions fish >~/.config/fish/completions/ballast.fish")]
+    Completions(man::CompletionsArgs),
     /// Write manual pages and shell completions, for packages
     #[command(hide = true, after_help = "Example: ballast man --dir target/docs")]
     Man(man::ManArgs),
@@ -255,6 +269,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Admit(args) => admit::run(&args),
         Command::Label(args) => label::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Bundle(args) => bundle::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Ui(args) => ui::run(&args),
         Command::Budget(budget) => budget::run(&budget),
@@ -270,6 +285,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(Bench::Place(args)) => bench::changes::run(&args),
         Command::Bench(Bench::Kills(args)) => bench::kills::run(&args),
         Command::Bench(Bench::Plan(args)) => bench::plan::run(&args),
+        Command::Completions(args) => man::run_completions(&args, &Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -12,7 +12,7 @@ use ballast_types::{KiloHertz, ServerId, Watts};
 use clap::Args;
 
 use crate::common::answers::{Answer, Said, ask_all, unready};
-use crate::common::daemons::{TlsArgs, agent_state, chassis_state};
+use crate::common::daemons::{UrlArgs, agent_state, chassis_state};
 use crate::common::grid::{Column, Fit, grid};
 use crate::common::terminal::{say, tell};
 
@@ -23,15 +23,8 @@ const EXIT_UNREACHABLE: u8 = 2;
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT,
-    /// https://ADDRESS:PORT or unix:/PATH
-    #[arg(
-        value_name = "URL",
-        env = "BALLAST_URL",
-        value_delimiter = ',',
-        default_value = "http://127.0.0.1:7100"
-    )]
-    urls: Vec<String>,
+    #[command(flatten)]
+    daemons: UrlArgs,
     /// Print a JSON array with one object per URL: {url, status} or {url, error}
     #[arg(long, conflicts_with = "check")]
     json: bool,
@@ -42,8 +35,6 @@ pub(crate) struct StatusArgs {
     /// Show every column, however wide the terminal is
     #[arg(long)]
     wide: bool,
-    #[command(flatten)]
-    tls: TlsArgs,
 }
 
 /// Asks every URL and prints the answers; exit code 1 if one of them gave none, or as `--check` says.
@@ -56,7 +47,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         return Ok(code.into());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answers = runtime.block_on(ask_all(args.urls.clone(), args.tls.open()?))?;
+    let answers = runtime.block_on(ask_all(args.daemons.urls.clone(), args.daemons.tls.open()?))?;
     let failed: Vec<_> = answers.iter().filter_map(unanswered).collect();
     if args.json {
         say(&serde_json::to_string_pretty(&answers)?)?;
@@ -79,8 +70,8 @@ fn unanswered(answer: &Answer) -> Option<String> {
 /// Asks every URL whether all is well there.
 fn check(args: &StatusArgs) -> anyhow::Result<(String, u8)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tls = args.tls.open()?;
-    let mut answers = runtime.block_on(ask_all(args.urls.clone(), tls.clone()))?;
+    let tls = args.daemons.tls.open()?;
+    let mut answers = runtime.block_on(ask_all(args.daemons.urls.clone(), tls.clone()))?;
 
     let asked: Vec<_> = answers
         .iter()

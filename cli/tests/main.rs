@@ -6,6 +6,7 @@ mod common;
 
 mod demo;
 mod experiment;
+mod installed;
 mod label;
 mod lifetimes;
 mod pack;

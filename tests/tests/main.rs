@@ -26,6 +26,7 @@ mod redfish;
 mod reload;
 mod sensors;
 mod shedding;
+mod support;
 mod tagging;
 mod ten_minutes;
 mod tls;

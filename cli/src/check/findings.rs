@@ -1,39 +1,8 @@
 //! What was found, one line a probe, each with a verdict, the reason and the remedy.
 
-use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Setting};
-use serde::Serialize;
-
 use super::state::State::{Degraded, Missing, Untested, Works};
-use super::state::{STEPS, State, Watched, channel};
-
-/// One probe's answer.
-#[derive(Debug, Serialize)]
-pub(super) struct Finding {
-    /// Which probe; the names are stable.
-    pub(super) id: String,
-    pub(super) state: State,
-    pub(super) found: String,
-    /// Why it is not better; absent where it works.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    /// What to install, set or stop; absent where nothing helps.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) remedy: Option<String>,
-}
-
-fn finding(id: impl Into<String>, state: State, found: impl Into<String>) -> Finding {
-    Finding { id: id.into(), state, found: found.into(), reason: None, remedy: None }
-}
-
-impl Finding {
-    fn because(self, reason: impl Into<String>) -> Self {
-        Self { reason: Some(reason.into()), ..self }
-    }
-
-    fn remedy(self, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..self }
-    }
-}
+use super::state::{Finding, STEPS, State, Watched, channel, finding};
+use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Setting};
 
 /// Every probe's answer.
 pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {

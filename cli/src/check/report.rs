@@ -3,9 +3,8 @@
 use ballast_hw::probe::{Machine, Written};
 use serde::Serialize;
 
-use super::findings::Finding;
 use super::functions::Function;
-use super::state::Watched;
+use super::state::{Finding, Watched};
 
 /// All that is printed.
 #[derive(Debug, Serialize)]

@@ -1,4 +1,4 @@
-//! How good something is, and what sensors were seen to do.
+//! How good something is: a finding; and what sensors were seen to do.
 
 use ballast_hw::probe::{MeterFacts, Refresh};
 use serde::Serialize;
@@ -18,6 +18,35 @@ pub(super) enum State {
     Missing,
     /// It is there, and whether it works shows only when it is used.
     Untested,
+}
+
+/// One probe's answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    /// Which probe; the names are stable.
+    pub(super) id: String,
+    pub(super) state: State,
+    pub(super) found: String,
+    /// Why it is not better; absent where it works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// What to install, set or stop; absent where nothing helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+pub(super) fn finding(id: impl Into<String>, state: State, found: impl Into<String>) -> Finding {
+    Finding { id: id.into(), state, found: found.into(), reason: None, remedy: None }
+}
+
+impl Finding {
+    pub(super) fn because(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
 }
 
 /// One sensor that was watched.

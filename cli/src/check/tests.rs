@@ -12,6 +12,8 @@ fn args(root: &std::path::Path) -> CheckArgs {
         state_dir: "/nonexistent".into(),
         run_dir: None,
         record: None,
+        fleet: false,
+        daemons: UrlArgs::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::report::Report;
-use super::state::State;
+use super::state::{Finding, State};
 use crate::common::grid::Fit;
 
 /// A column with sentences is no wider than this.
@@ -14,31 +14,15 @@ const BESIDE: usize = 45;
 
 /// Tables of functions and findings, and the fragment; colours where a terminal shows them.
 pub(super) fn text(report: &Report, colours: bool, fit: Fit) -> String {
-    let width = match fit {
-        Fit::Within(room) => (room.saturating_sub(BESIDE) / 2).clamp(16, WIDTH),
-        Fit::Pipe | Fit::Wide => WIDTH,
-    };
-    let wrapped = |text: &str| wrapped(text, width);
-
+    let width = sentence(fit);
     let mut functions = Builder::new();
     functions.push_record(["function", "", "because"]);
     for function in &report.functions {
-        let reason = wrapped(&function.reason);
+        let reason = wrapped(&function.reason, width);
         functions.push_record([name(function.id), mark(function.state), &reason]);
     }
 
-    let mut findings = Builder::new();
-    findings.push_record(["probe", "", "found", "why, and what to do"]);
-
-    for finding in &report.findings {
-        let remedy = finding.remedy.as_ref().map(|remedy| format!("→ {remedy}"));
-        let advice: Vec<_> = finding.reason.iter().chain(&remedy).map(|line| wrapped(line)).collect();
-        let (found, advice) = (wrapped(&finding.found), advice.join("\n"));
-        findings.push_record([&finding.id, mark(finding.state), &found, &advice]);
-    }
-
-    let table = |builder: Builder| builder.build().with(Style::rounded()).to_string();
-    let mut text = format!("{}\n{}\n", table(functions), table(findings));
+    let mut text = format!("{}\n{}\n", table(functions), findings(&report.findings, width));
 
     for written in report.write_test.iter().flatten() {
         let result = written.error.as_deref().unwrap_or("obeyed, and put back");
@@ -47,6 +31,35 @@ pub(super) fn text(report: &Report, colours: bool, fit: Fit) -> String {
 
     text.push_str(&format!("\n{}\n{}", report.agent_toml, verdict(report.exit_code)));
     if colours { coloured(&text) } else { text }
+}
+
+/// The table of findings alone, and what they come to.
+pub(super) fn of_findings(all: &[Finding], verdict: &str, colours: bool, fit: Fit) -> String {
+    let text = format!("{}\n{verdict}", findings(all, sentence(fit)));
+    if colours { coloured(&text) } else { text }
+}
+
+fn sentence(fit: Fit) -> usize {
+    match fit {
+        Fit::Within(room) => (room.saturating_sub(BESIDE) / 2).clamp(16, WIDTH),
+        Fit::Pipe | Fit::Wide => WIDTH,
+    }
+}
+
+fn findings(all: &[Finding], width: usize) -> String {
+    let mut findings = Builder::new();
+    findings.push_record(["probe", "", "found", "why, and what to do"]);
+    for finding in all {
+        let remedy = finding.remedy.as_ref().map(|remedy| format!("→ {remedy}"));
+        let advice: Vec<_> = finding.reason.iter().chain(&remedy).map(|line| wrapped(line, width)).collect();
+        let (found, advice) = (wrapped(&finding.found, width), advice.join("\n"));
+        findings.push_record([&finding.id, mark(finding.state), &found, &advice]);
+    }
+    table(findings)
+}
+
+fn table(builder: Builder) -> String {
+    builder.build().with(Style::rounded()).to_string()
 }
 
 /// The text in lines of at most `width` characters, broken between words.

@@ -6,7 +6,10 @@ use std::time::Duration;
 use ballast_runtime::tls::{self, Tls};
 use ballast_types::Role;
 use ballast_types::wire::{AgentStatus, Alarm, ChassisStatus, ErrorBody, PlaceStatus};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use reqwest::StatusCode;
+use reqwest::header::DATE;
 use reqwest::tls::TlsInfo;
 use serde::Serialize;
 
@@ -36,13 +39,41 @@ pub(crate) enum Said {
     Error(String),
 }
 
+/// How a daemon's clock stands to ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Clock {
+    /// How far it is ahead; below zero it is behind.
+    pub(crate) ahead_ms: i64,
+    /// How far that may be off: half of the time that the answer took, and of the second that a date tells.
+    pub(crate) within_ms: i64,
+}
+
+impl Clock {
+    /// By the `date` of an answer to what was sent then, and came now; in milliseconds since 1970.
+    fn new(date: &str, sent_ms: i64, came_ms: i64) -> Option<Self> {
+        let date = rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?.as_millisecond();
+        // The clock told a time of that second at some time between sending and coming.
+        let (least, most) = (date - came_ms, date + 1000 - sent_ms);
+        Some(Self { ahead_ms: i64::midpoint(least, most), within_ms: (most - least) / 2 })
+    }
+}
+
 /// Asks every URL; the answers come in the URLs' order.
 pub(crate) async fn ask_all(urls: Vec<String>, tls: Option<Arc<Tls>>) -> anyhow::Result<Vec<Answer>> {
+    Ok(ask_all_timed(urls, tls).await?.into_iter().map(|(answer, _)| answer).collect())
+}
+
+/// The same, with the clock of each that says the time.
+pub(crate) async fn ask_all_timed(
+    urls: Vec<String>,
+    tls: Option<Arc<Tls>>,
+) -> anyhow::Result<Vec<(Answer, Option<Clock>)>> {
     let ask = |url: String| {
         let tls = tls.clone();
         tokio::spawn(async move {
-            let said = ask(&url, tls.as_deref()).await.unwrap_or_else(Said::Error);
-            Answer { url, said }
+            let (said, clock) =
+                ask(&url, tls.as_deref()).await.unwrap_or_else(|why| (Said::Error(why), None));
+            (Answer { url, said }, clock)
         })
     };
     let asked: Vec<_> = urls.into_iter().map(ask).collect();
@@ -54,11 +85,14 @@ pub(crate) async fn ask_all(urls: Vec<String>, tls: Option<Arc<Tls>>) -> anyhow:
     Ok(answers)
 }
 
-async fn ask(url: &str, tls: Option<&Tls>) -> Result<Said, String> {
+async fn ask(url: &str, tls: Option<&Tls>) -> Result<(Said, Option<Clock>), String> {
     let target = target(url)?;
     let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
+    let sent = Timestamp::now().as_millisecond();
     let answer = client.get(target.url("/v1/status")).send().await;
     let answer = answer.map_err(|error| failure(&target, &error))?;
+    let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+    let clock = date.and_then(|date| Clock::new(date, sent, Timestamp::now().as_millisecond()));
     if !answer.status().is_success() {
         return Err(format!("GET /v1/status: {}", refusal(answer).await));
     }
@@ -68,9 +102,23 @@ async fn ask(url: &str, tls: Option<&Tls>) -> Result<Said, String> {
     let body = answer.bytes().await.map_err(|error| failure(&target, &error))?;
     let said = parse(&body)?;
     match shown.filter(|shown| Some(shown) != said.role().as_ref()) {
-        None => Ok(said),
+        None => Ok((said, clock)),
         Some(shown) => Err(format!("its certificate is {shown}'s, its status is not")),
     }
+}
+
+/// A daemon's version, by its `/metrics`.
+///
+/// # Errors
+/// When it does not say.
+pub(crate) async fn version(url: &str, tls: Option<&Tls>) -> Result<String, String> {
+    let target = target(url)?;
+    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
+    let answer = client.get(target.url("/metrics")).send().await;
+    let answer = answer.map_err(|error| failure(&target, &error))?;
+    let metrics = answer.text().await.map_err(|error| failure(&target, &error))?;
+    let version = metrics.split_once("_build_info{version=\"").and_then(|(_, rest)| rest.split('"').next());
+    version.map(str::to_owned).ok_or_else(|| "GET /metrics: no …_build_info".to_owned())
 }
 
 /// Why a daemon does not do its work, by its `/readyz`; empty if it does.
@@ -109,7 +157,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Said, String> {
 
 impl Said {
     /// Who says this.
-    fn role(&self) -> Option<Role> {
+    pub(crate) fn role(&self) -> Option<Role> {
         match self {
             Self::Chassis(chassis) => Some(Role::Chassis(chassis.chassis_id.clone())),
             Self::Agent(agent) => Some(Role::Agent(agent.report.server.clone())),
@@ -132,7 +180,7 @@ impl Said {
         alarms.iter().map(move |alarm| format!("{of}: {} ({})", alarm.message, alarm.id))
     }
 
-    fn own_alarms(&self) -> (&str, &[Alarm]) {
+    pub(crate) fn own_alarms(&self) -> (&str, &[Alarm]) {
         match self {
             Self::Chassis(chassis) => (chassis.chassis_id.as_str(), chassis.alarms.as_slice()),
             Self::Agent(agent) => (agent.report.server.as_str(), agent.alarms.as_slice()),
@@ -154,6 +202,17 @@ mod tests {
             let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
             assert!(said.contains(why), "{said}");
         }
+    }
+
+    #[test]
+    fn a_clock_is_told_within_what_the_answer_took() {
+        let date = "Thu, 26 Nov 2026 02:00:00 GMT";
+        let at: i64 = 1_795_658_400_000;
+        let clock = |sent, came| Clock::new(date, at + sent, at + came).unwrap();
+        assert_eq!(clock(400, 500), Clock { ahead_ms: 50, within_ms: 550 });
+        assert_eq!(clock(-59_500, -59_500), Clock { ahead_ms: 60_000, within_ms: 500 });
+        assert_eq!(clock(60_500, 62_500), Clock { ahead_ms: -61_000, within_ms: 1_500 });
+        assert_eq!(Clock::new("today", 0, 0), None);
     }
 
     #[test]

@@ -23,6 +23,27 @@ pub(crate) struct TlsArgs {
     ca: Option<PathBuf>,
 }
 
+/// Which daemons are asked, and as whom.
+#[derive(Args, Debug, Default)]
+pub(crate) struct UrlArgs {
+    /// Daemons to ask: chassis managers, agents or placement daemons, as http://ADDRESS:PORT,
+    /// https://ADDRESS:PORT or unix:/PATH
+    #[arg(
+        value_name = "URL",
+        env = "BALLAST_URL",
+        value_delimiter = ',',
+        default_value = UrlArgs::DEFAULT
+    )]
+    pub(crate) urls: Vec<String>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+impl UrlArgs {
+    /// The manager of this machine.
+    pub(crate) const DEFAULT: &str = "http://127.0.0.1:7100";
+}
+
 impl TlsArgs {
     pub(crate) fn open(&self) -> anyhow::Result<Option<Arc<Tls>>> {
         let TlsArgs { cert: Some(cert), key: Some(key), ca: Some(ca) } = self else {

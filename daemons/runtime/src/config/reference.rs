@@ -27,6 +27,28 @@ pub struct KeyReference {
     pub other_defaults: Vec<(String, String)>,
 }
 
+impl KeyReference {
+    /// Its default, and what another choice makes of it, in Markdown.
+    pub fn default_text(&self) -> String {
+        let default = match (&self.key.default, self.key.is_required) {
+            (Some(default), _) => format!("`{default}`"),
+            (None, true) => "needed".to_owned(),
+            (None, false) => "–".to_owned(),
+        };
+        let others = self.other_defaults.iter().map(|(value, with)| format!("; `{value}` with `{with}`"));
+        default + &others.collect::<String>()
+    }
+
+    /// What it is for, and without which choices it is refused, in Markdown.
+    pub fn meaning(&self) -> String {
+        let with: Vec<_> = self.only_with.iter().map(|with| format!("`{with}`")).collect();
+        match with.is_empty() {
+            true => self.key.help.to_owned(),
+            false => format!("{} Only with {}.", self.key.help, with.join(" or ")),
+        }
+    }
+}
+
 /// Everything that `read` asks for.
 pub fn reference(read: impl Fn(&mut Section<'_, '_>)) -> Vec<TableReference> {
     let usual = describe("", &read);
@@ -110,19 +132,8 @@ pub fn markdown(tables: &[TableReference]) -> String {
         }
         page.push_str("| key | allowed | default | is |\n|---|---|---|---|\n");
         for it in &table.keys {
-            let key = &it.key;
-            let default = match (&key.default, key.is_required) {
-                (Some(default), _) => format!("`{default}`"),
-                (None, true) => "needed".to_owned(),
-                (None, false) => "–".to_owned(),
-            };
-            let others = it.other_defaults.iter().map(|(value, with)| format!("; `{value}` with `{with}`"));
-            let with: Vec<_> = it.only_with.iter().map(|with| format!("`{with}`")).collect();
-            let only =
-                if with.is_empty() { String::new() } else { format!(" Only with {}.", with.join(" or ")) };
-            let (name, others) = (key.key, others.collect::<String>());
-            let line = format!("`{name}` | {} | {default}{others} | {}{only}", key.allowed, key.help);
-            let _ = writeln!(page, "| {line} |");
+            let (key, default, meaning) = (&it.key, it.default_text(), it.meaning());
+            let _ = writeln!(page, "| `{}` | {} | {default} | {meaning} |", key.key, key.allowed);
         }
         page.push('\n');
     }

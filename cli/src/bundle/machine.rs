@@ -1,0 +1,152 @@
+//! What this machine knows: its check, the configs without secrets, what lies in the daemons' folders, the journal.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+use super::parts::Parts;
+use super::redact::ConfigKeys;
+
+const PROGRAMS: [&str; 3] = ["ballast-agent", "ballast-chassis", "ballast-place"];
+const CONFIGS: &str = "etc/ballast";
+/// No more files of a folder are listed.
+const FILES_MAX: usize = 2_000;
+/// So much of the journal is taken.
+const LINES: &str = "--lines=4000";
+
+/// Gathers all of it; `root` is the machine.
+pub(super) fn collect(root: &Path, parts: &mut Parts) {
+    parts.put("versions.txt", &versions(root));
+    parts.add("check.json", check(root));
+    let mut folders: BTreeSet<PathBuf> = ["var/lib", "run"]
+        .iter()
+        .flat_map(|above| PROGRAMS.map(|program| root.join(above).join(program)))
+        .filter(|folder| fs::symlink_metadata(folder).is_ok())
+        .collect();
+    configs(root, parts, &mut folders);
+    for folder in folders {
+        let name = folder.strip_prefix(root).unwrap_or(&folder).to_string_lossy().replace('/', "-");
+        parts.add(format!("files/{}.txt", name.trim_start_matches('-')), listing(&folder));
+    }
+    journal(root, parts);
+}
+
+/// Of this program, of the daemons' programs where they are installed, of the system.
+fn versions(root: &Path) -> String {
+    let mut text = format!("ballast {}\n", env!("CARGO_PKG_VERSION"));
+    for program in PROGRAMS {
+        let path = Path::new("/usr/bin").join(program);
+        if root == Path::new("/") && path.exists() {
+            let said = Command::new(&path).arg("--version").output().map_err(|error| error.to_string());
+            let said = said.and_then(|output| of_success(&output));
+            let _ = writeln!(text, "{}: {}", path.display(), said.unwrap_or_else(|why| why).trim());
+        }
+    }
+    for file in ["proc/sys/kernel/osrelease", "etc/os-release"] {
+        let said = fs::read_to_string(root.join(file)).unwrap_or_else(|error| error.to_string());
+        let _ = writeln!(text, "\n{file}:\n{}", said.trim());
+    }
+    text
+}
+
+/// What `ballast check --json` says here. Its exit code is a part of what it says.
+fn check(root: &Path) -> Result<String, String> {
+    let program = env::current_exe().map_err(|error| error.to_string())?;
+    let seconds = if root == Path::new("/") { "2" } else { "0" };
+    let mut check = Command::new(program);
+    check.args(["check", "--json", "--seconds", seconds, "--root"]).arg(root);
+    let output = check.output().map_err(|error| error.to_string())?;
+    match output.stdout.is_empty() {
+        true => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        false => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+    }
+}
+
+/// The daemons' config files, and of all else below /etc/ballast the names and sizes; adds the folders that the
+/// configs name.
+fn configs(root: &Path, parts: &mut Parts, folders: &mut BTreeSet<PathBuf>) {
+    let folder = root.join(CONFIGS);
+    if fs::symlink_metadata(&folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return;
+    }
+    parts.add("files/etc-ballast.txt", listing(&folder));
+    let known = ConfigKeys::new();
+    let files = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<_> = files.filter(|file| is_config(file)).collect();
+    files.sort();
+    for file in files {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&file).map_err(|error| error.to_string());
+        let text = text.and_then(|text| known.redacted(&text));
+        if let Ok(table) = text.as_deref().unwrap_or_default().parse::<toml::Table>() {
+            let named = ["state_dir", "run_dir"].into_iter().filter_map(|key| table.get(key)?.as_str());
+            let named = named.map(|folder| root.join(folder.trim_start_matches('/')));
+            folders.extend(named.filter(|folder| fs::symlink_metadata(folder).is_ok()));
+        }
+        parts.add(format!("config/{name}"), text);
+    }
+}
+
+/// Whether one of the units reads this file.
+fn is_config(file: &Path) -> bool {
+    let name = file.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    let is_ours = ["agent", "chassis", "place"].contains(&name) || name.starts_with("chassis-");
+    is_ours && file.extension() == Some(OsStr::new("toml"))
+}
+
+/// Names and sizes of all files below a folder; what is in them stays there.
+fn listing(folder: &Path) -> Result<String, String> {
+    let mut text = format!("{}\n", folder.display());
+    let (mut left, mut count) = (vec![folder.to_owned()], 0);
+    while let Some(here) = left.pop() {
+        let entries = fs::read_dir(&here).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut entries = entries.map_err(|error| format!("{}: {error}", here.display()))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            count += 1;
+            if count > FILES_MAX {
+                text += "and more\n";
+                return Ok(text);
+            }
+            // A link is listed, and not followed.
+            let (path, meta) = (entry.path(), entry.metadata().map_err(|error| error.to_string())?);
+            let _ = writeln!(text, "{:>12}  {}", meta.len(), path.display());
+            if meta.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The newest lines of the daemons' units. Where there is no journalctl there is no journal.
+fn journal(root: &Path, parts: &mut Parts) {
+    let mut command = Command::new("journalctl");
+    command.args(["--no-pager", "--no-hostname", "--output=short-iso-precise", LINES, "--unit=ballast-*"]);
+    if root != Path::new("/") {
+        command.arg("--root").arg(root);
+    }
+    match command.output() {
+        // Units that never ran here are no failure, and journalctl calls them one.
+        Ok(output) if is_empty(&output) => parts.put("journal.txt", "no lines of the units ballast-*\n"),
+        Ok(output) => parts.add("journal.txt", of_success(&output)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => parts.fail("journal.txt", error),
+    }
+}
+
+fn is_empty(output: &Output) -> bool {
+    let why = String::from_utf8_lossy(&output.stderr);
+    !output.status.success() && ["No data available", "No journal files"].iter().any(|it| why.contains(it))
+}
+
+fn of_success(output: &Output) -> Result<String, String> {
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
