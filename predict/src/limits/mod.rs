@@ -7,6 +7,7 @@
 //! Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, Section 3.
 
 pub mod bucket;
+pub mod choice;
 pub mod experts;
 pub mod family;
 mod history;
