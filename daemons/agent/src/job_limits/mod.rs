@@ -5,6 +5,7 @@
 //! ```
 
 mod choosing;
+mod others;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -138,8 +139,8 @@ impl Recommendations {
         Some((f64::from(limit) * self.memory_bytes? as f64 / MIB).ceil() as u64)
     }
 
-    /// What `GET /v1/limits` tells.
-    pub(crate) fn answer(&self) -> Limits {
+    /// What `GET /v1/limits` tells, where these are the tenants of VMs.
+    pub(crate) fn answer(&self, tenants: &BTreeMap<VmId, String>) -> Limits {
         let of_vm = |(vm, job): (&VmId, &VmJob)| {
             let limits = VmLimits {
                 cores: job.cores,
@@ -150,7 +151,8 @@ impl Recommendations {
             };
             (vm.clone(), limits)
         };
-        let vms = self.jobs.iter().flatten().map(of_vm).collect();
+        let mut vms = self.jobs.iter().flatten().map(of_vm).collect();
+        self.by_others(&mut vms, tenants);
         Limits { mode: self.config.mode, vms }
     }
 }
@@ -209,7 +211,7 @@ mod tests {
     }
 
     fn limits(recommendations: &Recommendations, vm: &str) -> (Option<f64>, Option<u64>) {
-        let answer = recommendations.answer();
+        let answer = recommendations.answer(&BTreeMap::new());
         let vm = &answer.vms[&VmId::new(vm).unwrap()];
         (vm.cpu_limit_cores, vm.memory_limit_mib)
     }
@@ -234,7 +236,7 @@ mod tests {
 
         let mut anew = new();
         anew.take(&[], u64::from(DAY_0 + 2) * 86_400).unwrap();
-        assert_eq!(anew.answer(), running.answer());
+        assert_eq!(anew.answer(&BTreeMap::new()), running.answer(&BTreeMap::new()));
         let (cores, mib) = limits(&anew, "v");
         assert!((0.9..2.0).contains(&cores.unwrap()), "{cores:?}");
         assert!((900..1400).contains(&mib.unwrap()), "{mib:?}");
@@ -244,7 +246,7 @@ mod tests {
         let resized = record("v", 2 * BINS, 8, 300);
         store.append(std::slice::from_ref(&resized)).unwrap();
         anew.take(&[resized], u64::from(DAY_0 + 2) * 86_400 + 300).unwrap();
-        let answer = anew.answer();
+        let answer = anew.answer(&BTreeMap::new());
         let v = &answer.vms[&VmId::new("v").unwrap()];
         assert_eq!(v.cpu.why.as_deref(), Some("too little history: 0.1 h of 24 h"));
         assert_eq!((v.cores, v.cpu_limit_cores, v.memory_limit_mib), (8, None, None));
@@ -256,7 +258,7 @@ mod tests {
         let mut store = Store::open(folder.path(), DiskLimits { days: 30, bytes: 1 << 30 }).unwrap();
         let text = "mode = \"recommend\"\ncpu_family = \"auto\"\nmemory_family = \"auto\"\n";
         let new = || Recommendations::new(config(text), folder.path(), Some(8 << 30));
-        let of = |it: &Recommendations| it.answer().vms[&VmId::new("v").unwrap()].clone();
+        let of = |it: &Recommendations| it.answer(&BTreeMap::new()).vms[&VmId::new("v").unwrap()].clone();
         // An hour of work each day, at another hour each day: nobody can know when.
         let busy = |bin: u32| if bin % BINS / 12 == bin / BINS * 7 % 24 { 2000 } else { 300 };
 
@@ -276,7 +278,7 @@ mod tests {
 
         let mut anew = new();
         anew.take(&[], u64::from(DAY_0 + 10) * 86_400 - 1).unwrap();
-        assert_eq!(anew.answer(), running.answer());
+        assert_eq!(anew.answer(&BTreeMap::new()), running.answer(&BTreeMap::new()));
         // Where too few windows can be judged, it is again what is usual.
         let mut strict = Recommendations::new(
             config(&format!("{text}overruns = 0.00001\n")),
@@ -285,6 +287,41 @@ mod tests {
         );
         strict.take(&[], u64::from(DAY_0 + 10) * 86_400 - 1).unwrap();
         assert_eq!(of(&strict).cpu.settings, usual.0);
+    }
+
+    #[test]
+    fn a_new_vm_gets_the_highest_limit_of_its_tenants_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "mode = \"recommend\"\ncpu_family = \"peak\"\nmemory_family = \"peak\"\nmax_cores = 3\n";
+        let mut it = Recommendations::new(config(text), folder.path(), Some(8 << 30));
+        for bin in 0..BINS + 1 {
+            let mut records =
+                vec![record("a", bin, 4, 500), record("b", bin, 2, 900), record("c", bin, 4, 3000)];
+            if bin == BINS {
+                records.extend([record("new", bin, 8, 10), record("other", bin, 8, 10)]);
+            }
+            it.take(&records, records[0].bin.start_s()).unwrap();
+        }
+        let of = |vms: &[(&str, &str)]| {
+            let tenants = vms.iter().map(|(vm, of)| (VmId::new(vm).unwrap(), (*of).to_owned()));
+            it.answer(&tenants.collect()).vms
+        };
+        let (new, other) = (VmId::new("new").unwrap(), VmId::new("other").unwrap());
+        let shop = [("a", "shop"), ("b", "shop"), ("c", "bank"), ("new", "shop"), ("other", "bank")];
+        let vms = of(&shop);
+        let b = &vms[&VmId::new("b").unwrap()];
+        // b's share is the higher one, of 8 cores; but nobody gets more than three.
+        assert!(b.cpu_limit_cores.unwrap() / 2.0 * 8.0 > 3.0);
+        assert_eq!((vms[&new].cpu_limit_cores, vms[&new].memory_limit_mib), (Some(3.0), b.memory_limit_mib));
+        assert_eq!(vms[&new].cpu.settings, "the highest of 2 others of tenant \"shop\"");
+        assert_eq!(vms[&new].cpu.why, None);
+        assert_eq!(
+            (vms[&other].cpu_limit_cores, vms[&other].memory_limit_mib),
+            (None, None),
+            "one is too few"
+        );
+        let alone = of(&[("a", "shop"), ("b", "bank"), ("new", "shop")]);
+        assert!(alone[&new].cpu.why.is_some() && alone[&new].cpu_limit_cores.is_none());
     }
 
     #[test]
@@ -299,10 +336,10 @@ mod tests {
             none.take(&records, records[0].bin.start_s()).unwrap();
         }
         assert_eq!(limits(&some, "v"), (Some(1.5), Some(400)));
-        let why = &none.answer().vms[&VmId::new("v").unwrap()].memory.why;
+        let why = &none.answer(&BTreeMap::new()).vms[&VmId::new("v").unwrap()].memory.why;
         assert!(why.as_ref().unwrap().contains("/proc/meminfo"), "{why:?}");
 
         let off = Recommendations::new(config(""), folder.path(), None);
-        assert_eq!(off.answer(), Limits::default());
+        assert_eq!(off.answer(&BTreeMap::new()), Limits::default());
     }
 }
