@@ -136,7 +136,7 @@ mod tests {
     }
     fn vm(id: &str, class: VmClass, cores: u16) -> (VmId, VmSpec) {
         let (class, on_extreme) = (Some(class), OnExtreme::None);
-        let spec = VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme };
+        let spec = VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme, tenant: None };
         (VmId::new(id).unwrap(), spec)
     }
     fn ids(vm: &ControlledVm) -> Vec<u16> {

@@ -15,6 +15,11 @@ const MIB: u64 = 1 << 20;
 const QUIET: Duration = Duration::from_secs(10);
 /// If it is not quiet by then, `memory.high` is put back.
 const WAIT_MAX: Duration = Duration::from_secs(120);
+/// While a limit is lowered the VM may stand still for less than [`STALL_MAX_MS`] in so long; one that always does exceeds it in half
+/// a second. What comes with the write of `memory.high` does not count: the kernel takes all page cache above it away, and
+/// tasks wait for that once.
+const STALL_WINDOW: Duration = Duration::from_secs(5);
+const STALL_MAX_MS: u64 = 500;
 /// After that, or after a kill, nothing is lowered for so long.
 const PAUSE: Duration = Duration::from_secs(3600);
 /// After a kill or a stall the limit stays raised for so long, unless more is recommended before.
@@ -95,6 +100,9 @@ impl MemoryHold {
 struct Lowering {
     since: Instant,
     quiet_since: Instant,
+    /// When the current [`STALL_WINDOW`] began, and the total of stalls by then, in milliseconds; `None` before the first look
+    /// after the write.
+    stalls_from: Option<(Instant, u64)>,
     /// `memory.high` as it was, in bytes.
     high_before: u64,
 }
@@ -193,8 +201,11 @@ impl MemoryLimiter {
         reading: MemoryReading,
         since: &Since,
     ) -> Vec<MemoryWrite> {
-        let readings = (reading.used, reading.working_set, reading.oom_kills, since.quiet);
-        let (Some(used), Some(working_set), Some(_), Some(quiet)) = readings else {
+        let readings = (reading.used, reading.working_set, reading.oom_kills);
+        let (Some(used), Some(working_set), Some(_)) = readings else {
+            return self.abort(MemoryHold::Unreadable);
+        };
+        let Some((quiet, stall_ms)) = since.quiet.zip(reading.full_stall_ms) else {
             return self.abort(MemoryHold::Unreadable);
         };
         let room = working_set.saturating_add(goal.max / 20) <= goal.max;
@@ -207,7 +218,8 @@ impl MemoryLimiter {
                 self.hold = Some(MemoryHold::BelowUse);
                 return vec![];
             }
-            self.lowering = Some(Lowering { since: now, quiet_since: now, high_before: in_force.high });
+            let high_before = in_force.high;
+            self.lowering = Some(Lowering { since: now, quiet_since: now, stalls_from: None, high_before });
             self.hold = Some(MemoryHold::Lowering);
             let high = Some(MemoryWrite::High(goal.high)).filter(|_| in_force.high > goal.high);
             return high.into_iter().collect();
@@ -216,7 +228,12 @@ impl MemoryLimiter {
         if !quiet || !room || used > goal.max {
             lowering.quiet_since = now;
         }
-        if since.stalled || now.since(lowering.since) > WAIT_MAX {
+        let (from, stalls) = *lowering.stalls_from.get_or_insert((now, stall_ms));
+        let is_stalled = stall_ms.saturating_sub(stalls) >= STALL_MAX_MS;
+        if now.since(from) >= STALL_WINDOW {
+            lowering.stalls_from = Some((now, stall_ms));
+        }
+        if is_stalled || now.since(lowering.since) > WAIT_MAX {
             self.retry_at = Some(now + PAUSE);
             return self.abort(MemoryHold::Pressed);
         }
@@ -360,10 +377,17 @@ mod tests {
         assert_eq!(group.seconds(3500, 900), []);
         assert_eq!(group.seconds(200, 900), [high(900), max(900)]);
 
-        // A stall ends it at once.
+        // The page cache that is taken away costs a moment; a VM that stands still ends it.
         assert_eq!(group.seconds(1, 700), [high(700)]);
-        group.reading.full_stall_ms = Some(400);
+        group.reading.full_stall_ms = Some(3000);
+        assert_eq!(group.seconds(1, 700), []);
+        group.reading.full_stall_ms = Some(3400);
+        assert_eq!(group.seconds(5, 700), []);
+        group.reading.full_stall_ms = Some(3800);
+        assert_eq!(group.seconds(1, 700), []);
+        group.reading.full_stall_ms = Some(3900);
         assert_eq!(group.seconds(1, 700), [high(900)]);
+        assert_eq!(group.limiter.hold(), Some(MemoryHold::Pressed));
     }
 
     #[test]

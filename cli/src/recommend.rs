@@ -10,10 +10,11 @@ use ballast_agent::records;
 use ballast_lab::limits::{AUTO, JobOutcome, JobSet, settings};
 use ballast_lab::report::table::TextTable;
 use ballast_predict::limits::family::{Family, Resource, Settings};
+use ballast_predict::limits::record::memory_share;
 use ballast_predict::limits::replay::Score;
 use ballast_sim::packing::{Fleet, FleetVm};
-use ballast_types::VmId;
 use ballast_types::usage::BIN_S;
+use ballast_types::{UsageRecord, VmId};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -37,6 +38,9 @@ pub(crate) struct RecommendArgs {
     /// An agent's folder of usage records instead; cores are those of the newest record of each VM
     #[arg(long, value_name = "DIR", conflicts_with_all = ["telemetry", "cores"])]
     records: Option<PathBuf>,
+    /// Recommend memory in the place of CPU, of a server with so many MiB: no limit is more
+    #[arg(long, value_name = "MIB", conflicts_with_all = ["telemetry", "cores"], value_parser = clap::value_parser!(u32).range(1..))]
+    memory_mib: Option<u32>,
     /// Which recommenders may be chosen
     #[arg(long, value_enum, default_value_t = FamilyArg::Auto)]
     family: FamilyArg,
@@ -116,6 +120,8 @@ struct JobAnswer<'a> {
     limit_ratio: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_cores: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_mib: Option<f64>,
     /// Over the judged days.
     mean_limit_ratio: f64,
     #[serde(flatten)]
@@ -125,6 +131,7 @@ struct JobAnswer<'a> {
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     source: String,
+    resource: &'static str,
     family: &'static str,
     /// What serves best for the next day.
     settings: String,
@@ -135,10 +142,11 @@ struct Answer<'a> {
     /// The share of job-days without a change of the limit, and with four overruns or more.
     unchanged_days_ratio: f64,
     severe_days_ratio: f64,
-    /// What the jobs' mean limits leave of all that they could use.
+    /// What the jobs' mean limits leave of all that they could use. Each could use all of the memory: of that nothing is told.
     #[serde(skip_serializing_if = "Option::is_none")]
     saved_cores: Option<f64>,
-    saved_ratio: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    saved_ratio: Option<f64>,
     gaps: u64,
     jobs: Vec<JobAnswer<'a>>,
 }
@@ -146,9 +154,10 @@ struct Answer<'a> {
 pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
     let source = args.source();
     let (fleet, gaps) = args.fleet()?;
-    let set = JobSet::of_fleet(Resource::Cpu, &fleet).with_context(|| source.display().to_string())?;
+    let resource = args.resource();
+    let set = JobSet::of_fleet(resource, &fleet).with_context(|| source.display().to_string())?;
 
-    let settings = settings(args.family.families(), Resource::Cpu);
+    let settings = settings(args.family.families(), resource);
     let threads = args.threads.unwrap_or_else(all_cores).get();
     let score = |settings: &Settings| anyhow::Ok(set.scores(*settings));
     let scores = run_all("recommend", &settings, threads, score)?;
@@ -167,6 +176,10 @@ pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl RecommendArgs {
+    const fn resource(&self) -> Resource {
+        if self.memory_mib.is_some() { Resource::Memory } else { Resource::Cpu }
+    }
+
     /// Where the use of the jobs is.
     fn source(&self) -> &Path {
         self.records.as_deref().or(self.telemetry.as_deref()).unwrap_or(Path::new(""))
@@ -176,7 +189,10 @@ impl RecommendArgs {
     fn fleet(&self) -> anyhow::Result<(Fleet, u64)> {
         let source = self.source();
         if self.records.is_some() {
-            return of_records(source);
+            return match self.memory_mib {
+                Some(mib) => of_records(source, |_| mib as f32, memory_mib),
+                None => of_records(source, f32::from, used_cores),
+            };
         }
         let trace = self.columns.read(source)?;
         Ok((named(source, fleet_of(&trace, self.cores.as_deref()))?, trace.report.gaps))
@@ -191,11 +207,14 @@ impl RecommendArgs {
     ) -> Answer<'a> {
         let mut sum = Score::default();
         outcomes.iter().for_each(|outcome| sum.merge(&outcome.score));
-        let cores = |most: f64| (self.cores.is_some() || self.records.is_some()).then_some(most);
+        let is_memory = self.resource() == Resource::Memory;
+        let in_cores = !is_memory && (self.cores.is_some() || self.records.is_some());
+        let cores = |most: f64| in_cores.then_some(most);
         let jobs = outcomes.iter().map(|JobOutcome { job, score, limit }| JobAnswer {
             job: &job.name,
             limit_ratio: *limit,
             limit_cores: cores(limit * job.most),
+            limit_mib: is_memory.then(|| (limit * job.most).ceil()),
             mean_limit_ratio: score.mean_limit(),
             measures: Measures::of(score),
         });
@@ -204,6 +223,7 @@ impl RecommendArgs {
         let saved = most - limits.sum::<f64>();
         Answer {
             source: self.source().display().to_string(),
+            resource: if is_memory { "memory" } else { "cpu" },
             family: next.family().name(),
             settings: next.to_string(),
             overruns_allowed: self.overruns,
@@ -212,7 +232,7 @@ impl RecommendArgs {
             unchanged_days_ratio: sum.unchanged_days(),
             severe_days_ratio: sum.severe_days(),
             saved_cores: cores(saved),
-            saved_ratio: saved / most,
+            saved_ratio: (!is_memory).then(|| saved / most),
             gaps,
             jobs: jobs.collect(),
         }
@@ -220,24 +240,26 @@ impl RecommendArgs {
 }
 
 /// The VMs that an agent has recorded, each a job under its name whatever instance of it ran, and how many windows of theirs are
-/// not known. A window of which less than half was measured is a gap.
-fn of_records(folder: &Path) -> anyhow::Result<(Fleet, u64)> {
+/// not known. `most` says by its cores what a VM could use, and `used` what a record says that it used, in the same unit; `None` is
+/// a gap.
+fn of_records(
+    folder: &Path,
+    most: impl Fn(u16) -> f32,
+    used: impl Fn(&UsageRecord) -> Option<f64>,
+) -> anyhow::Result<(Fleet, u64)> {
     if !folder.is_dir() {
         bail!("--records {}: not a folder; an agent's is usage in its state_dir", folder.display());
     }
-    let mut means: BTreeMap<VmId, (u16, BTreeMap<u32, f64>)> = BTreeMap::new();
+    let mut uses: BTreeMap<VmId, (u16, BTreeMap<u32, f64>)> = BTreeMap::new();
     records::read(folder, 0..=u32::MAX, |record| {
-        let (cores, of_vm) = means.entry(record.vm.clone()).or_default();
+        let (cores, of_vm) = uses.entry(record.vm.clone()).or_default();
         *cores = record.cores;
-        if let Some(mean) = record.steady_mean() {
-            // In cores: the VM may have had another size.
-            of_vm.insert(record.bin.0, mean * f64::from(record.cores));
-        }
+        of_vm.extend(used(&record).map(|used| (record.bin.0, used)));
     })
     .context("usage records")?;
 
-    means.retain(|_, (cores, of_vm)| *cores > 0 && !of_vm.is_empty());
-    let bins = || means.values().flat_map(|(_, of_vm)| of_vm.keys().copied());
+    uses.retain(|_, (cores, of_vm)| *cores > 0 && !of_vm.is_empty());
+    let bins = || uses.values().flat_map(|(_, of_vm)| of_vm.keys().copied());
     let (Some(first), Some(last)) = (bins().min(), bins().max()) else {
         bail!("{}: no record tells what a VM used", folder.display());
     };
@@ -249,8 +271,8 @@ fn of_records(folder: &Path) -> anyhow::Result<(Fleet, u64)> {
         );
     }
     let mut gaps = 0;
-    let vms = means.iter().map(|(vm, (cores, of_vm))| {
-        let most = f32::from(*cores);
+    let vms = uses.iter().map(|(vm, (cores, of_vm))| {
+        let most = most(*cores);
         let used =
             (first..=last).map(|bin| of_vm.get(&bin).map_or(f32::NAN, |used| (*used as f32).min(most)));
         gaps += u64::from(last - first + 1) - of_vm.len() as u64;
@@ -260,14 +282,24 @@ fn of_records(folder: &Path) -> anyhow::Result<(Fleet, u64)> {
     Ok((fleet, gaps))
 }
 
+/// A window of which less than half was measured is a gap. In cores: the VM may have had another size.
+fn used_cores(record: &UsageRecord) -> Option<f64> {
+    Some(record.steady_mean()? * f64::from(record.cores))
+}
+
+fn memory_mib(record: &UsageRecord) -> Option<f64> {
+    Some(f64::from(memory_share(record, 1 << 20)?))
+}
+
 /// For people: what is best, what it came to, and the jobs that leave the most.
 fn text(answer: &Answer<'_>) -> String {
     let percent = |ratio: f64| format!("{:.1}", 100.0 * ratio);
     let mut jobs: Vec<&JobAnswer<'_>> = answer.jobs.iter().collect();
     jobs.sort_by(|a, b| a.mean_limit_ratio.total_cmp(&b.mean_limit_ratio));
-    let limit = |job: &&JobAnswer<'_>| match job.limit_cores {
-        Some(cores) => format!("{cores:.3} cores"),
-        None => format!("{} %", percent(job.limit_ratio)),
+    let limit = |job: &&JobAnswer<'_>| match (job.limit_cores, job.limit_mib) {
+        (Some(cores), _) => format!("{cores:.3} cores"),
+        (_, Some(mib)) => format!("{mib} MiB"),
+        _ => format!("{} %", percent(job.limit_ratio)),
     };
     let table = TextTable::of(
         1,
@@ -281,15 +313,19 @@ fn text(answer: &Answer<'_>) -> String {
         ],
     );
     let Answer { measures, judged_days, jobs, overruns_allowed, .. } = answer;
-    let saved = match answer.saved_cores {
-        Some(cores) => format!("{cores:.1} cores ({} %)", percent(answer.saved_ratio)),
-        None => format!("{} %", percent(answer.saved_ratio)),
+    let saved = match (answer.saved_cores, answer.saved_ratio) {
+        (Some(cores), Some(ratio)) => format!("{cores:.1} cores ({} %)", percent(ratio)),
+        (_, Some(ratio)) => format!("{} %", percent(ratio)),
+        _ => String::new(),
+    };
+    let saved = match &*saved {
+        "" => String::new(),
+        saved => format!(", limits left {saved} of what the jobs could use free for others"),
     };
     let kept = if measures.overruns <= *overruns_allowed { "kept" } else { "MISSED" };
     format!(
         "{} ({}) serves these {} jobs best now.\n\nChosen anew like this before each of \
-         {judged_days} days that were held out, limits left {saved} of what the jobs could use \
-         free for others. {:.3} % of the windows were above their limit, {:.3} % allowed: {kept}. \
+         {judged_days} days that were held out{saved}: {:.3} % of the windows were above their limit, {:.3} % allowed: {kept}. \
          Slack {} %, footprint {:.2}, {:.1} changes per job and day.\n\n{}\n\nThe {} jobs with \
          the lowest limits of {}; --json has all.",
         answer.family,

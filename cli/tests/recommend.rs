@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use ballast_agent::records::{Limits, Store};
+use ballast_types::{MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 use serde_json::Value;
 
 use crate::common::{answer, json, refused};
@@ -52,6 +54,44 @@ fn jobs_get_limits_that_fit_their_days() {
 }
 
 #[test]
+fn an_agents_records_tell_limits_of_cpu_and_of_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&folder.path().join("usage"), Limits { days: 30, bytes: 1 << 30 }).unwrap();
+    for day in 20_000..20_012 {
+        let mut records = vec![];
+        for bin in (day * 288..(day + 1) * 288).map(UsageBin) {
+            for (vm, mc, mib) in [("web", 1000, 300), ("batch", 500, 900)] {
+                let mut record = UsageRecord::empty(VmId::new(vm).unwrap(), VmStart(1), bin, 4);
+                (0..300).for_each(|_| record.cpu.add(mc));
+                let working_set_bytes = Some((mib + u64::from(bin.0 % 7)) << 20);
+                record.memory = MemoryUse { working_set_bytes, ..MemoryUse::default() };
+                // One window is not known.
+                if bin.0 == 20_003 * 288 {
+                    record.memory = MemoryUse::default();
+                }
+                records.push(record);
+            }
+        }
+        store.append(&records).unwrap();
+    }
+
+    let cpu = json(folder.path(), "recommend --records usage --family experts --json");
+    assert_eq!((&cpu["resource"], &cpu["gaps"]), (&"cpu".into(), &0.into()));
+    assert!((1.0..1.2).contains(&of(&cpu, "web")["limit_cores"].as_f64().unwrap()), "{cpu}");
+    assert!(of(&cpu, "web")["limit_mib"].is_null(), "{cpu}");
+
+    let memory = json(folder.path(), "recommend --records usage --memory-mib 8192 --family vpa --json");
+    assert_eq!((&memory["resource"], &memory["gaps"]), (&"memory".into(), &2.into()));
+    assert_eq!((memory["overruns"].as_f64(), &memory["saved_ratio"]), (Some(0.0), &Value::Null));
+    for (vm, used) in [("web", 306.0), ("batch", 906.0)] {
+        let limit = of(&memory, vm)["limit_mib"].as_f64().unwrap();
+        assert!((used * 1.15..used * 1.25).contains(&limit), "{vm}: {limit}");
+    }
+    let few = json(folder.path(), "recommend --records usage --memory-mib 512 --family vpa --json");
+    assert_eq!(of(&few, "batch")["limit_mib"].as_f64(), Some(512.0), "no more than the server has");
+}
+
+#[test]
 fn what_cannot_be_judged_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
@@ -69,6 +109,7 @@ fn what_cannot_be_judged_is_refused() {
     ] {
         refused(folder.path(), &format!("recommend --telemetry {args}"), said);
     }
+    refused(folder.path(), "recommend --telemetry day.csv --memory-mib 5", "--telemetry");
     let short = json(folder.path(), "recommend --telemetry day.csv --json");
     assert_eq!(short["judged_days"], 1);
 }

@@ -65,7 +65,7 @@ fn requests_and_events() {
     pinned::<BudgetRequest>(r#"{"budget_w":2000.0}"#);
     pinned::<VmSpec>(concat!(
         r#"{"class":"non-user-facing","throttle_order":1,"cores":6,"#,
-        r#""cgroup":"machine.slice/v.scope","on_extreme":"none"}"#
+        r#""cgroup":"machine.slice/v.scope","on_extreme":"none","tenant":"shop"}"#
     ));
     pinned::<ballast_types::OnExtreme>("\"kill\"");
     pinned::<Predictions>(concat!(

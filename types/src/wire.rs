@@ -338,9 +338,15 @@ pub struct VmSpec {
     /// What may be done when throttling is not enough.
     #[serde(default)]
     pub on_extreme: OnExtreme,
+    /// Whose it is, or from which template: with too little history of its own its limits are those of others of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 impl VmSpec {
+    /// The longest name of a tenant, in bytes.
+    pub const TENANT_MAX: usize = 256;
+
     /// Who it counts as working for.
     pub fn class(&self) -> VmClass {
         self.class.unwrap_or(VmClass::UserFacing)
@@ -351,6 +357,9 @@ impl VmSpec {
     /// # Errors
     /// Says which key is wrong and what is allowed.
     pub fn check(&self) -> Result<(), &'static str> {
+        if self.tenant.as_ref().is_some_and(|tenant| !(1..=Self::TENANT_MAX).contains(&tenant.len())) {
+            return Err("tenant: 1 to 256 bytes");
+        }
         if self.on_extreme == OnExtreme::None {
             return Ok(());
         }

@@ -70,9 +70,10 @@ impl Recommender for Experts {
             return;
         }
         if self.seen {
+            let count = window.count();
             for expert in 0..EXPERTS {
-                let limit = self.limit_of(expert);
-                let cost = self.costs.over * window.over(limit) + window.slack(limit);
+                let (over, slack) = window.over_and_slack(self.limit_of(expert), count);
+                let cost = self.costs.over * over + slack;
                 self.spent[expert] += self.costs.newest * (cost - self.spent[expert]);
             }
         }

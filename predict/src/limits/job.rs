@@ -89,6 +89,11 @@ impl JobLimit {
         Some((recommended * (1.0 + margin)).max(floor).max(min).min(max))
     }
 
+    /// Whether a window that comes next is above its limit, where there is one.
+    pub(super) fn is_over(&self, window: &UseWindow<'_>) -> bool {
+        self.limit().is_some_and(|limit| window.over(limit) > OVER)
+    }
+
     /// How many windows were seen.
     pub const fn windows(&self) -> u64 {
         self.windows

@@ -7,6 +7,7 @@
 //! Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, Section 3.
 
 pub mod bucket;
+pub mod choice;
 pub mod experts;
 pub mod family;
 mod history;
@@ -68,8 +69,22 @@ impl UseWindow<'_> {
 
     /// Which share of a limit its samples would have left unused, in the mean.
     fn slack(&self, limit: f32) -> f32 {
-        let unused = |(bucket, count): &(UseBucket, f32)| count * (1.0 - bucket.edge() / limit).max(0.0);
-        self.samples.iter().map(unused).sum::<f32>() / self.count().max(f32::MIN_POSITIVE)
+        self.over_and_slack(limit, self.count()).1
+    }
+
+    /// [`Self::over`] and [`Self::slack`] in one pass without divisions, for those who ask for many limits; `count` is
+    /// [`Self::count`].
+    fn over_and_slack(&self, limit: f32, count: f32) -> (f32, f32) {
+        let (mut above, mut below, mut used) = (0.0, 0.0, 0.0);
+        for (bucket, samples) in self.samples {
+            let edge = bucket.edge();
+            let fits = if edge <= limit { *samples } else { 0.0 };
+            above += samples - fits;
+            below += fits;
+            used += fits * edge;
+        }
+        let count = count.max(f32::MIN_POSITIVE);
+        (above / count, (below - used / limit).max(0.0) / count)
     }
 }
 
@@ -83,4 +98,31 @@ pub trait Recommender {
 
     /// What the limit of the next window should be; `None` where nothing was seen yet.
     fn limit(&self) -> Option<f32>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pass_over_the_samples_is_the_definition() {
+        let mut word = 5u64;
+        let mut random = || {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (word >> 40) as f32 / (1u64 << 24) as f32
+        };
+        for _ in 0..200 {
+            let samples: Vec<_> = (0..8).filter_map(|_| Some((UseBucket::of(random())?, random()))).collect();
+            let (window, limit) = (UseWindow { number: 0, samples: &samples }, random().max(1e-4));
+            let (over, slack) = window.over_and_slack(limit, window.count());
+
+            let unused = |(bucket, count): &(UseBucket, f32)| count * (1.0 - bucket.edge() / limit).max(0.0);
+            let expected = samples.iter().map(unused).sum::<f32>() / window.count();
+            assert!((slack - expected).abs() < 1e-5, "{samples:?} {limit}: {slack} {expected}");
+            assert_eq!(over, window.over(limit));
+        }
+        let one = [(UseBucket::of(0.3).unwrap(), 1.0)];
+        let window = UseWindow { number: 0, samples: &one };
+        assert_eq!(window.over_and_slack(0.9, 1.0), (0.0, 1.0 - one[0].0.edge() / 0.9));
+    }
 }

@@ -147,12 +147,18 @@ pub fn select_for(scores: &[Vec<Score>], day: usize, target: f64) -> usize {
         sum
     };
     let behind: Vec<Score> = scores.iter().map(behind).collect();
+    best(&behind, target)
+}
+
+/// Of candidates with these scores: the one with the least slack of those whose overruns were no more than the target; where none
+/// was, the one with the fewest overruns.
+pub fn best(scores: &[Score], target: f64) -> usize {
     let key = |score: &Score| {
         let overruns = score.overruns();
         if overruns <= target { (0.0, score.slack()) } else { (overruns, score.slack()) }
     };
-    let best = (0..behind.len()).min_by(|a, b| {
-        let (a, b) = (key(&behind[*a]), key(&behind[*b]));
+    let best = (0..scores.len()).min_by(|a, b| {
+        let (a, b) = (key(&scores[*a]), key(&scores[*b]));
         a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
     });
     best.unwrap_or(0)
@@ -209,6 +215,11 @@ impl Score {
 
     pub const fn job_days(&self) -> u64 {
         self.days
+    }
+
+    /// How many windows were judged.
+    pub const fn windows(&self) -> u64 {
+        self.windows
     }
 
     /// The mean over job-days of [`JobDay::slack`].

@@ -132,7 +132,14 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
         for n in 0..count {
             let id = VmId::new(&format!("{name}{n}")).expect("letters and a digit");
             let (throttle_order, on_extreme) = (0, OnExtreme::None);
-            let spec = VmSpec { class: Some(class), throttle_order, cores: size, cgroup: None, on_extreme };
+            let spec = VmSpec {
+                class: Some(class),
+                throttle_order,
+                cores: size,
+                cgroup: None,
+                on_extreme,
+                tenant: None,
+            };
 
             loads.insert(id.clone(), load(index, n, class));
             wanted.push((id, spec));

@@ -7,7 +7,7 @@ use ballast_hw::binding::LIBVIRT_URI;
 use ballast_hw::discovery::Pattern;
 use ballast_types::{OnExtreme, VmClass};
 
-use super::vms::{class, cores, read_on_extreme, read_throttle_order};
+use super::vms::{class, cores, read_on_extreme, read_tenant, read_throttle_order};
 use ballast_runtime::config::allowed::{Allowed, choice, flag, millis};
 use ballast_runtime::config::reader::Section;
 
@@ -34,6 +34,8 @@ pub struct DiscoverConfig {
     pub throttle_order: u8,
     /// What may be done when throttling is not enough.
     pub on_extreme: OnExtreme,
+    /// Whose they are, or from which template.
+    pub tenant: Option<String>,
 }
 
 impl GroupsConfig {
@@ -106,8 +108,9 @@ impl DiscoverConfig {
         if on_extreme != OnExtreme::None && class != Some(VmClass::NonUserFacing) {
             section.refuse_key("on_extreme", "only with class = \"non-user-facing\"");
         }
+        let tenant = read_tenant(&mut section);
         section.finish();
-        Some(Self { pattern: pattern?, class, cores, throttle_order, on_extreme })
+        Some(Self { pattern: pattern?, class, cores, throttle_order, on_extreme, tenant })
     }
 }
 

@@ -11,8 +11,11 @@ pub struct JobLimitsConfig {
     pub mode: LimitsMode,
     /// Whether limits of memory are set too.
     pub apply_memory: bool,
-    pub cpu_family: Family,
-    pub memory_family: Family,
+    /// `None`: chosen once a day by what would have served best.
+    pub cpu_family: Option<Family>,
+    pub memory_family: Option<Family>,
+    /// The share of five-minute windows that may be above a limit where the family is chosen.
+    pub overruns: f64,
     /// Beyond the family's own, as a share.
     pub margin: f64,
     pub min_cores: f64,
@@ -36,10 +39,17 @@ impl JobLimitsConfig {
         let help = "The second key: `mode = \"apply\"` also sets `memory.high` and `memory.max`.";
         let apply_memory = section.key("apply_memory", help).or(false, flag());
         let families = [Family::Experts, Family::Quiet, Family::Window, Family::Peak, Family::Vpa];
-        let families = || choice(families.map(|family| (family.name(), family)));
-        let cpu_family = section.key("cpu_family", "The recommender of CPU.").or(Family::Experts, families());
-        let memory_family =
-            section.key("memory_family", "The recommender of memory.").or(Family::Vpa, families());
+        let families = families.map(|family| (family.name(), Some(family)));
+        let families = || choice([("auto", None)].into_iter().chain(families));
+        let help = "The recommender of CPU; `\"auto\"` is what would have served this server's VMs best in the last \
+                    week, chosen anew each day.";
+        let cpu_family = section.key("cpu_family", help).or(Some(Family::Experts), families());
+        let memory_family = section
+            .key("memory_family", "The recommender of memory; `\"auto\"` as for CPU.")
+            .or(Some(Family::Vpa), families());
+        let help =
+            "With `\"auto\"`: the share of five-minute windows in which a VM may want more than its limit.";
+        let overruns = section.key("overruns", help).or(0.001, number("a share", 0.00001..=0.2));
         let help = "So much more than the recommender says, beside the recommender's own margin.";
         let percent = section.key("margin_percent", help).or(0.0, number("a percentage", 0.0..=200.0));
         let cores = || number("a number of cores", 0.01..=4096.0);
@@ -68,6 +78,7 @@ impl JobLimitsConfig {
             apply_memory,
             cpu_family,
             memory_family,
+            overruns,
             margin: percent / 100.0,
             min_cores,
             max_cores,
@@ -95,6 +106,9 @@ mod tests {
         let apply = read("mode = \"apply\"\nmax_cores = 8\nmargin_percent = 10\n").unwrap();
         assert_eq!((apply.mode, apply.apply_memory, apply.margin), (LimitsMode::Apply, false, 0.1));
         assert!(read("mode = \"apply\"\napply_memory = true\n").unwrap().apply_memory);
+        let auto = read("memory_family = \"auto\"\noverruns = 0.01\n").unwrap();
+        assert_eq!((auto.cpu_family, auto.memory_family), (Some(Family::Experts), None));
+        assert_eq!((default.overruns, auto.overruns), (0.001, 0.01));
 
         for (more, says) in [
             ("mode = \"on\"\n", "limits.mode = \"on\": \"off\", \"recommend\" or \"apply\""),
@@ -102,7 +116,8 @@ mod tests {
             ("min_cores = 4\nmax_cores = 2\n", "limits.max_cores = 2: at least limits.min_cores = 4"),
             ("max_memory_mib = 64\n", "limits.max_memory_mib = 64: at least limits.min_memory_mib = 128"),
             ("margin_percent = -1\n", "limits.margin_percent = -1: a percentage, 0 to 200"),
-            ("cpu_family = \"auto\"\n", "limits.cpu_family = \"auto\": \"experts\""),
+            ("cpu_family = \"best\"\n", "limits.cpu_family = \"best\": \"auto\", \"experts\""),
+            ("overruns = 0.5\n", "limits.overruns = 0.5: a share, 0.00001 to 0.2"),
             ("min = 1\n", "limits.min: no such key"),
         ] {
             let said = read(more).unwrap_err();

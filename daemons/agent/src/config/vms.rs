@@ -30,6 +30,14 @@ pub(super) fn read_on_extreme(section: &mut Section<'_, '_>) -> OnExtreme {
         .or(OnExtreme::None, choice([("none", OnExtreme::None), ("kill", OnExtreme::Kill)]))
 }
 
+/// Reads `tenant`: whose history counts for a VM that has too little of its own.
+pub(super) fn read_tenant(section: &mut Section<'_, '_>) -> Option<String> {
+    let help = "Whose the VM is, or its template: before it has a day of records its limits are those of others of the \
+                same tenant.";
+    let is_allowed = |text: &str| (1..=VmSpec::TENANT_MAX).contains(&text.len()).then(|| text.to_owned());
+    section.key("tenant", help).optional(Allowed::text("1 to 256 bytes", is_allowed))
+}
+
 /// Every `[[vm]]`; where VMs float, `cpu.max` limits them.
 pub(super) fn read(root: &mut Section<'_, '_>, floats: bool) -> BTreeMap<VmId, VmSpec> {
     let mut vms = BTreeMap::new();
@@ -55,11 +63,12 @@ fn read_vm(
     let cgroup = Allowed::text(Cgroup::PATHS, |path| Cgroup::is_vm_path(path).then(|| path.to_owned()));
     let cgroup = section.key("cgroup", "The VM's cgroup.").optional(cgroup);
     let on_extreme = read_on_extreme(&mut section);
+    let tenant = read_tenant(&mut section);
 
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
         section.refuse_key("id", "every VM has an id of its own");
     }
-    let spec = cores.map(|cores| VmSpec { class, throttle_order, cores, cgroup, on_extreme });
+    let spec = cores.map(|cores| VmSpec { class, throttle_order, cores, cgroup, on_extreme, tenant });
     if let Some(why) = spec.as_ref().and_then(|spec| spec.check().err()) {
         section.refuse(why);
     }

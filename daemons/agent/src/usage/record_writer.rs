@@ -105,7 +105,9 @@ impl RecordWriter {
         if let Err(error) = self.limits.take(records, clock::unix_ms() / 1000) {
             tracing::warn!(%error, "no limits of VMs are recommended: the usage records could not be read");
         }
-        let limits = self.limits.answer();
+        let specs = self.notes.specs().into_iter();
+        let tenants = specs.filter_map(|(vm, spec)| Some((vm, spec.tenant?))).collect();
+        let limits = self.limits.answer(&tenants);
         self.notes.usage(|usage| usage.limits = limits);
     }
 

@@ -95,6 +95,7 @@ impl Discovery {
                     cores,
                     cgroup: Some(group.path),
                     on_extreme: rule.on_extreme,
+                    tenant: rule.tenant.clone(),
                 };
 
                 if let Err(why) = spec.check() {

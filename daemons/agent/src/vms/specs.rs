@@ -353,7 +353,8 @@ impl Specs {
                 Some(asked) if asked.cgroup.is_some() => continue,
                 Some(asked) => {
                     let class = asked.class.or(spec.class);
-                    VmSpec { cgroup: spec.cgroup.clone(), class, ..asked.clone() }
+                    let tenant = asked.tenant.clone().or_else(|| spec.tenant.clone());
+                    VmSpec { cgroup: spec.cgroup.clone(), class, tenant, ..asked.clone() }
                 }
                 // It was asked for, and does not fit as it was asked for.
                 None if left_out.contains_key(id) => continue,
@@ -445,7 +446,8 @@ mod tests {
         (0..4).map(domain).collect()
     }
     fn spec(class: VmClass, cores: u16) -> VmSpec {
-        VmSpec { class: Some(class), throttle_order: 0, cores, cgroup: None, on_extreme: OnExtreme::None }
+        let (class, on_extreme) = (Some(class), OnExtreme::None);
+        VmSpec { class, throttle_order: 0, cores, cgroup: None, on_extreme, tenant: None }
     }
     fn specs(dir: &tempfile::TempDir, vms: &[(&str, VmSpec)], floating: bool) -> anyhow::Result<Specs> {
         let vms = vms.iter().map(|(id, spec)| (VmId::new(id).unwrap(), spec.clone())).collect();

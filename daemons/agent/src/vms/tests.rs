@@ -85,7 +85,8 @@ fn id(name: &str) -> VmId {
 }
 fn spec(class: VmClass, cores: u16, cgroup: Option<&str>) -> VmSpec {
     let cgroup = cgroup.map(str::to_owned);
-    VmSpec { class: Some(class), throttle_order: 0, cores, cgroup, on_extreme: OnExtreme::None }
+    let (class, on_extreme) = (Some(class), OnExtreme::None);
+    VmSpec { class, throttle_order: 0, cores, cgroup, on_extreme, tenant: None }
 }
 fn shown(set: &[ControlledVm]) -> Vec<(&str, VmClass, usize)> {
     set.iter().map(|vm| (vm.id.as_str(), vm.class, vm.cores.len())).collect()
