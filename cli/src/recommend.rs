@@ -39,7 +39,8 @@ pub(crate) struct RecommendArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["telemetry", "cores"])]
     records: Option<PathBuf>,
     /// Recommend memory in the place of CPU, of a server with so many MiB: no limit is more
-    #[arg(long, value_name = "MIB", conflicts_with_all = ["telemetry", "cores"], value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "MIB", conflicts_with_all = ["telemetry", "cores"],
+        value_parser = clap::value_parser!(u32).range(1..))]
     memory_mib: Option<u32>,
     /// Which recommenders may be chosen
     #[arg(long, value_enum, default_value_t = FamilyArg::Auto)]
@@ -325,7 +326,8 @@ fn text(answer: &Answer<'_>) -> String {
     let kept = if measures.overruns <= *overruns_allowed { "kept" } else { "MISSED" };
     format!(
         "{} ({}) serves these {} jobs best now.\n\nChosen anew like this before each of \
-         {judged_days} days that were held out{saved}: {:.3} % of the windows were above their limit, {:.3} % allowed: {kept}. \
+         {judged_days} days that were held out{saved}: {:.3} % of the windows were \
+         above their limit, {:.3} % allowed: {kept}. \
          Slack {} %, footprint {:.2}, {:.1} changes per job and day.\n\n{}\n\nThe {} jobs with \
          the lowest limits of {}; --json has all.",
         answer.family,

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use siphasher::sip::SipHasher13;
 
+use crate::history;
+
 /// What the image is made of: a change of any of them makes a new one.
 const RECIPE: [(&str, &str); 8] = [
     ("build-image", include_str!("recipe/build-image")),
@@ -108,6 +110,9 @@ pub(crate) fn pack(packages: &Path, certs: &Path, stage: &Path, payload: &Path) 
     put("etc/systemd/system/guest-vms.service", 0o644, vms)?;
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("recipe/guest-vms"))?;
     put("usr/local/sbin/guest-psu", 0o755, include_bytes!("recipe/guest-psu"))?;
+    put("usr/local/sbin/guest-load", 0o755, include_bytes!("recipe/guest-load"))?;
+    put("usr/local/sbin/guest-oom", 0o755, include_bytes!("recipe/guest-oom"))?;
+    history::write(&stage.join(history::FOLDER))?;
     for (name, from) in [("agent.crt", AGENT_CERT), ("agent.key", AGENT_KEY), ("ca.crt", "ca.crt")] {
         put(&format!("usr/local/share/guest-tls/{name}"), 0o600, &fs::read(certs.join(from))?)?;
     }

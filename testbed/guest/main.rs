@@ -7,6 +7,7 @@
 mod agent;
 mod bmc;
 mod guest;
+mod history;
 mod image;
 mod machine;
 mod manager;

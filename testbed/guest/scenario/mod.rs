@@ -4,6 +4,7 @@ mod capping;
 mod chassis;
 mod faults;
 mod latency;
+mod limits;
 mod outside;
 mod rapl;
 mod recovery;
@@ -28,7 +29,7 @@ const fn of(
 }
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 30] = [
+pub(crate) const ALL: [Scenario; 33] = [
     of("check", "what ballast check says, and its write test", recovery::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
@@ -53,6 +54,13 @@ pub(crate) const ALL: [Scenario; 30] = [
     of("reload", "systemctl reload lowers the budget while everything is capped", supplies::reload),
     of("two-chassis", "two instances of ballast-chassis@.service side by side", supplies::two_chassis),
     of("socket", "who may order by the socket, and who it was", service::socket),
+    of("limit-lowered", "memory limits are lowered under load, and nothing is killed", limits::lowered),
+    of("limit-oom", "a kill for lack of memory raises the limit at once", limits::oom),
+    of(
+        "limit-killed",
+        "an agent killed while it sets memory limits: max is never below high",
+        limits::killed,
+    ),
     of("disk-full", "state folders without room, at the start and later", service::disk_full),
     of("kill-random", "20 agents killed at random instants end restored", recovery::kill_random),
     of("orphan", "an agent that cannot come back: all is released without it", recovery::orphan),

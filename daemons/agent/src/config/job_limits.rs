@@ -41,8 +41,8 @@ impl JobLimitsConfig {
         let families = [Family::Experts, Family::Quiet, Family::Window, Family::Peak, Family::Vpa];
         let families = families.map(|family| (family.name(), Some(family)));
         let families = || choice([("auto", None)].into_iter().chain(families));
-        let help = "The recommender of CPU; `\"auto\"` is what would have served this server's VMs best in the last \
-                    week, chosen anew each day.";
+        let help = "The recommender of CPU; `\"auto\"` is what would have served this server's VMs best in \
+                    the last week, chosen anew each day.";
         let cpu_family = section.key("cpu_family", help).or(Some(Family::Experts), families());
         let memory_family = section
             .key("memory_family", "The recommender of memory; `\"auto\"` as for CPU.")

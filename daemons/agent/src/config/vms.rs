@@ -32,8 +32,8 @@ pub(super) fn read_on_extreme(section: &mut Section<'_, '_>) -> OnExtreme {
 
 /// Reads `tenant`: whose history counts for a VM that has too little of its own.
 pub(super) fn read_tenant(section: &mut Section<'_, '_>) -> Option<String> {
-    let help = "Whose the VM is, or its template: before it has a day of records its limits are those of others of the \
-                same tenant.";
+    let help = "Whose the VM is, or its template: before it has a day of records its limits are those of \
+                others of the same tenant.";
     let is_allowed = |text: &str| (1..=VmSpec::TENANT_MAX).contains(&text.len()).then(|| text.to_owned());
     section.key("tenant", help).optional(Allowed::text("1 to 256 bytes", is_allowed))
 }
