@@ -168,6 +168,30 @@ fn the_schedulers_examples_fit_the_placement_daemon() {
     );
 }
 
+/// The image that the deployment runs is one that the recipe makes, of files that the packages install.
+#[test]
+fn the_container_recipe_fits_the_packages_and_the_deployment() {
+    let recipe = read("packaging/container/Containerfile");
+    let copies: Vec<_> =
+        recipe.lines().filter_map(|line| line.strip_prefix("COPY ")?.split_once(' ')).collect();
+    for (from, to) in &copies {
+        let (package, path) = from.split_once('/').expect("a package's file");
+        assert_eq!(format!("/{path}"), *to);
+        let manifest = read(if package == "ballast" { "cli/Cargo.toml" } else { "daemons/place/Cargo.toml" });
+        let (folder, name) = path.rsplit_once('/').expect("a file in a folder");
+        let asset = format!("/{name}\", \"{folder}/\"");
+        assert!(manifest.contains(&asset), "the package {package} installs no {path}");
+    }
+    assert_eq!(copies.len(), 3, "{copies:?}");
+
+    let deployment = read("config/kubernetes/deployment.yaml");
+    let image = concat!("image: ballast-place:", env!("CARGO_PKG_VERSION"), "\n");
+    assert!(deployment.contains(image) && recipe.contains(" AS ballast-place\n"), "{image}");
+    let entry = "ENTRYPOINT [\"/usr/bin/ballast-place\"]\nCMD [\"--config\", \"/etc/ballast/place.toml\"]\n";
+    let args = "args: [\"--config\", \"/etc/ballast/place.toml\"]\n";
+    assert!(recipe.contains(entry) && deployment.contains(args));
+}
+
 #[test]
 fn the_units_start_the_shipped_binaries_and_never_loop_on_a_refused_config() {
     for name in ["agent", "chassis", "place"] {

@@ -8,6 +8,7 @@ use reqwest::{Client, Response};
 use tokio::time::timeout;
 
 use super::parts::Parts;
+use crate::common::answers::{Said, parse};
 use crate::common::daemons::{UrlArgs, client, failure, refusal, target};
 
 /// The whole of an answer takes no longer.
@@ -35,31 +36,26 @@ pub(super) fn collect(args: &UrlArgs, parts: &mut Parts) -> anyhow::Result<()> {
 async fn of_daemon(folder: &str, url: &str, tls: Option<&Tls>) -> Parts {
     let mut parts = Parts::default();
     parts.put(format!("{folder}/url.txt"), &format!("{url}\n"));
-    let daemon = target(url).and_then(|target| {
-        let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
-        Ok(Daemon { client, target })
-    });
-    let status = match &daemon {
-        Ok(daemon) => daemon.get("/v1/status").await,
-        Err(why) => Err(why.clone()),
-    };
     // Who does not say how it is says nothing else.
-    let (daemon, status) = match (daemon, status) {
-        (Ok(daemon), Ok(status)) => (daemon, status),
-        (_, status) => {
-            parts.fail(format!("{folder} ({url})"), status.err().unwrap_or_default());
-            return parts;
-        }
-    };
+    if let Err(why) = ask(folder, url, tls, &mut parts).await {
+        parts.fail(format!("{folder} ({url})"), why);
+    }
+    parts
+}
 
-    let is_chassis = status.contains("\"role\":\"chassis\"");
+async fn ask(folder: &str, url: &str, tls: Option<&Tls>, parts: &mut Parts) -> Result<(), String> {
+    let target = target(url)?;
+    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
+    let daemon = Daemon { client, target };
+
+    let status = daemon.get("/v1/status").await?;
     parts.put(format!("{folder}/status.json"), &status);
     parts.add(format!("{folder}/metrics.txt"), daemon.get("/metrics").await);
     parts.add(format!("{folder}/events.txt"), daemon.events().await);
-    if is_chassis {
+    if matches!(parse(status.as_bytes())?, Said::Chassis(_)) {
         parts.add(format!("{folder}/history.json"), daemon.get("/v1/history?step=10000").await);
     }
-    parts
+    Ok(())
 }
 
 struct Daemon {
