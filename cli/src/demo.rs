@@ -22,9 +22,9 @@ use ballast_testbed::stage::{Folder, Play, Stage, client};
 use summary::{Observed, Setting, Summary, TraceScale, Truth};
 use view::Progress;
 
-use crate::common::live::scroll;
 use crate::common::plant::{self, Plan};
 use crate::common::screen::Screen;
+use crate::common::scrolled_table::scroll;
 use crate::common::terminal::{INTERRUPTED, say, stop, tell};
 
 /// Between two looks at the run.

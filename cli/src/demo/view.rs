@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph};
 
 use crate::common::daemons::chassis_state;
-use crate::common::live::{AROUND, SERVER_COLUMNS, server_row, table};
+use crate::common::scrolled_table::{AROUND, SERVER_COLUMNS, server_row, table};
 
 /// What the view shows: the plant's truth, and what the chassis says.
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use ratatui::widgets::{Paragraph, Row};
 
 use crate::common::answers::{Answer, Said};
 use crate::common::daemons::chassis_state;
-use crate::common::live::{AROUND, SERVER_COLUMNS, scroll, server_row, table};
 use crate::common::names::class_name;
+use crate::common::scrolled_table::{AROUND, SERVER_COLUMNS, scroll, server_row, table};
 
 /// So many lines of what is wrong are shown; the last one counts the others.
 const PROBLEMS_MAX: usize = 4;
