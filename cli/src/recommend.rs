@@ -1,5 +1,7 @@
 //! `ballast recommend`: what limits jobs should have, and what these would have come to.
 
+mod plot;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -57,6 +59,9 @@ pub(crate) struct RecommendArgs {
     /// Print one JSON object, alone on stdout
     #[arg(long)]
     json: bool,
+    /// Draw what the jobs use, and their limits, into this file
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     columns: ColumnArgs,
 }
@@ -164,6 +169,9 @@ pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
     let scores = run_all("recommend", &settings, threads, score)?;
     let (next, outcomes) = set.outcomes(&settings, &scores, args.overruns);
     let answer = args.answer(&set, next, &outcomes, gaps);
+    if let Some(file) = &args.plot {
+        plot::draw(file, &answer).with_context(|| format!("--plot {}", file.display()))?;
+    }
 
     if args.json {
         say(&serde_json::to_string_pretty(&answer)?)?;

@@ -87,7 +87,10 @@ fn an_agents_records_tell_limits_of_cpu_and_of_memory() {
         let limit = of(&memory, vm)["limit_mib"].as_f64().unwrap();
         assert!((used * 1.15..used * 1.25).contains(&limit), "{vm}: {limit}");
     }
-    let few = json(folder.path(), "recommend --records usage --memory-mib 512 --family vpa --json");
+    let few = "recommend --records usage --memory-mib 512 --family vpa --json --plot limits.svg";
+    let few = json(folder.path(), few);
+    let plot = fs::read_to_string(folder.path().join("limits.svg")).unwrap();
+    assert!(plot.contains("memory of 2 jobs") && plot.contains("after: the limit"), "{plot}");
     assert_eq!(of(&few, "batch")["limit_mib"].as_f64(), Some(512.0), "no more than the server has");
 }
 
