@@ -45,18 +45,24 @@ pub(crate) fn run(args: &BundleArgs) -> anyhow::Result<ExitCode> {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
     let name = format!("ballast-bundle-{stamp}");
     let output = args.output.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
-    if !args.force && fs::symlink_metadata(&output).is_ok() {
-        bail!("{}: is there already; --force replaces it", output.display());
+    match fs::symlink_metadata(&output) {
+        Ok(_) if !args.force => bail!("{}: is there already; --force replaces it", output.display()),
+        Ok(there) if !there.is_file() => {
+            bail!("--output {}: --force replaces regular files alone", output.display())
+        }
+        _ => {}
     }
 
-    // Before anything is asked: where there is no room for the archive nothing has to be gathered.
-    let folder = output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Nobody else may read it, whatever it replaces.
-    let file = NamedTempFile::new_in(folder).with_context(|| format!("--output {}", output.display()))?;
+    let folder = output.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let new = || NamedTempFile::new_in(folder).with_context(|| format!("--output {}", output.display()));
+    // Where the archive cannot be nothing has to be gathered; and whoever is stopped meanwhile leaves nothing.
+    drop(new()?);
 
     let mut parts = Parts::default();
     daemons::collect(&args.daemons, &mut parts)?;
     machine::collect(&args.root, &mut parts);
+    let file = new()?;
     parts.write(&name, BufWriter::new(file.as_file())).with_context(|| output.display().to_string())?;
     let kept = if args.force { file.persist(&output) } else { file.persist_noclobber(&output) };
     let kept = kept.map_err(|error| error.error).with_context(|| output.display().to_string())?;

@@ -64,9 +64,9 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.fleet {
         return fleet::run(&args.daemons, args.json, colours);
     }
-    // What the environment says is for other commands, too.
-    if std::env::var_os("BALLAST_URL").is_none() && args.daemons.urls.iter().any(|it| it != UrlArgs::DEFAULT)
-    {
+    // What the environment says is for other commands, too, and nobody has to name the default.
+    let is_url = |word: String| word.split(',').any(|url| args.daemons.urls.iter().any(|it| it == url));
+    if std::env::args().skip(1).any(is_url) {
         tell("error: URL: only with --fleet");
         return Ok(EXIT_USAGE.into());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ballast_sim::plant::{Plant, PlantSpec};
 use ballast_testbed::rig::Rig;
 use ballast_testbed::stage::write_configs;
@@ -17,6 +17,9 @@ use crate::common::control::ControlArgs;
 use crate::common::numbers::positive;
 use crate::common::plant::{LoadArgs, plan};
 use crate::common::terminal::{say, stop, tell};
+
+/// The path of a socket has at most 100 bytes, of which `/run/agent-s64.sock` takes some.
+const FOLDER_BYTES_MAX: usize = 80;
 
 #[derive(Args, Debug)]
 pub(crate) struct RigArgs {
@@ -39,10 +42,12 @@ pub(crate) struct RigArgs {
 
 pub(crate) fn run(args: &RigArgs) -> anyhow::Result<ExitCode> {
     let plan = plan(&args.load)?;
+    if let Some(folder) = &args.configs {
+        fit_for_configs(folder).with_context(|| format!("--configs {}", folder.display()))?;
+    }
     let mut rig = Rig::create(&args.dir, Plant::new(plan.plant.clone(), args.load.seed)).context("--dir")?;
     say(&layout(&args.dir, &plan.plant))?;
     if let Some(folder) = &args.configs {
-        fs::create_dir_all(folder).context("--configs")?;
         let (folder, tree) = (folder.canonicalize()?, args.dir.canonicalize()?);
         let control = ControlArgs::default().control()?;
         let commands =
@@ -82,6 +87,22 @@ pub(crate) fn run(args: &RigArgs) -> anyhow::Result<ExitCode> {
     tell("the rig has ended; its tree stays");
 
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the folder for configs, before anything else is made.
+fn fit_for_configs(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)?;
+    if fs::read_dir(folder)?.next().is_some() {
+        bail!("a folder that is new or empty: configs of an earlier rig would stay beside the new ones");
+    }
+    // The daemons' sockets lie below it.
+    let bytes = folder.canonicalize()?.as_os_str().len();
+    if bytes > FOLDER_BYTES_MAX {
+        bail!(
+            "a path of at most {FOLDER_BYTES_MAX} bytes, because sockets lie below it; this one has {bytes}"
+        );
+    }
+    Ok(())
 }
 
 fn layout(dir: &Path, plant: &PlantSpec) -> String {

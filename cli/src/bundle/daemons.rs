@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use super::parts::Parts;
 use crate::common::answers::{Said, parse};
-use crate::common::daemons::{UrlArgs, client, failure, refusal, target};
+use crate::common::daemons::{UrlArgs, body, client, failure, refusal, target};
 
 /// The whole of an answer takes no longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// No more of one answer is kept.
+/// No more of the events is kept.
 const BYTES_MAX: usize = 16 << 20;
 /// A daemon sends what has happened at once; then only what happens.
 const QUIET: Duration = Duration::from_secs(1);
@@ -65,14 +65,8 @@ struct Daemon {
 
 impl Daemon {
     async fn get(&self, path: &str) -> Result<String, String> {
-        let mut answer = self.answer(path).await?;
-        let mut body = vec![];
-        while let Some(more) = answer.chunk().await.map_err(|error| failure(&self.target, &error))? {
-            body.extend_from_slice(&more);
-            if body.len() > BYTES_MAX {
-                return Err(format!("GET {path}: longer than {} MiB", BYTES_MAX >> 20));
-            }
-        }
+        let answer = self.answer(path).await?;
+        let body = body(&self.target, answer).await.map_err(|why| format!("GET {path}: {why}"))?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 

@@ -35,22 +35,29 @@ fn without_pem(text: &str) -> String {
     kept + rest
 }
 
+/// Rather too much than too little: a password may hold whatever an address may.
 fn without_users(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        kept += before;
-        let ends = |letter: char| letter.is_whitespace() || "/\"'<>`\\".contains(letter);
-        let authority = after.find(ends).unwrap_or(after.len());
-        if let Some(user) = after[..authority].rfind('@') {
-            kept += LEFT_OUT;
-            rest = &after[user..];
-        } else {
-            rest = after;
-        }
+    let ends = |letter: char| letter.is_whitespace() || "\"'<>`\\,".contains(letter);
+    let each = |word: &str| {
+        let plain = word.trim_end_matches(ends);
+        without_user(plain) + &word[plain.len()..]
+    };
+    text.split_inclusive(ends).map(each).collect()
+}
+
+/// One word, without the user and the password before its last `@`, and without the query of an address.
+fn without_user(word: &str) -> String {
+    let (scheme, rest) = match word.find("://") {
+        Some(at) => word.split_at(at + 3),
+        None => ("", word),
+    };
+    let user = rest.rfind('@').filter(|at| !scheme.is_empty() || rest[..*at].contains(':'));
+    let user = user.filter(|_| !rest.starts_with("unix:/"));
+    let (hidden, rest) = user.map_or(("", rest), |at| (LEFT_OUT, &rest[at..]));
+    match rest.find('?').filter(|_| !scheme.is_empty()) {
+        Some(query) => format!("{scheme}{hidden}{}?{LEFT_OUT}", &rest[..query]),
+        None => format!("{scheme}{hidden}{rest}"),
     }
-    kept + rest
 }
 
 /// The keys of the three files, with their tables' paths.
@@ -81,6 +88,10 @@ impl ConfigKeys {
         toml::to_string(&table).map_err(|error| error.to_string())
     }
 
+    fn is_known(&self, path: &str, key: &str) -> bool {
+        self.keys.iter().any(|(at, known)| *at == path && *known == key)
+    }
+
     fn redact(&self, path: &str, table: &mut Table) {
         for (key, value) in table.iter_mut() {
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
@@ -92,10 +103,23 @@ impl ConfigKeys {
                         other => *other = LEFT_OUT.into(),
                     });
                 }
-                _ if self.keys.iter().any(|(at, known)| at == path && known == key) => {}
+                known if self.is_known(path, key) && is_harmless(path, key, known) => {}
                 unknown => *unknown = LEFT_OUT.into(),
             }
         }
+    }
+}
+
+/// Whether a value is what its key takes: where a file should be named, somebody may have put what belongs into it.
+fn is_harmless(path: &str, key: &str, value: &Value) -> bool {
+    let names_a_file = key.ends_with("_file") || path.ends_with("tls");
+    match value {
+        Value::String(text) if names_a_file => {
+            text.starts_with(['/', '.']) && text.len() < 256 && !text.contains([':', ' ', '+', '='])
+        }
+        Value::Array(values) => values.iter().all(|value| is_harmless(path, key, value)),
+        Value::Table(_) => false,
+        _ => true,
     }
 }
 
@@ -115,6 +139,11 @@ mod tests {
         {
             assert!(kept.contains(part), "{part}: {kept}");
         }
+        let text = "budget_w = { password = \"hunter1\" }\nlisten = [{ x = \"hunter2\" }]\n\
+                    [redfish]\ncredentials_file = \"admin:hunter3\"\n[tls]\nkey = \"MIGHunter4\"\n\
+                    cert = \"/etc/ballast/c1.crt\"\n";
+        let kept = ConfigKeys::new().redacted(text).unwrap();
+        assert!(!kept.to_lowercase().contains("hunter") && kept.contains("/etc/ballast/c1.crt"), "{kept}");
         let error = ConfigKeys::new().redacted("password = hunter2").unwrap_err();
         assert!(!error.contains("hunter2"), "{error}");
     }
@@ -139,7 +168,18 @@ mod tests {
                 "get https://ann:pa@ss@bmc1/x, unix:/a@b".to_owned(),
                 "get https://(left out)@bmc1/x, unix:/a@b",
             ),
-            ("\"http://u:p@h\" and http://h:1/a@b".to_owned(), "\"http://(left out)@h\" and http://h:1/a@b"),
+            (
+                "\"http://u:p@h\" and http://h:1/a?b=c d".to_owned(),
+                "\"http://(left out)@h\" and http://h:1/a?(left out) d",
+            ),
+            (
+                "ann:hun/ter@h:7100 and http://ann:hun/ter@h".to_owned(),
+                "(left out)@h:7100 and http://(left out)@h",
+            ),
+            (
+                "c1: pmbus@3-0058, ballast-chassis@c1.service: x".to_owned(),
+                "c1: pmbus@3-0058, ballast-chassis@c1.service: x",
+            ),
             ("plain".to_owned(), "plain"),
         ] {
             assert_eq!(scrub(&text), kept);

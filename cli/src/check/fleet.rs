@@ -2,7 +2,7 @@
 
 mod agreement;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -53,7 +53,10 @@ struct DaemonReport<'a> {
 pub(super) fn run(args: &UrlArgs, json: bool, colours: bool) -> anyhow::Result<ExitCode> {
     let tls = args.tls.open()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let daemons = runtime.block_on(ask(args.urls.clone(), tls))?;
+    let mut urls = args.urls.clone();
+    let mut seen = BTreeSet::new();
+    urls.retain(|url| seen.insert(url.clone()));
+    let daemons = runtime.block_on(ask(urls, tls))?;
     let findings = findings(&daemons);
     let exit_code = exit_code(&findings);
 

@@ -21,7 +21,7 @@ pub(super) enum State {
 }
 
 /// One probe's answer.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     /// Which probe; the names are stable.
     pub(super) id: String,

@@ -12,6 +12,9 @@ const WIDTH: usize = 60;
 /// What the frame, the probe's name and its verdict take of a terminal beside two columns of sentences.
 const BESIDE: usize = 45;
 
+/// The probe's name in a terminal.
+const ID_WIDTH: usize = 22;
+
 /// Tables of functions and findings, and the fragment; colours where a terminal shows them.
 pub(super) fn text(report: &Report, colours: bool, fit: Fit) -> String {
     let width = sentence(fit);
@@ -35,7 +38,12 @@ pub(super) fn text(report: &Report, colours: bool, fit: Fit) -> String {
 
 /// The table of findings alone, and what they come to.
 pub(super) fn of_findings(all: &[Finding], verdict: &str, colours: bool, fit: Fit) -> String {
-    let text = format!("{}\n{verdict}", findings(all, sentence(fit)));
+    let mut all = all.to_vec();
+    if matches!(fit, Fit::Within(_)) {
+        // An address has no spaces to break at.
+        all.iter_mut().for_each(|it| it.id = broken(&it.id, ID_WIDTH));
+    }
+    let text = format!("{}\n{verdict}", findings(&all, sentence(fit)));
     if colours { coloured(&text) } else { text }
 }
 
@@ -62,8 +70,17 @@ fn table(builder: Builder) -> String {
     builder.build().with(Style::rounded()).to_string()
 }
 
-/// The text in lines of at most `width` characters, broken between words.
+/// The text in lines of `width` characters, broken anywhere.
+fn broken(text: &str, width: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    letters.chunks(width).map(String::from_iter).collect::<Vec<_>>().join("\n")
+}
+
+/// The text in lines of at most `width` characters, broken between words; longer words, too, where there is little room.
 fn wrapped(text: &str, width: usize) -> String {
+    let pieces =
+        |word| if width < WIDTH { broken(word, width).replace('\n', " ") } else { String::from(word) };
+    let text = text.split(' ').map(pieces).collect::<Vec<_>>().join(" ");
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().map(|line| line.chars().count()).unwrap_or_default();

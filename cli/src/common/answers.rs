@@ -11,9 +11,10 @@ use jiff::fmt::rfc2822;
 use reqwest::StatusCode;
 use reqwest::header::DATE;
 use reqwest::tls::TlsInfo;
-use serde::Serialize;
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
 
-use super::daemons::{client, failure, refusal, target};
+use super::daemons::{body, client, failure, printable, refusal, target};
 
 /// An answer that takes longer counts as none.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -99,8 +100,7 @@ async fn ask(url: &str, tls: Option<&Tls>) -> Result<(Said, Option<Clock>), Stri
 
     let shown = answer.extensions().get::<TlsInfo>().and_then(TlsInfo::peer_certificate);
     let shown = shown.and_then(tls::role_in);
-    let body = answer.bytes().await.map_err(|error| failure(&target, &error))?;
-    let said = parse(&body)?;
+    let said = parse(&body(&target, answer).await?)?;
     match shown.filter(|shown| Some(shown) != said.role().as_ref()) {
         None => Ok((said, clock)),
         Some(shown) => Err(format!("its certificate is {shown}'s, its status is not")),
@@ -116,9 +116,10 @@ pub(crate) async fn version(url: &str, tls: Option<&Tls>) -> Result<String, Stri
     let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
     let answer = client.get(target.url("/metrics")).send().await;
     let answer = answer.map_err(|error| failure(&target, &error))?;
-    let metrics = answer.text().await.map_err(|error| failure(&target, &error))?;
+    let metrics = body(&target, answer).await?;
+    let metrics = String::from_utf8_lossy(&metrics);
     let version = metrics.split_once("_build_info{version=\"").and_then(|(_, rest)| rest.split('"').next());
-    version.map(str::to_owned).ok_or_else(|| "GET /metrics: no …_build_info".to_owned())
+    version.map(printable).ok_or_else(|| "GET /metrics: no …_build_info".to_owned())
 }
 
 /// Why a daemon does not do its work, by its `/readyz`; empty if it does.
@@ -133,8 +134,10 @@ pub(crate) async fn unready(url: &str, tls: Option<&Tls>) -> Result<Vec<String>,
     match answer.status() {
         status if status.is_success() => Ok(vec![]),
         StatusCode::SERVICE_UNAVAILABLE => {
-            let body = answer.json::<ErrorBody>().await.map_err(|error| failure(&target, &error))?;
-            Ok(if body.reasons.is_empty() { vec![body.error] } else { body.reasons })
+            let said = serde_json::from_slice::<ErrorBody>(&body(&target, answer).await?);
+            let said = said.map_err(|error| format!("GET /readyz: {error}"))?;
+            let reasons = if said.reasons.is_empty() { vec![said.error] } else { said.reasons };
+            Ok(reasons.iter().map(|reason| printable(reason)).collect())
         }
         _ => Err(format!("GET /readyz: {}", refusal(answer).await)),
     }
@@ -147,11 +150,23 @@ pub(crate) fn parse(body: &[u8]) -> Result<Said, String> {
         role: String,
     }
     let wrong = |error: serde_json::Error| format!("not a status: {error}");
-    match serde_json::from_slice::<Role>(body).map_err(wrong)?.role.as_str() {
-        "chassis" => serde_json::from_slice(body).map(Said::Chassis).map_err(wrong),
-        "agent" => serde_json::from_slice(body).map(Said::Agent).map_err(wrong),
-        "place" => serde_json::from_slice(body).map(Said::Place).map_err(wrong),
+    let mut status = serde_json::from_slice(body).map_err(wrong)?;
+    make_printable(&mut status);
+    match Role::deserialize(&status).map_err(wrong)?.role.as_str() {
+        "chassis" => serde_json::from_value(status).map(Said::Chassis).map_err(wrong),
+        "agent" => serde_json::from_value(status).map(Said::Agent).map_err(wrong),
+        "place" => serde_json::from_value(status).map(Said::Place).map_err(wrong),
         other => Err(format!("role = {other:?}: \"chassis\", \"agent\" or \"place\"")),
+    }
+}
+
+/// Takes from every text of an answer what a terminal would obey.
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text),
+        Value::Array(items) => items.iter_mut().for_each(make_printable),
+        Value::Object(fields) => fields.values_mut().for_each(make_printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -202,6 +217,13 @@ mod tests {
             let Err(said) = parse(body.as_bytes()) else { unreachable!("{body} was taken") };
             assert!(said.contains(why), "{said}");
         }
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_taken_out() {
+        let mut said = serde_json::json!({"a": ["\u{1b}[2J x\n│"], "b": {"c": "fine"}});
+        make_printable(&mut said);
+        assert_eq!(said, serde_json::json!({"a": ["\u{fffd}[2J x\u{fffd}│"], "b": {"c": "fine"}}));
     }
 
     #[test]

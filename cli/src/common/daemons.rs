@@ -80,6 +80,11 @@ pub(crate) fn target(url: &str) -> Result<Target, String> {
     }
 }
 
+/// No daemon's answer is longer.
+const BODY_MAX: usize = 16 << 20;
+/// No daemon says in more why it refuses.
+const REASON_MAX: usize = 64 << 10;
+
 const ADDRESSES: &str = "http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH";
 
 /// Why a daemon could not be asked, and what may help.
@@ -106,12 +111,35 @@ pub(crate) fn failure(target: &Target, error: &reqwest::Error) -> String {
     format!("{why}: {help}")
 }
 
+/// The body of an answer, if it is no longer than a daemon's can be.
+pub(crate) async fn body(target: &Target, mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
+    let mut body = vec![];
+    while let Some(more) = answer.chunk().await.map_err(|error| failure(target, &error))? {
+        body.extend_from_slice(&more);
+        if body.len() > BODY_MAX {
+            return Err(format!("the answer is longer than {} MiB", BODY_MAX >> 20));
+        }
+    }
+    Ok(body)
+}
+
 /// Why a daemon did not do what it was asked, by its error answer.
-pub(crate) async fn refusal(answer: reqwest::Response) -> String {
+pub(crate) async fn refusal(mut answer: reqwest::Response) -> String {
     let status = answer.status();
-    let why = answer.json::<ErrorBody>().await;
-    let why = why.map_or(String::new(), |why| format!(": {}", why.error));
+    let mut body = vec![];
+    while body.len() < REASON_MAX
+        && let Ok(Some(more)) = answer.chunk().await
+    {
+        body.extend_from_slice(&more);
+    }
+    let why = serde_json::from_slice::<ErrorBody>(&body);
+    let why = why.map_or(String::new(), |why| format!(": {}", printable(&why.error)));
     format!("{status}{why}")
+}
+
+/// What another program said, without what a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// An agent's state in an operator's words.

@@ -40,13 +40,15 @@ pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Ends with the first SIGINT or SIGTERM.
+/// Ends with the first SIGINT or SIGTERM, or when the terminal is closed.
 pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
             _ = terminate.recv() => {}
         }
     })

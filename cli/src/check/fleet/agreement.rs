@@ -16,15 +16,20 @@ const ROUNDING: Watts = Watts::from_whole(1);
 pub(super) fn all(said: &[&Said]) -> Vec<Finding> {
     let mut agents: BTreeMap<&ServerId, &AgentStatus> = BTreeMap::new();
     let mut managers: Vec<&ChassisStatus> = vec![];
+    let mut found = vec![];
     for said in said {
         match said {
-            Said::Agent(agent) => drop(agents.insert(&agent.report.server, agent)),
+            Said::Agent(agent) => {
+                let other = agents.insert(&agent.report.server, agent);
+                found.extend(
+                    other.filter(|other| !is_same(other, agent)).map(|_| twice(&agent.report.server)),
+                );
+            }
             Said::Chassis(chassis) => managers.push(chassis),
             Said::Place(_) | Said::Error(_) => {}
         }
     }
 
-    let mut found = vec![];
     for manager in &managers {
         found.extend(manager.servers.iter().map(|it| server(manager, it, agents.get(&it.server).copied())));
         found.push(fallbacks(manager, &agents));
@@ -41,6 +46,17 @@ pub(super) fn all(said: &[&Said]) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Whether two answers are of one agent, which may be reached in two ways.
+fn is_same(one: &AgentStatus, other: &AgentStatus) -> bool {
+    (&one.chassis_id, &one.report.boot_id) == (&other.chassis_id, &other.report.boot_id)
+}
+
+fn twice(server: &ServerId) -> Finding {
+    finding(format!("server.{server}"), Missing, "two agents say that they are this server")
+        .because("their manager can reach one of them alone")
+        .remedy("give each a server of its own in agent.toml")
 }
 
 fn server(manager: &ChassisStatus, server: &ServerStatus, agent: Option<&AgentStatus>) -> Finding {
@@ -149,6 +165,20 @@ mod tests {
         let said: Vec<_> = said.iter().map(|it| parse(it.to_string().as_bytes()).unwrap()).collect();
         let findings = all(&said.iter().collect::<Vec<_>>());
         findings.iter().map(|it| format!("{} {:?}: {}", it.id, it.state, it.found)).collect()
+    }
+
+    #[test]
+    fn two_agents_of_one_name_are_found_in_either_order() {
+        let of = |status: &Value| parse(&serde_json::to_vec(status).unwrap()).unwrap();
+        let mut other = agent("s01");
+        other["chassis_id"] = "other".into();
+        for (first, second, expected) in
+            [(agent("s01"), &other, 1), (other.clone(), &agent("s01"), 1), (agent("s01"), &agent("s01"), 0)]
+        {
+            let found = all(&[&of(&chassis()), &of(&first), &of(second)]);
+            let twice = found.iter().filter(|it| it.found.starts_with("two agents")).count();
+            assert_eq!(twice, expected);
+        }
     }
 
     #[test]
