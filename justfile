@@ -44,7 +44,7 @@ nightly: deb
     done
     cargo run --release --locked --package ballast-model -- 120
     cargo run --release --locked --bin ballast -- experiment faults --seed $(date +%s) --seeds 20000
-    cargo run --release --locked --package ballast-testbed --bin guest
+    cargo run --release --locked --package ballast-testbed --bin guest -- --tries 100
 
 # Every parser that eats bytes from outside, under libFuzzer for so many seconds in all: docs/evidence/fuzzing.md.
 # Needs cargo-fuzz and a C++ compiler; what it finds new stands in fuzz/corpus.

@@ -52,6 +52,8 @@ pub(crate) struct Guest {
     pub(crate) judge: bool,
     /// Whether a scenario that repeats what it does repeats it less.
     pub(crate) quick: bool,
+    /// How often each memory limit is tried, where somebody has said so.
+    pub(crate) tries: Option<u32>,
     /// Dropped last: the others talk to it.
     pub(crate) machine: Machine,
 }
@@ -88,6 +90,7 @@ impl Guest {
             without,
             judge: true,
             quick: false,
+            tries: None,
             machine,
         };
         // Drivers come while systemd is still at work.

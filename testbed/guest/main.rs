@@ -57,6 +57,9 @@ struct Args {
     /// Repeat less where a scenario repeats
     #[arg(long)]
     quick: bool,
+    /// Try each memory limit so often [default: 20, and 3 with --quick]
+    #[arg(long, value_name = "N")]
+    tries: Option<u32>,
     /// Keep the built image here
     #[arg(long, default_value = "target/guest")]
     cache: PathBuf,
@@ -108,6 +111,7 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let installing = Instant::now();
         booted.judge = !args.busy;
         booted.quick = args.quick;
+        booted.tries = args.tries;
         booted.install(notes)?;
         notes.put("install_s", installing.elapsed().as_secs_f64());
         guest = Some(booted);

@@ -35,6 +35,10 @@ const RAISED_WITHIN: Duration = Duration::from_secs(1);
 /// How often limits were not in force, by why.
 type Held = BTreeMap<String, u64>;
 
+fn tries(guest: &Guest) -> u32 {
+    guest.tries.unwrap_or(TRIES[usize::from(guest.quick)])
+}
+
 /// What the kernel says of the group, in bytes; `u64::MAX` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Memory {
@@ -193,7 +197,7 @@ pub(super) fn lowered(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()
         let (mut steady, mut lowered, mut given_up, mut times) = (0, 0, 0, vec![]);
         let kills = memory(guest)?.kills;
 
-        for n in 0..TRIES[usize::from(guest.quick)] {
+        for n in 0..tries(guest) {
             restart(guest, start_load)?;
             let from = Instant::now();
             let grows = n % GROWS_EVERY == GROWS_EVERY - 1;
@@ -235,7 +239,7 @@ pub(super) fn lowered(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()
 pub(super) fn oom(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     with_limits(guest, |guest| {
         let mut times = vec![];
-        for n in 0..TRIES[usize::from(guest.quick)] {
+        for n in 0..tries(guest) {
             restart(guest, |_| Ok(()))?;
             let limited = memory_when(guest, "limits in force", DECIDED_WITHIN, Memory::is_limited)?;
 
@@ -262,7 +266,7 @@ pub(super) fn killed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()>
         let mut random = SplitMix64::new(11);
         let (mut open, mut between, mut limited) = (0, 0, 0);
 
-        let tries = TRIES[usize::from(guest.quick)];
+        let tries = tries(guest);
         for n in 0..tries {
             restart(guest, |_| Ok(()))?;
             let raises = n % 2 == 1;
