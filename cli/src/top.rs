@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::common::answers::ask_all;
-use crate::common::daemons::TlsArgs;
+use crate::common::daemons::UrlArgs;
 use crate::common::screen::Screen;
 use crate::common::terminal::stop;
 use view::View;
@@ -26,21 +26,12 @@ const KEYS: Duration = Duration::from_millis(100);
 /// Arguments of `ballast top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// Daemons to watch: a chassis manager for its servers, agents for their VMs, placement daemons; as
-    /// http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH
-    #[arg(
-        value_name = "URL",
-        env = "BALLAST_URL",
-        value_delimiter = ',',
-        default_value = "http://127.0.0.1:7100"
-    )]
-    urls: Vec<String>,
+    #[command(flatten)]
+    daemons: UrlArgs,
     /// Seconds between two questions to the daemons
     #[arg(long, value_name = "S", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval_s: u64,
-    #[command(flatten)]
-    tls: TlsArgs,
 }
 
 /// Watches until somebody ends it.
@@ -48,7 +39,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!("top draws on a terminal, and this is none: use `ballast status`, with --json for programs");
     }
-    let tls = args.tls.open()?;
+    let tls = args.daemons.tls.open()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(watch(args, tls))?;
     Ok(ExitCode::SUCCESS)
@@ -71,7 +62,7 @@ async fn watch(args: &TopArgs, tls: Option<Arc<Tls>>) -> anyhow::Result<()> {
         tokio::select! {
             _ = keys.tick() => {}
             _ = rounds.tick(), if asking.is_empty() => {
-                asking.spawn(ask_all(args.urls.clone(), tls.clone()));
+                asking.spawn(ask_all(args.daemons.urls.clone(), tls.clone()));
             }
             Some(answers) = asking.join_next() => view.take(answers??),
             () = &mut stop => return Ok(()),

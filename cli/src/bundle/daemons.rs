@@ -9,12 +9,10 @@ use tokio::time::timeout;
 
 use super::parts::Parts;
 use crate::common::answers::{Said, parse};
-use crate::common::daemons::{UrlArgs, body, client, failure, refusal, target};
+use crate::common::daemons::{BODY_MAX, UrlArgs, body, client, failure, refusal, target};
 
 /// The whole of an answer takes no longer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// No more of the events is kept.
-const BYTES_MAX: usize = 16 << 20;
 /// A daemon sends what has happened at once; then only what happens.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -74,7 +72,7 @@ impl Daemon {
     async fn events(&self) -> Result<String, String> {
         let mut answer = self.answer("/v1/events").await?;
         let mut body = vec![];
-        while body.len() < BYTES_MAX {
+        while body.len() < BODY_MAX {
             match timeout(QUIET, answer.chunk()).await {
                 Ok(Ok(Some(more))) => body.extend_from_slice(&more),
                 Ok(Err(error)) if !error.is_timeout() => return Err(failure(&self.target, &error)),

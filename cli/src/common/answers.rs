@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_runtime::Target;
 use ballast_runtime::tls::{self, Tls};
 use ballast_types::Role;
 use ballast_types::wire::{AgentStatus, Alarm, ChassisStatus, ErrorBody, PlaceStatus};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
-use reqwest::StatusCode;
 use reqwest::header::DATE;
 use reqwest::tls::TlsInfo;
+use reqwest::{Response, StatusCode};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
@@ -87,11 +88,8 @@ pub(crate) async fn ask_all_timed(
 }
 
 async fn ask(url: &str, tls: Option<&Tls>) -> Result<(Said, Option<Clock>), String> {
-    let target = target(url)?;
-    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
     let sent = Timestamp::now().as_millisecond();
-    let answer = client.get(target.url("/v1/status")).send().await;
-    let answer = answer.map_err(|error| failure(&target, &error))?;
+    let (target, answer) = get(url, tls, "/v1/status").await?;
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
     let clock = date.and_then(|date| Clock::new(date, sent, Timestamp::now().as_millisecond()));
     if !answer.status().is_success() {
@@ -107,15 +105,21 @@ async fn ask(url: &str, tls: Option<&Tls>) -> Result<(Said, Option<Clock>), Stri
     }
 }
 
+/// What a daemon answers, and how it was reached.
+async fn get(url: &str, tls: Option<&Tls>, path: &str) -> Result<(Target, Response), String> {
+    let target = target(url)?;
+    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
+    let answer = client.get(target.url(path)).send().await;
+    let answer = answer.map_err(|error| failure(&target, &error))?;
+    Ok((target, answer))
+}
+
 /// A daemon's version, by its `/metrics`.
 ///
 /// # Errors
 /// When it does not say.
 pub(crate) async fn version(url: &str, tls: Option<&Tls>) -> Result<String, String> {
-    let target = target(url)?;
-    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
-    let answer = client.get(target.url("/metrics")).send().await;
-    let answer = answer.map_err(|error| failure(&target, &error))?;
+    let (target, answer) = get(url, tls, "/metrics").await?;
     let metrics = body(&target, answer).await?;
     let metrics = String::from_utf8_lossy(&metrics);
     let version = metrics.split_once("_build_info{version=\"").and_then(|(_, rest)| rest.split('"').next());
@@ -127,10 +131,7 @@ pub(crate) async fn version(url: &str, tls: Option<&Tls>) -> Result<String, Stri
 /// # Errors
 /// When it does not say.
 pub(crate) async fn unready(url: &str, tls: Option<&Tls>) -> Result<Vec<String>, String> {
-    let target = target(url)?;
-    let client = client(&target, tls, TIMEOUT).map_err(|error| error.to_string())?;
-    let answer = client.get(target.url("/readyz")).send().await;
-    let answer = answer.map_err(|error| failure(&target, &error))?;
+    let (target, answer) = get(url, tls, "/readyz").await?;
     match answer.status() {
         status if status.is_success() => Ok(vec![]),
         StatusCode::SERVICE_UNAVAILABLE => {

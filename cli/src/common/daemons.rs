@@ -81,7 +81,7 @@ pub(crate) fn target(url: &str) -> Result<Target, String> {
 }
 
 /// No daemon's answer is longer.
-const BODY_MAX: usize = 16 << 20;
+pub(crate) const BODY_MAX: usize = 16 << 20;
 /// No daemon says in more why it refuses.
 const REASON_MAX: usize = 64 << 10;
 
@@ -112,27 +112,29 @@ pub(crate) fn failure(target: &Target, error: &reqwest::Error) -> String {
 }
 
 /// The body of an answer, if it is no longer than a daemon's can be.
-pub(crate) async fn body(target: &Target, mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
-    let mut body = vec![];
-    while let Some(more) = answer.chunk().await.map_err(|error| failure(target, &error))? {
-        body.extend_from_slice(&more);
-        if body.len() > BODY_MAX {
-            return Err(format!("the answer is longer than {} MiB", BODY_MAX >> 20));
-        }
+pub(crate) async fn body(target: &Target, answer: reqwest::Response) -> Result<Vec<u8>, String> {
+    let body = read(answer, BODY_MAX).await.map_err(|error| failure(target, &error))?;
+    match body.len() > BODY_MAX {
+        true => Err(format!("the answer is longer than {} MiB", BODY_MAX >> 20)),
+        false => Ok(body),
     }
-    Ok(body)
+}
+
+/// The start of an answer: the whole of it, if that is no longer than `max`.
+async fn read(mut answer: reqwest::Response, max: usize) -> reqwest::Result<Vec<u8>> {
+    let mut start = vec![];
+    while start.len() <= max
+        && let Some(more) = answer.chunk().await?
+    {
+        start.extend_from_slice(&more);
+    }
+    Ok(start)
 }
 
 /// Why a daemon did not do what it was asked, by its error answer.
-pub(crate) async fn refusal(mut answer: reqwest::Response) -> String {
+pub(crate) async fn refusal(answer: reqwest::Response) -> String {
     let status = answer.status();
-    let mut body = vec![];
-    while body.len() < REASON_MAX
-        && let Ok(Some(more)) = answer.chunk().await
-    {
-        body.extend_from_slice(&more);
-    }
-    let why = serde_json::from_slice::<ErrorBody>(&body);
+    let why = serde_json::from_slice::<ErrorBody>(&read(answer, REASON_MAX).await.unwrap_or_default());
     let why = why.map_or(String::new(), |why| format!(": {}", printable(&why.error)));
     format!("{status}{why}")
 }

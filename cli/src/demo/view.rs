@@ -43,6 +43,8 @@ impl Progress {
         self.elapsed_s = elapsed_s;
         self.power_w = power_w;
         self.history.push((elapsed_s, power_w));
+        // The newest stretch as long as the load, where the load begins anew.
+        self.history.retain(|(at, _)| *at >= elapsed_s - self.seconds);
     }
 
     fn alerts(&self) -> u64 {
@@ -135,11 +137,8 @@ fn capping_events(count: u64) -> String {
 
 fn draw_chart(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
     let end = live.seconds.max(live.elapsed_s).max(1.0);
-    // The newest stretch as long as the load, where the load begins anew.
     let start = end - live.seconds.max(1.0).min(end);
-    let from = live.history.partition_point(|(at, _)| *at < start);
-    let history = &live.history[from..];
-    let powers = history.iter().map(|(_, watts)| *watts).chain([live.budget_w]);
+    let powers = live.history.iter().map(|(_, watts)| *watts).chain([live.budget_w]);
     let (low, high) = powers.fold((f64::INFINITY, 0.0_f64), |(low, high), w| (low.min(w), high.max(w)));
     let (low, high) = ((low * 0.95 / 100.0).floor() * 100.0, (high * 1.05 / 100.0).ceil() * 100.0);
     let budget = [(start, live.budget_w), (end, live.budget_w)];
@@ -155,7 +154,7 @@ fn draw_chart(frame: &mut Frame<'_>, live: &Progress, area: Rect) {
 
     let chart = Chart::new(vec![
         line("budget", Marker::Dot, Color::Red, &budget),
-        line("power", Marker::Braille, Color::Green, history),
+        line("power", Marker::Braille, Color::Green, &live.history),
     ])
     .block(Block::bordered().title("true power, W; the budget is dotted"))
     .x_axis(Axis::default().bounds([start, end]).labels([start, end].map(|at| format!("{at:.0} s"))))
