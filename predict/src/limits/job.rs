@@ -13,6 +13,10 @@ const BUMP: f32 = 1.2;
 /// A window was above its limit where more than this share of its samples was.
 const OVER: f32 = 0.05;
 
+fn is_above(window: &UseWindow<'_>, limit: f32) -> bool {
+    window.over(limit) > OVER
+}
+
 /// What the user allows, in shares of the most.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
@@ -91,7 +95,7 @@ impl JobLimit {
 
     /// Whether a window that comes next is above its limit, where there is one.
     pub(super) fn is_over(&self, window: &UseWindow<'_>) -> bool {
-        self.limit().is_some_and(|limit| window.over(limit) > OVER)
+        self.limit().is_some_and(|limit| is_above(window, limit))
     }
 
     /// How many windows were seen.
@@ -111,7 +115,7 @@ impl JobLimit {
         let count = window.count().max(f32::MIN_POSITIVE);
         let used: f32 = window.samples.iter().map(|(bucket, count)| bucket.edge() * count).sum();
         self.today.windows += 1;
-        self.today.overruns += u32::from(window.over(limit) > OVER);
+        self.today.overruns += u32::from(is_above(window, limit));
         self.today.changes += u32::from(self.before.is_some_and(|before| before != limit));
         self.today.limits += f64::from(limit);
         self.today.used += f64::from(used / count);

@@ -102,15 +102,14 @@ pub trait Recommender {
 
 #[cfg(test)]
 mod tests {
+    use ballast_types::SplitMix64;
+
     use super::*;
 
     #[test]
     fn the_pass_over_the_samples_is_the_definition() {
-        let mut word = 5u64;
-        let mut random = || {
-            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (word >> 40) as f32 / (1u64 << 24) as f32
-        };
+        let mut numbers = SplitMix64::new(5);
+        let mut random = || (numbers.draw() >> 40) as f32 / (1u64 << 24) as f32;
         for _ in 0..200 {
             let samples: Vec<_> = (0..8).filter_map(|_| Some((UseBucket::of(random())?, random()))).collect();
             let (window, limit) = (UseWindow { number: 0, samples: &samples }, random().max(1e-4));
