@@ -7,7 +7,7 @@ use ballast_types::wire::VmStatus;
 use ballast_types::{Core, Instant, OnExtreme, Utilisation, VmClass, VmId};
 use serde::{Deserialize, Serialize};
 
-use crate::impact::Impact;
+use crate::impact::{Impact, PPM};
 use crate::throttle::{Class, Floors, Throttle};
 use crate::units::{AT_QUOTA, UnitIndices, millicores};
 use crate::{ControlledVm, VmUsage};
@@ -43,11 +43,22 @@ impl ObservedUse {
     }
 }
 
+/// Who uses a core: one VM, or all of a pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Owner {
+    /// Indices of the VMs, ascending.
+    members: Vec<u16>,
+    /// Together, in fast windows: the peaks of many VMs add up to more than their sum ever reaches.
+    together: ObservedUse,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Member {
     vm: ControlledVm,
     /// Indices of those of its cores that exist; a floating VM's units.
     cores: Vec<u16>,
+    /// Its part of these cores: all of them, unless it shares them.
+    part_ppm: u32,
     observed: ObservedUse,
     /// What capping did to it, up to `Fleet::since`.
     impact: Impact,
@@ -58,6 +69,7 @@ impl Member {
         Self {
             vm,
             cores,
+            part_ppm: PPM,
             observed: kept.as_ref().map_or_else(ObservedUse::default, |m| m.observed),
             impact: kept.map_or_else(Impact::default, |m| m.impact),
         }
@@ -82,7 +94,8 @@ impl Member {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fleet {
     members: Vec<Member>,
-    /// Which VM a core belongs to; the last one that names it.
+    owners: Vec<Owner>,
+    /// Which of the owners a core, or unit, belongs to.
     owner: Vec<Option<u16>>,
     /// With `cpu-max`: the units that VMs have.
     units: UnitIndices,
@@ -93,13 +106,13 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn new(cores: usize, now: Instant) -> Self {
         let units = UnitIndices::default();
-        Self { members: Vec::new(), owner: vec![None; cores], units, since: now, limited: false }
+        let (members, owners) = (Vec::new(), Vec::new());
+        Self { members, owners, owner: vec![None; cores], units, since: now, limited: false }
     }
 
     /// Takes the whole set. A VM that stays keeps its use and its account.
     pub(crate) fn replace(&mut self, vms: Vec<ControlledVm>, cores: &[Core]) {
         let mut old = core::mem::take(&mut self.members);
-        self.owner.fill(None);
         for vm in vms {
             let indices: Vec<u16> = vm
                 .cores
@@ -107,12 +120,50 @@ impl Fleet {
                 .filter_map(|id| cores.binary_search_by_key(id, |core| core.id).ok())
                 .map(|index| index as u16)
                 .collect();
-            for index in &indices {
-                self.owner[usize::from(*index)] = Some(self.members.len() as u16);
-            }
             let kept = old.iter().position(|m| m.vm.id == vm.id).map(|n| old.swap_remove(n));
             self.members.push(Member::new(vm, indices, kept));
         }
+        self.find_owners(cores.len());
+    }
+
+    /// Finds who uses which of `count` cores, or units, and each VM's part of what it shares.
+    fn find_owners(&mut self, count: usize) {
+        let mut users: Vec<Vec<u16>> = vec![Vec::new(); count];
+        for (n, member) in self.members.iter().enumerate() {
+            for core in &member.cores {
+                users[usize::from(*core)].push(n as u16);
+            }
+        }
+
+        self.owners.clear();
+        let of_core = |members: Vec<u16>| {
+            let known = self.owners.iter().position(|owner| owner.members == members);
+            let index = known.or_else(|| {
+                let all = || members.iter().map(|n| &self.members[usize::from(*n)]);
+                let peak = all().map(|member| member.observed.fast_peak).sum::<f64>().min(1.0);
+                let together = ObservedUse { fast_peak: peak, ..ObservedUse::default() };
+                self.owners.push(Owner { members: members.clone(), together });
+                Some(self.owners.len() - 1)
+            });
+            index.filter(|_| !members.is_empty()).map(|index| index as u16)
+        };
+        self.owner = users.into_iter().map(of_core).collect();
+
+        for n in 0..self.members.len() {
+            self.members[n].part_ppm = self.part_ppm(n);
+        }
+    }
+
+    /// A VM's part of its cores, by the CPUs of those that share them.
+    fn part_ppm(&self, n: usize) -> u32 {
+        let member = &self.members[n];
+        let Some(mine) = member.vm.vcpus else { return PPM };
+        let owner = member.cores.first().and_then(|core| self.owner[usize::from(*core)]);
+        let sharers = owner.map_or(&[][..], |owner| &self.owners[usize::from(owner)].members);
+        let vcpus = |n: &u16| u64::from(self.members[usize::from(*n)].vm.vcpus.unwrap_or(0));
+        let all = sharers.iter().map(vcpus).sum::<u64>().max(1);
+        // At most the whole.
+        (u64::from(mine) * u64::from(PPM) / all).min(u64::from(PPM)) as u32
     }
 
     /// The same for floating VMs, of which those that may be throttled have as many units as cores. Gives the
@@ -139,15 +190,7 @@ impl Fleet {
         for unit in old.into_iter().flat_map(|member| member.cores) {
             self.units.take_back(unit, &mut freed);
         }
-        self.owner.clear();
-        self.owner.resize(self.units.len(), None);
-
-        for (n, member) in self.members.iter().enumerate() {
-            for unit in &member.cores {
-                self.owner[usize::from(*unit)] = Some(n as u16);
-            }
-        }
-
+        self.find_owners(self.units.len());
         freed
     }
 
@@ -162,11 +205,26 @@ impl Fleet {
 
     /// The VMs that these units stand for, each once.
     pub(crate) fn owners(&self, units: &[u16]) -> Vec<VmId> {
-        let owner = |unit: &u16| self.owner[usize::from(*unit)];
-        let mut owners: Vec<_> = units.iter().filter_map(owner).collect();
-        owners.sort_unstable();
-        owners.dedup();
-        owners.into_iter().map(|n| self.members[usize::from(n)].vm.id.clone()).collect()
+        let users = units.iter().flat_map(|unit| self.users(usize::from(*unit)));
+        let mut users: Vec<_> = users.map(|member| &member.vm.id).collect();
+        users.sort_unstable();
+        users.dedup();
+        users.into_iter().cloned().collect()
+    }
+
+    /// Who uses a core, or unit.
+    fn owner(&self, core: usize) -> Option<&Owner> {
+        self.owner[core].map(|owner| &self.owners[usize::from(owner)])
+    }
+
+    fn users(&self, core: usize) -> impl Iterator<Item = &Member> {
+        let members = self.owner(core).map_or(&[][..], |owner| &owner.members);
+        members.iter().map(|n| &self.members[usize::from(*n)])
+    }
+
+    /// The only VM of a core, or unit.
+    fn only_user(&self, core: usize) -> Option<&Member> {
+        self.users(core).next().filter(|_| self.owner(core).is_some_and(|owner| owner.members.len() == 1))
     }
 
     /// Every VM with its units and, where known, its use as a share and whether it was stopped.
@@ -260,17 +318,24 @@ impl Fleet {
                 }
             }
         }
+        for owner in &mut self.owners {
+            let fast = owner.members.iter().map(|n| self.members[usize::from(*n)].observed.fast);
+            owner.together.window(fast.sum::<f64>().min(1.0), false);
+        }
         complete
     }
 
     /// How busy a core may be in the next fast windows: load that went away for a moment comes back.
     pub(crate) fn peak_use(&self, core: usize) -> f64 {
-        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].observed.fast_peak)
+        match self.only_user(core) {
+            Some(member) => member.observed.fast_peak,
+            None => self.owner(core).map_or(0.0, |owner| owner.together.fast_peak),
+        }
     }
 
     /// How busy a core was in the last fast window; a core of no VM counts as idle.
     pub(crate) fn fast_use(&self, core: usize) -> f64 {
-        self.owner[core].map_or(0.0, |vm| self.members[usize::from(vm)].observed.fast)
+        self.users(core).map(|member| member.observed.fast).sum::<f64>().min(1.0)
     }
 
     /// How many cores were busy in the last fast window.
@@ -281,24 +346,26 @@ impl Fleet {
     /// How busy a unit of a floating VM may want to be: all the time if its quota held it back in the
     /// last fast window.
     pub(crate) fn fast_demand(&self, unit: usize, throttle: &Throttle) -> f64 {
-        let Some(member) = self.owner[unit].map(|vm| &self.members[usize::from(vm)]) else {
-            return 0.0;
-        };
+        let Some(member) = self.only_user(unit) else { return 0.0 };
         let held = member.is_held(member.observed.fast, member.observed.fast_stopped, throttle);
         if held { 1.0 } else { member.observed.fast_peak }
     }
 
     /// The same by its use as last read; `None` if that is not known.
     pub(crate) fn demand(&self, now: Instant, unit: usize, throttle: &Throttle) -> Option<f64> {
-        let member = &self.members[usize::from(self.owner[unit]?)];
+        let member = self.only_user(unit)?;
         let used = self.core_usage(now, unit)?;
         Some(if member.is_held(used, member.observed.stopped, throttle) { 1.0 } else { used })
     }
 
-    /// How busy a core is, if that is known.
+    /// How busy a core is, if that is known of all that use it.
     pub(crate) fn core_usage(&self, now: Instant, core: usize) -> Option<f64> {
-        let (utilisation, at) = self.members[usize::from(self.owner[core]?)].observed.usage?;
-        (now.since(at) <= USAGE_VALID_FOR).then(|| utilisation.ratio())
+        self.owner(core)?;
+        let used = self.users(core).map(|member| {
+            let (utilisation, at) = member.observed.usage?;
+            (now.since(at) <= USAGE_VALID_FOR).then(|| utilisation.ratio())
+        });
+        used.sum::<Option<f64>>().map(|used| used.min(1.0))
     }
 
     /// Books the time since the last call at what was seen then, and looks anew.
@@ -308,7 +375,7 @@ impl Fleet {
         for member in &mut self.members {
             member.impact.pass(span);
             let all = if limited { member.vm.cores.len() } else { 0 };
-            member.impact.look(now, &member.cores, throttle, all);
+            member.impact.look(now, &member.cores, throttle, all, member.part_ppm);
         }
     }
 
@@ -346,7 +413,8 @@ impl Fleet {
             VmStatus {
                 vm: member.vm.id.clone(),
                 class: member.vm.class,
-                cores: member.vm.cores.len() as u16,
+                cores: member.vm.vcpus.unwrap_or(member.vm.cores.len() as u16),
+                shares_cores: member.vm.vcpus.map(|_| member.vm.cores.len() as u16),
                 min_khz: restricted.map(|core| throttle.khz(core)).min().filter(|_| !floating),
                 quota_millicores: member.quota(throttle).filter(|_| floating),
                 throttle_order: member.vm.throttle_order,
@@ -377,7 +445,8 @@ mod tests {
     }
     fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> ControlledVm {
         let cores = cores.iter().copied().map(CoreId).collect();
-        ControlledVm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme: OnExtreme::None }
+        let on_extreme = OnExtreme::None;
+        ControlledVm { id: VmId::new(id).unwrap(), class, throttle_order, cores, vcpus: None, on_extreme }
     }
     use VmClass::{NonUserFacing as Nuf, UserFacing as Uf};
 

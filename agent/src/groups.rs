@@ -55,10 +55,7 @@ type Node = VecDeque<PhysicalCore>;
 /// for the host while the VMs fit without it. The result is in order of class, then id. The error names the
 /// first VM for which too few cores are left.
 pub fn core_groups(places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> Result<Vec<ControlledVm>, GroupError> {
-    let mut pool = places.to_vec();
-    pool.sort_unstable_by_key(|place| (place.node, place.core));
-    pool.dedup_by_key(|place| place.core);
-    pool.retain(|place| place.cpus > 0);
+    let pool = usable(places);
     let mut order: Vec<&(VmId, VmSpec)> = vms.iter().collect();
     order.sort_by_key(|(id, spec)| (spec.class(), Reverse(spec.cores), id));
     let mut groups = match pool.get(1..).map(|spared| groups(spared, &order)) {
@@ -67,6 +64,15 @@ pub fn core_groups(places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> Result<Ve
     };
     groups.sort_by(|a, b| (a.class, &a.id).cmp(&(b.class, &b.id)));
     Ok(groups)
+}
+
+/// The cores that have a CPU, each once, in order of node and id.
+pub(crate) fn usable(places: &[PhysicalCore]) -> Vec<PhysicalCore> {
+    let mut pool = places.to_vec();
+    pool.sort_unstable_by_key(|place| (place.node, place.core));
+    pool.dedup_by_key(|place| place.core);
+    pool.retain(|place| place.cpus > 0);
+    pool
 }
 
 /// Places VMs in this order on a pool that is in order of node and core.
@@ -82,7 +88,8 @@ fn groups(pool: &[PhysicalCore], vms: &[&(VmId, VmSpec)]) -> Result<Vec<Controll
         })?;
         cores.sort_unstable();
         let (class, throttle_order) = (spec.class(), spec.throttle_order);
-        Ok(ControlledVm { id: id.clone(), class, throttle_order, cores, on_extreme: spec.on_extreme })
+        let on_extreme = spec.on_extreme;
+        Ok(ControlledVm { id: id.clone(), class, throttle_order, cores, vcpus: None, on_extreme })
     };
     vms.iter().map(place).collect()
 }
@@ -136,7 +143,8 @@ mod tests {
     }
     fn vm(id: &str, class: VmClass, cores: u16) -> (VmId, VmSpec) {
         let (class, on_extreme) = (Some(class), OnExtreme::None);
-        let spec = VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme, tenant: None };
+        let spec =
+            VmSpec { class, throttle_order: 3, cores, cgroup: None, on_extreme, tenant: None, pinned: false };
         (VmId::new(id).unwrap(), spec)
     }
     fn ids(vm: &ControlledVm) -> Vec<u16> {

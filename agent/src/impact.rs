@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::throttle::Throttle;
 
-/// Parts of a core.
-const PPM: u64 = 1_000_000;
+/// Parts of a core, or of cores that are shared.
+pub(crate) const PPM: u32 = 1_000_000;
 
 /// The account of one VM; all times are core-nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -26,12 +26,12 @@ pub(crate) struct Impact {
     min: Option<KiloHertz>,
 }
 
-/// How many cores it is that the accounts grow by.
+/// How many cores it is that the accounts grow by, in millionths.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Rates {
     capped: u64,
     floored: u64,
-    lost_ppm: u64,
+    lost: u64,
     limited: u64,
 }
 
@@ -39,27 +39,38 @@ impl Impact {
     /// Books the time since the last look, at what was seen then.
     pub(crate) fn pass(&mut self, span: Duration) {
         let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        let add = |sum: &mut u64, cores: u64| *sum = sum.saturating_add(span.saturating_mul(cores));
+        let add = |sum: &mut u64, ppm: u64| {
+            let more = u128::from(span) * u128::from(ppm) / u128::from(PPM);
+            *sum = sum.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
+        };
         add(&mut self.throttled, self.rates.capped);
         add(&mut self.floor, self.rates.floored);
         add(&mut self.limited, self.rates.limited);
-        let lost = u128::from(span) * u128::from(self.rates.lost_ppm) / u128::from(PPM);
-        self.lost = self.lost.saturating_add(u64::try_from(lost).unwrap_or(u64::MAX));
+        add(&mut self.lost, self.rates.lost);
     }
 
-    /// Looks at its cores, or the units of a floating VM; the server's own limit holds `limited` of them.
-    pub(crate) fn look(&mut self, now: Instant, cores: &[u16], throttle: &Throttle, limited: usize) {
-        let mut rates = Rates { limited: limited as u64, ..Rates::default() };
+    /// Looks at its cores, or the units of a floating VM, of which `part_ppm` is its own; the server's own limit
+    /// holds `limited` of them.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        cores: &[u16],
+        throttle: &Throttle,
+        limited: usize,
+        part_ppm: u32,
+    ) {
+        let part = u64::from(part_ppm);
+        let mut rates = Rates { limited: limited as u64 * part, ..Rates::default() };
         for core in cores.iter().map(|core| usize::from(*core)) {
             if !throttle.restricted(core) {
                 continue;
             }
             let (khz, max) = (throttle.khz(core), throttle.max_khz(core));
-            rates.capped += 1;
-            rates.floored += u64::from(throttle.at_floor(core));
+            rates.capped += part;
+            rates.floored += u64::from(throttle.at_floor(core)) * part;
 
             // A ladder has no zero.
-            rates.lost_ppm += PPM - u64::from(khz.get()) * PPM / u64::from(max.get().max(1));
+            rates.lost += part - u64::from(khz.get()) * part / u64::from(max.get().max(1));
             self.min = Some(self.min.map_or(khz, |min| min.min(khz)));
         }
 
@@ -114,7 +125,7 @@ mod tests {
             let now = Instant::from_millis(at);
             throttle.recover(0, levels[0]);
             throttle.recover(1, levels[1]);
-            impact.look(now, &[0, 1], &throttle, if limited { 2 } else { 0 });
+            impact.look(now, &[0, 1], &throttle, if limited { 2 } else { 0 }, PPM);
             let span = Duration::from_millis(millis);
             let shown = impact.status(now + span, span, false);
             impact.pass(span);

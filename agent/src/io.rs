@@ -77,7 +77,7 @@ pub struct Fast {
     pub usage: Vec<VmUsage>,
 }
 
-/// One VM and the cores that are its own.
+/// One VM and its cores: its own, or those of its pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ControlledVm {
     pub id: VmId,
@@ -88,6 +88,9 @@ pub struct ControlledVm {
     /// Its physical cores. A core that a user-facing VM also has counts as high-priority. With `cpu-max`
     /// only their number matters, and it counts CPUs: a floating VM runs on any of them.
     pub cores: Vec<CoreId>,
+    /// How many CPUs it has, if it shares these cores with the others of its pool; absent if they are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u16>,
     /// What may be done to it when throttling is not enough.
     #[serde(default)]
     pub on_extreme: OnExtreme,

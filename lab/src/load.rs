@@ -89,6 +89,7 @@ impl Work {
             };
 
             VmLoad {
+                vcpus: None,
                 id: VmId::new(&format!("{name}{n}")).expect("letters and a number"),
                 class: kind.class,
                 throttle_order: 0,

@@ -313,6 +313,7 @@ fn large_server(cores: u16) -> ServerSpec {
     server.model = PowerModel::in_proportion(200.0, 1000.0);
     server.cores = (0..cores).map(|c| Core { id: CoreId(c), ladder: ladder.clone() }).collect();
     server.vms = vec![VmLoad {
+        vcpus: None,
         id: VmId::new("batch").unwrap(),
         class: VmClass::NonUserFacing,
         throttle_order: 0,
@@ -346,6 +347,7 @@ impl Lone {
             class: vm.class,
             throttle_order: 0,
             cores: vm.cores.clone(),
+            vcpus: None,
             on_extreme: OnExtreme::None,
         });
         lone.input(Input::Vms(vms.collect()));

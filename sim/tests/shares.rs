@@ -37,7 +37,7 @@ fn imbalanced() -> PlantSpec {
                 let cores = (0..size).map(|c| CoreId((k * size + c) as u16)).collect();
                 let id = VmId::new(&format!("vm{k}")).expect("letters and a digit");
                 let on_extreme = OnExtreme::None;
-                VmLoad { id, class, throttle_order: 0, on_extreme, cores, load }
+                VmLoad { vcpus: None, id, class, throttle_order: 0, on_extreme, cores, load }
             })
             .collect();
     }

@@ -35,6 +35,7 @@ fn spec() -> PlantSpec {
     let ladder = Ladder::stepped(MHZ(1200), MHZ(2400), MHZ(100)).unwrap();
     let cores: Vec<_> = (0..40).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
     let vm = |id: &str, cores: core::ops::Range<u16>| VmLoad {
+        vcpus: None,
         id: VmId::new(id).unwrap(),
         class: VmClass::NonUserFacing,
         throttle_order: 0,

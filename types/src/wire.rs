@@ -341,6 +341,9 @@ pub struct VmSpec {
     /// Whose it is, or from which template: with too little history of its own its limits are those of others of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// Whether it has cores of its own where others share those of a pool.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub pinned: bool,
 }
 
 impl VmSpec {
@@ -624,8 +627,11 @@ pub struct VmStatus {
     pub vm: VmId,
     /// Who it works for.
     pub class: VmClass,
-    /// How many physical cores it has; CPUs, if it floats.
+    /// How many physical cores it has; CPUs, if it floats or shares its cores.
     pub cores: u16,
+    /// How many physical cores it shares with the others of its pool; absent where its cores are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares_cores: Option<u16>,
     /// The lowest frequency cap on its cores; `null` when none is capped.
     pub min_khz: Option<KiloHertz>,
     /// Its CPU bandwidth limit, in thousandths of a core; absent when it has none of this agent's.

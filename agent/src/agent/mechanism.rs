@@ -115,6 +115,7 @@ impl Mechanism for Quotas {
             class: VmClass::NonUserFacing,
             throttle_order: 0,
             cores: (0..*cores).map(CoreId).collect(),
+            vcpus: None,
             on_extreme: OnExtreme::None,
         });
 

@@ -149,7 +149,8 @@ mod tests {
         let on = vec![CoreId(0), CoreId(1)];
         let class = VmClass::UserFacing;
         let on_extreme = OnExtreme::None;
-        let vm = ControlledVm { id: id.clone(), class, throttle_order: 0, cores: on, on_extreme };
+        let vm =
+            ControlledVm { id: id.clone(), class, throttle_order: 0, cores: on, vcpus: None, on_extreme };
         fleet.replace(vec![vm], &cores);
         let unrestricted = |fleet: &Fleet| {
             estimate.unrestricted(&View { now, throttle: &throttle, actuators: &actuators, fleet })

@@ -27,7 +27,7 @@ pub(crate) fn params() -> Params {
 pub(crate) fn vm(id: &str, class: VmClass, throttle_order: u8, cores: &[u16]) -> ControlledVm {
     let cores = cores.iter().copied().map(CoreId).collect();
     let on_extreme = OnExtreme::None;
-    ControlledVm { id: VmId::new(id).unwrap(), class, throttle_order, cores, on_extreme }
+    ControlledVm { id: VmId::new(id).unwrap(), class, throttle_order, cores, vcpus: None, on_extreme }
 }
 /// Cores 1..=3 user-facing; 6, 7 and 8 to 11 batch, the latter throttled first.
 pub(crate) fn vms() -> Vec<ControlledVm> {

@@ -5,6 +5,7 @@ mod job_limits;
 mod limit;
 mod meter;
 mod model;
+mod pools;
 mod records;
 mod throttle;
 mod vms;
@@ -28,6 +29,7 @@ pub use groups::{DiscoverConfig, GroupsConfig};
 pub use job_limits::JobLimitsConfig;
 pub use limit::{LimitBy, ServerLimitConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
+pub use pools::{PoolsConfig, Slices};
 pub use records::{AutoMode, RecordsConfig};
 pub use throttle::{PredictiveConfig, ThrottleConfig};
 pub(crate) use vms::has_nothing_to_limit;
@@ -126,12 +128,15 @@ impl ConfigFile for AgentConfig {
         let kill_after = throttle::read_shedding(root, throttle.escalate_after);
         let server_limit = ServerLimitConfig::read(root);
         let model = model::read(root);
-        let groups = GroupsConfig::read(root);
+        let groups = GroupsConfig::read(root, throttle.actuator);
         let records = RecordsConfig::read(root);
         let job_limits = JobLimitsConfig::read(root);
         let floats = throttle.actuator == Actuator::CpuMax;
         let vms = vms::read(root, floats);
 
+        if let Some(why) = groups.pools.as_ref().and_then(|pools| pools.contradiction(&vms)) {
+            root.refuse(why);
+        }
         if floats && policy == Policy::FullServer {
             let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
             root.refuse_key("throttle.actuator", allowed);
@@ -286,7 +291,7 @@ mod tests {
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
                  chassis, class, discover, dry_run, groups, limits, listen, log_level, meter, model, \
-                 orphan_hold_s, policy, predictive, preset, realtime, record_dir, record_max_mb, records, \
+                 orphan_hold_s, policy, pools, predictive, preset, realtime, record_dir, record_max_mb, records, \
                  redfish, root, run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",

@@ -120,7 +120,15 @@ mod tests {
 
     fn spec(path: &str) -> VmSpec {
         let (class, cgroup) = (Some(VmClass::NonUserFacing), Some(path.to_owned()));
-        VmSpec { class, throttle_order: 0, cores: 2, cgroup, on_extreme: OnExtreme::Kill, tenant: None }
+        VmSpec {
+            class,
+            throttle_order: 0,
+            cores: 2,
+            cgroup,
+            on_extreme: OnExtreme::Kill,
+            tenant: None,
+            pinned: false,
+        }
     }
 
     /// A folder that looks like a VM's cgroup.

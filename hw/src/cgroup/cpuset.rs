@@ -26,6 +26,19 @@ impl Cgroup {
         read_value(&file, LIST).map_err(|error| self.explain(error))
     }
 
+    /// The CPUs it may use now, by itself or, where it has no set, by the nearest group above it that has one. Fails
+    /// as [`Cgroup::effective`] does.
+    pub fn inherited(&self) -> Result<CpuList, HwError> {
+        // The root of the hierarchy has no events.
+        let groups = self.dir().ancestors().take_while(|dir| dir.join("cgroup.events").exists());
+        for dir in groups {
+            if let Some(cpus) = optional(read_value(&dir.join("cpuset.cpus.effective"), LIST))? {
+                return Ok(cpus);
+            }
+        }
+        self.effective()
+    }
+
     /// The CPUs that it was given itself, empty when none were: `cpuset.cpus`.
     pub fn own_cpus(&self) -> Result<CpuList, HwError> {
         read_value(&self.dir().join("cpuset.cpus"), LIST).map_err(|error| self.explain(error))

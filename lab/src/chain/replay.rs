@@ -176,6 +176,7 @@ fn server(number: usize, need: &Need, calm: f64) -> ServerSpec {
         let busy = f64::from(need.busy[kind]) / f64::from(cores);
         let line: Arc<[(f64, f64)]> = [(0.0, calm * busy), (f64::from(LEAD_S), busy)].into();
         vms.push(VmLoad {
+            vcpus: None,
             id: VmId::new(NAMES[kind]).expect("letters"),
             class: classes(kind).0,
             throttle_order: 0,

@@ -193,6 +193,7 @@ fn server(
             let is_user_facing = share(chance) < user_facing;
             let class = if is_user_facing { VmClass::UserFacing } else { VmClass::NonUserFacing };
             vms.push(VmLoad {
+                vcpus: None,
                 id: VmId::new(&format!("vm{}", vms.len())).expect("letters and digits are an id"),
                 class,
                 throttle_order: chance.below(2) as u8,

@@ -139,6 +139,7 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
                 cgroup: None,
                 on_extreme,
                 tenant: None,
+                pinned: false,
             };
 
             loads.insert(id.clone(), load(index, n, class));
@@ -151,8 +152,8 @@ fn server(index: usize, load: &mut impl FnMut(usize, u16, VmClass) -> Load) -> S
     let groups = core_groups(&places, &wanted).expect("30 cores fit on 40");
     let vms = groups.into_iter().filter_map(|vm| {
         let load = loads.remove(&vm.id)?;
-        let ControlledVm { id, class, throttle_order, cores, on_extreme } = vm;
-        Some(VmLoad { id, class, throttle_order, cores, on_extreme, load })
+        let ControlledVm { id, class, throttle_order, cores, vcpus, on_extreme } = vm;
+        Some(VmLoad { id, class, throttle_order, cores, vcpus, on_extreme, load })
     });
 
     ServerSpec {

@@ -68,6 +68,9 @@ pub struct VmLoad {
     /// Lower is throttled first; for the agent, the plant does not look at it.
     pub throttle_order: u8,
     pub cores: Vec<CoreId>,
+    /// How many CPUs it has, if it shares these cores with the others of its class; absent if they are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u16>,
     /// What may be done to it when throttling is not enough; for the agent too.
     #[serde(default)]
     pub on_extreme: OnExtreme,

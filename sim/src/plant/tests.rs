@@ -10,6 +10,7 @@ fn server(load: Load) -> ServerSpec {
     let ladder = Ladder::stepped(MHZ(1200), MHZ(2400), MHZ(100)).unwrap();
     let cores: Vec<_> = (0..40).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
     let vm = VmLoad {
+        vcpus: None,
         id: VmId::new("vm").unwrap(),
         class: VmClass::NonUserFacing,
         throttle_order: 0,
@@ -172,6 +173,7 @@ fn mixed() -> PlantSpec {
     let vms = &mut spec.servers[0].vms;
     vms[0].cores = (0..40).step_by(2).map(CoreId).collect();
     vms.push(VmLoad {
+        vcpus: None,
         id: VmId::new("web").unwrap(),
         class: VmClass::UserFacing,
         throttle_order: 0,

@@ -202,6 +202,7 @@ impl Loads {
             let kind = if *class == VmClass::UserFacing { "user" } else { "batch" };
 
             VmLoad {
+                vcpus: None,
                 id: VmId::new(&format!("{kind}-{v}")).expect("letters and digits are an id"),
                 class: *class,
                 throttle_order: 0,

@@ -241,6 +241,7 @@ impl<'a> Loads<'a> {
         };
 
         VmLoad {
+            vcpus: None,
             id: VmId::new(name).expect("letters"),
             class,
             throttle_order: 0,

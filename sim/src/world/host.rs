@@ -94,6 +94,7 @@ impl Host {
                 class: vm.class,
                 throttle_order: vm.throttle_order,
                 cores: vm.cores.clone(),
+                vcpus: vm.vcpus,
                 on_extreme: vm.on_extreme,
             })
             .collect();

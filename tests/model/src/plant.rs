@@ -88,6 +88,7 @@ pub(crate) fn vms() -> Vec<ControlledVm> {
         class,
         throttle_order: 0,
         cores: vec![CoreId(core as u16)],
+        vcpus: None,
         on_extreme: OnExtreme::None,
     };
     vec![vm("batch", VmClass::NonUserFacing, BATCH), vm("web", VmClass::UserFacing, 1 - BATCH)]

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use ballast_agent_core::Actuator;
 use ballast_hw::By;
 use ballast_hw::binding::LIBVIRT_URI;
 use ballast_hw::discovery::Pattern;
 use ballast_types::{OnExtreme, VmClass};
 
-use super::vms::{class, cores, read_on_extreme, read_tenant, read_throttle_order};
+use super::PoolsConfig;
+use super::vms::{class, cores, read_on_extreme, read_pinned, read_tenant, read_throttle_order};
 use ballast_runtime::config::allowed::{Allowed, choice, flag, millis};
 use ballast_runtime::config::reader::Section;
 
@@ -20,6 +22,8 @@ pub struct GroupsConfig {
     pub rescan: Duration,
     /// Where VMs are found; the first that matches counts.
     pub discover: Vec<DiscoverConfig>,
+    /// How VMs share cores; `None` where each has its own.
+    pub pools: Option<PoolsConfig>,
 }
 
 /// VMs that are found by their cgroups.
@@ -36,11 +40,13 @@ pub struct DiscoverConfig {
     pub on_extreme: OnExtreme,
     /// Whose they are, or from which template.
     pub tenant: Option<String>,
+    /// Whether each has cores of its own where others share theirs.
+    pub pinned: bool,
 }
 
 impl GroupsConfig {
-    /// Reads `[groups]` and every `[[discover]]` of the file.
-    pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
+    /// Reads `[groups]`, every `[[discover]]` and `[pools]` of the file.
+    pub(super) fn read(root: &mut Section<'_, '_>, actuator: Actuator) -> Self {
         #[derive(Clone, Copy, PartialEq)]
         enum Kind {
             Cgroup,
@@ -84,7 +90,8 @@ impl GroupsConfig {
 
         let help = "VMs that are found by their cgroups; `[[vm]]` and the API come before them.";
         let discover = root.sections("discover", help).into_iter().filter_map(DiscoverConfig::read).collect();
-        Self { by, rescan, discover }
+        let pools = PoolsConfig::read(root, actuator, &by);
+        Self { by, rescan, discover, pools }
     }
 }
 
@@ -109,8 +116,9 @@ impl DiscoverConfig {
             section.refuse_key("on_extreme", "only with class = \"non-user-facing\"");
         }
         let tenant = read_tenant(&mut section);
+        let pinned = read_pinned(&mut section);
         section.finish();
-        Some(Self { pattern: pattern?, class, cores, throttle_order, on_extreme, tenant })
+        Some(Self { pattern: pattern?, class, cores, throttle_order, on_extreme, tenant, pinned })
     }
 }
 

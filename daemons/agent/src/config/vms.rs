@@ -6,7 +6,7 @@ use ballast_hw::Cgroup;
 use ballast_types::wire::VmSpec;
 use ballast_types::{OnExtreme, VmClass, VmId};
 
-use ballast_runtime::config::allowed::{Allowed, ID, choice, whole};
+use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, whole};
 use ballast_runtime::config::reader::Section;
 
 pub(super) fn class() -> Allowed<VmClass> {
@@ -38,6 +38,12 @@ pub(super) fn read_tenant(section: &mut Section<'_, '_>) -> Option<String> {
     section.key("tenant", help).optional(Allowed::text("1 to 256 bytes", is_allowed))
 }
 
+/// Reads `pinned`: whether a VM has cores of its own where others share theirs.
+pub(super) fn read_pinned(section: &mut Section<'_, '_>) -> bool {
+    let help = "With `[pools]`: the VM has whole cores of its own, which are in neither pool.";
+    section.key("pinned", help).or(false, flag())
+}
+
 /// Every `[[vm]]`; where VMs float, `cpu.max` limits them.
 pub(super) fn read(root: &mut Section<'_, '_>, floats: bool) -> BTreeMap<VmId, VmSpec> {
     let mut vms = BTreeMap::new();
@@ -64,11 +70,12 @@ fn read_vm(
     let cgroup = section.key("cgroup", "The VM's cgroup.").optional(cgroup);
     let on_extreme = read_on_extreme(&mut section);
     let tenant = read_tenant(&mut section);
+    let pinned = read_pinned(&mut section);
 
     if id.as_ref().is_some_and(|id| others.contains_key(id)) {
         section.refuse_key("id", "every VM has an id of its own");
     }
-    let spec = cores.map(|cores| VmSpec { class, throttle_order, cores, cgroup, on_extreme, tenant });
+    let spec = cores.map(|cores| VmSpec { class, throttle_order, cores, cgroup, on_extreme, tenant, pinned });
     if let Some(why) = spec.as_ref().and_then(|spec| spec.check().err()) {
         section.refuse(why);
     }

@@ -17,6 +17,12 @@ pub(super) struct Bound {
     strikes: u32,
 }
 
+impl Bound {
+    pub(super) fn cpus(&self) -> &CpuList {
+        &self.cpus
+    }
+}
+
 impl Vms {
     /// Binds a VM's group to these CPUs; what it had is journalled first.
     pub(super) fn confine(&mut self, path: &str, cpus: &CpuList) -> Result<Cgroup, HwError> {

@@ -96,6 +96,7 @@ impl Discovery {
                     cgroup: Some(group.path),
                     on_extreme: rule.on_extreme,
                     tenant: rule.tenant.clone(),
+                    pinned: rule.pinned,
                 };
 
                 if let Err(why) = spec.check() {
@@ -124,6 +125,7 @@ impl Vms {
         let found = self.discovery.look(&self.root, &self.originals);
         let left = self.specs.find(found);
         let is_new = left.is_some() | self.specs.predicted.expire(clock::now());
+        let is_new = is_new | self.specs.advance(clock::now());
         self.give_all_back(left.unwrap_or_default());
         let is_settled = self.troubles.is_empty() && !self.waits_for_answers;
         if !is_new && is_settled && !self.astray() {

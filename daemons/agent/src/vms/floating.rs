@@ -25,6 +25,7 @@ pub(super) fn set(cpus: u16, specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<V
             class: spec.class(),
             throttle_order: spec.throttle_order,
             cores: (0..spec.cores).map(CoreId).collect(),
+            vcpus: None,
             on_extreme: spec.on_extreme,
         })
     };

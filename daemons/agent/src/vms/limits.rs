@@ -285,7 +285,8 @@ mod tests {
         let cgroup = Some(PATH.to_owned());
         let class = Some(VmClass::UserFacing);
         let on_extreme = OnExtreme::None;
-        let spec = VmSpec { class, throttle_order: 0, cores: 2, cgroup, on_extreme, tenant: None };
+        let spec =
+            VmSpec { class, throttle_order: 0, cores: 2, cgroup, on_extreme, tenant: None, pinned: false };
         let (vms, changes_path) = ([(id(), spec)].into(), root.join("state/vms.json"));
         let sources = VmSources { vms, groups: GroupsConfig::default(), changes_path, auto_path: None };
         let hw = Root::at(root);

@@ -6,6 +6,9 @@ mod floating;
 mod limits;
 mod meters;
 mod notes;
+mod pooled;
+#[cfg(test)]
+mod pooled_tests;
 mod predicted;
 mod specs;
 #[cfg(test)]
@@ -35,8 +38,8 @@ use meters::Meters;
 pub(super) use notes::Notes;
 pub(super) use predicted::TellError;
 use predicted::{FILE, Predicted};
-use specs::Specs;
 pub(super) use specs::{CHANGES, VmsError, misfit};
+use specs::{Layout, Specs};
 pub(super) use usage::Measured;
 
 /// Every VM of this server.
@@ -56,6 +59,8 @@ pub(super) struct Vms {
     inodes: BTreeMap<String, u64>,
     /// Why VMs cannot be throttled.
     troubles: BTreeMap<VmId, String>,
+    /// By path: why slices of pools are not bound.
+    slice_troubles: BTreeMap<String, String>,
     /// libvirt was asked for some of them, and has not answered yet.
     waits_for_answers: bool,
     /// The same, for cgroups that are to get back what they had.
@@ -103,10 +108,16 @@ impl Vms {
         let VmSources { vms, groups, changes_path, auto_path } = sources;
         let boot_id = ballast_hw::boot_id(root).ok();
         let predicted = Predicted::read(journal.folder().join(FILE), boot_id.clone(), clock::now());
-        let mut specs = Specs::read(vms, changes_path, auto_path, domains, floating.is_some())?;
+        let layout = match (&floating, groups.pools) {
+            (Some(_), _) => Layout::Floating,
+            (None, Some(pools)) => Layout::Pools(pools),
+            (None, None) => Layout::Own,
+        };
+        let mut specs = Specs::read(vms, changes_path, auto_path, domains, layout)?;
         specs.predicted = predicted;
         let mut discovery = Discovery::new(groups.discover);
         specs.find(discovery.look(root, &originals));
+        specs.advance(clock::now());
         journal.begin(&originals)?;
         let mut vms = Self {
             root: root.clone(),
@@ -119,6 +130,7 @@ impl Vms {
             bound: BTreeMap::new(),
             inodes: BTreeMap::new(),
             troubles: BTreeMap::new(),
+            slice_troubles: BTreeMap::new(),
             waits_for_answers: false,
             to_give_back: BTreeSet::new(),
             set: vec![],
@@ -228,7 +240,7 @@ impl Vms {
 
     /// Binds every VM to its cores, or follows it where it floats. One that could not be bound may
     /// run anywhere: it and its cores count as user-facing, so that nothing is throttled on a wrong
-    /// belief. So does one that floats and could not be limited.
+    /// belief. So does one that floats and could not be limited; in pools, see [`Self::is_not_placed`].
     fn move_all(&mut self) -> Vec<ControlledVm> {
         let mut meters = Meters::default();
         let mut targets = BTreeMap::new();
@@ -238,12 +250,14 @@ impl Vms {
         self.inodes.clear();
         self.measured.clear();
         self.waits_for_answers = false;
+        self.bind_slices();
 
         for vm in &mut set {
             let Some(path) = self.specs.cgroup(&vm.id) else { continue };
             let cpus = self.specs.cpus(vm);
             let placed = Cgroup::check_vm(&self.root, &path).and_then(|()| match self.floating {
                 Some(_) => self.follow(&path, vm),
+                None if self.is_in_slice(vm, &path) => self.check_slice(&path, &cpus),
                 None => self.confine(&path, &cpus),
             });
 
@@ -259,19 +273,15 @@ impl Vms {
                     let before = self.troubles.get(&vm.id);
                     troubles.extend(before.map(|why| (vm.id.clone(), why.clone())));
                     self.waits_for_answers = true;
-                    (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);
+                    self.is_not_placed(vm, &path, true);
                 }
                 Err(error) => {
                     let error = error.to_string();
                     if self.troubles.get(&vm.id) != Some(&error) {
-                        tracing::warn!(
-                            vm = %vm.id,
-                            error,
-                            "the VM cannot be throttled: it is treated as user-facing"
-                        );
+                        tracing::warn!(vm = %vm.id, error, "the VM is not held on its cores");
                     }
                     troubles.insert(vm.id.clone(), error);
-                    (vm.class, vm.on_extreme) = (VmClass::UserFacing, OnExtreme::None);
+                    self.is_not_placed(vm, &path, false);
                 }
             }
         }
@@ -292,7 +302,12 @@ impl Vms {
     /// Tells the status what an operator should know.
     fn note(&self) {
         let of_vm = |(id, why): (&VmId, &String)| {
-            Alarm::about(AlarmId::VmNotBound, id, format!("VM {id} counts as user-facing: {why}"))
+            let is_batch = |vm: &ControlledVm| vm.id == *id && vm.class == VmClass::NonUserFacing;
+            let what = match self.set.iter().any(is_batch) {
+                true => "may run outside its pool",
+                false => "counts as user-facing",
+            };
+            Alarm::about(AlarmId::VmNotBound, id, format!("VM {id} {what}: {why}"))
         };
         let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
         let alarms = alarms.chain(self.discovery.troubles().cloned()).collect();

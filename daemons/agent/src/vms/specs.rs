@@ -8,13 +8,13 @@ use anyhow::bail;
 use ballast_agent_core::{Actuator, ControlledVm, PhysicalCore, core_groups};
 use ballast_hw::{CpuList, Domain, Root, possible};
 use ballast_types::wire::{Alarm, AlarmId, VmPrediction, VmSpec};
-use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
+use ballast_types::{CoreId, Instant, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
 use super::discovery::DiscoveredVm;
 use super::floating;
 use super::predicted::Predicted;
-use crate::config::{AgentConfig, has_nothing_to_limit};
+use crate::config::{AgentConfig, PoolsConfig, Slices, has_nothing_to_limit};
 use ballast_runtime::state;
 
 /// What the API has changed, in the state folder.
@@ -47,6 +47,16 @@ pub(crate) enum VmsError {
     Io(io::Error),
 }
 
+/// How VMs come by their CPUs.
+pub(super) enum Layout {
+    /// Whole cores of their own.
+    Own,
+    /// Any: their bandwidth is limited.
+    Floating,
+    /// Those of their class's pool.
+    Pools(PoolsConfig),
+}
+
 /// Every VM as it was asked for, or found.
 pub(super) struct Specs {
     /// Those of config and API.
@@ -70,7 +80,7 @@ pub(super) struct Specs {
     places: Vec<PhysicalCore>,
     /// The CPUs of every core that are online now.
     online: BTreeMap<CoreId, CpuList>,
-    floating: bool,
+    layout: Layout,
 }
 
 impl Specs {
@@ -81,7 +91,7 @@ impl Specs {
         changes_path: PathBuf,
         auto_path: Option<PathBuf>,
         domains: &[Domain],
-        floating: bool,
+        layout: Layout,
     ) -> anyhow::Result<Self> {
         let changes: BTreeMap<VmId, Option<VmSpec>> = state::read(&changes_path)?.unwrap_or_default();
         let auto = auto_path.as_deref().map(state::read).transpose()?.flatten().unwrap_or_default();
@@ -103,7 +113,7 @@ impl Specs {
             left_out: BTreeMap::new(),
             places: domains.iter().map(place).collect(),
             online: BTreeMap::new(),
-            floating,
+            layout,
         };
 
         specs.hotplug(domains);
@@ -114,7 +124,7 @@ impl Specs {
 
     /// As many of these as fit, user-facing ones first, and why the others do not.
     fn fit(&self, asked: &BTreeMap<VmId, VmSpec>) -> (BTreeMap<VmId, VmSpec>, BTreeMap<VmId, String>) {
-        if groups(&self.places, asked, self.floating).is_ok() {
+        if self.layout.groups(&self.places, asked).is_ok() {
             return (asked.clone(), BTreeMap::new());
         }
         let (mut fitting, mut left_out) = (BTreeMap::new(), BTreeMap::new());
@@ -135,7 +145,7 @@ impl Specs {
         spec: VmSpec,
     ) {
         let before = fitting.insert(id.clone(), spec);
-        if let Err(why) = groups(&self.places, fitting, self.floating) {
+        if let Err(why) = self.layout.groups(&self.places, fitting) {
             match before {
                 Some(before) => fitting.insert(id.clone(), before),
                 None => fitting.remove(id),
@@ -157,7 +167,10 @@ impl Specs {
         let explicit = merged(config, &self.changes);
         let unlimited =
             |(id, spec): (&VmId, &VmSpec)| Some(format!("VM {id}: {}", has_nothing_to_limit(spec)?));
-        if let Some(why) = explicit.iter().find_map(unlimited).filter(|_| self.floating) {
+        if let Some(why) = explicit.iter().find_map(unlimited).filter(|_| self.floats()) {
+            bail!(why);
+        }
+        if let Some(why) = self.layout.contradiction(&explicit) {
             bail!(why);
         }
         if let Some(why) = self.refusal(&explicit) {
@@ -208,10 +221,45 @@ impl Specs {
 
     /// The CPUs that a VM may use: all of its cores', or as many as it has where it floats.
     pub(super) fn cpus(&self, vm: &ControlledVm) -> CpuList {
-        if self.floating {
+        if self.floats() {
             return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
         }
-        vm.cores.iter().filter_map(|core| self.online.get(core)).flat_map(CpuList::iter).collect()
+        self.cpus_of(&vm.cores)
+    }
+
+    /// The CPUs of these cores that are online.
+    pub(super) fn cpus_of(&self, cores: &[CoreId]) -> CpuList {
+        cores.iter().filter_map(|core| self.online.get(core)).flat_map(CpuList::iter).collect()
+    }
+
+    /// The cores that have one of these CPUs; all where `cpus` are not known.
+    pub(super) fn cores_with(&self, cpus: Option<&CpuList>) -> Vec<CoreId> {
+        let has =
+            |(_, own): &(&CoreId, &CpuList)| cpus.is_none_or(|cpus| own.iter().any(|cpu| cpus.contains(cpu)));
+        self.online.iter().filter(has).map(|(core, _)| *core).collect()
+    }
+
+    /// Whether VMs run on any CPU, and their bandwidth is limited.
+    fn floats(&self) -> bool {
+        matches!(self.layout, Layout::Floating)
+    }
+
+    /// The slices of the pools, if these are what is bound, each with its CPUs.
+    pub(super) fn slices(&self) -> Option<(&Slices, [(VmClass, CpuList); 2])> {
+        let Layout::Pools(PoolsConfig { pools, slices: Some(slices) }) = &self.layout else { return None };
+        let vms: Vec<_> = self.classed().into_iter().collect();
+        let (_, cores) = pools.groups(&self.places, &vms).ok()?;
+        let cpus = |class| (class, self.cpus_of(cores.of(class)));
+        Some((slices, [VmClass::UserFacing, VmClass::NonUserFacing].map(cpus)))
+    }
+
+    /// Lets the pools follow their VMs. Says whether a core has moved from one to the other.
+    pub(super) fn advance(&mut self, now: Instant) -> bool {
+        let vms: Vec<_> = self.classed().into_iter().collect();
+        match &mut self.layout {
+            Layout::Pools(PoolsConfig { pools, .. }) => pools.advance(now, &self.places, &vms),
+            Layout::Own | Layout::Floating => false,
+        }
     }
 
     /// CPUs went or came. What was left out for want of CPUs may fit now.
@@ -233,6 +281,19 @@ impl Specs {
 
     /// Cores for every VM. A core that is offline is nobody's until it is back.
     pub(super) fn groups(&self) -> Vec<ControlledVm> {
+        let fitted = |all| self.layout.groups(&self.places, all);
+        // Whatever is in the set was checked to fit.
+        let mut set = fitted(&self.classed()).or_else(|_| fitted(&self.all)).unwrap_or_default();
+        if !self.floats() {
+            for vm in &mut set {
+                vm.cores.retain(|core| self.online.contains_key(core));
+            }
+        }
+        set
+    }
+
+    /// Every VM with the class that counts.
+    fn classed(&self) -> BTreeMap<VmId, VmSpec> {
         let mut all = self.all.clone();
         for (id, spec) in &mut all {
             if let Some(expected) = self.expected(id) {
@@ -244,16 +305,13 @@ impl Specs {
             if self.is_auto(id) {
                 spec.class = Some(VmClass::NonUserFacing);
             }
-        }
-        let fitted = |all| groups(&self.places, all, self.floating);
-        // Whatever is in the set was checked to fit.
-        let mut set = fitted(&all).or_else(|_| fitted(&self.all)).unwrap_or_default();
-        if !self.floating {
-            for vm in &mut set {
-                vm.cores.retain(|core| self.online.contains_key(core));
+            // The kernel keeps it there, whoever says what.
+            spec.class = self.layout.class_of_slice(spec).or(spec.class);
+            if spec.class() == VmClass::UserFacing {
+                spec.on_extreme = OnExtreme::None;
             }
         }
-        set
+        all
     }
 
     /// Whether a VM's own use makes it batch: only while nobody has told its class.
@@ -264,7 +322,7 @@ impl Specs {
     /// What is predicted of a VM, where that counts: nobody has told its class, and there is what could be limited.
     fn expected(&self, vm: &VmId) -> Option<&VmPrediction> {
         let spec = self.all.get(vm)?;
-        let counts = spec.class.is_none() && (spec.cgroup.is_some() || !self.floating);
+        let counts = spec.class.is_none() && (spec.cgroup.is_some() || !self.floats());
         self.predicted.vms().get(vm).filter(|_| counts)
     }
 
@@ -300,7 +358,7 @@ impl Specs {
             if let Err(why) = spec.check() {
                 return refused(why.into());
             }
-            if let Some(why) = has_nothing_to_limit(spec).filter(|_| self.floating) {
+            if let Some(why) = has_nothing_to_limit(spec).filter(|_| self.floats()) {
                 return refused(why.into());
             }
         }
@@ -316,7 +374,7 @@ impl Specs {
             None => return Err(VmsError::Unknown(id)),
         }
 
-        if let Some(why) = self.refusal(&explicit) {
+        if let Some(why) = self.layout.contradiction(&explicit).or_else(|| self.refusal(&explicit)) {
             return refused(why);
         }
         let mut changes = self.changes.clone();
@@ -408,12 +466,38 @@ fn merged(
     specs
 }
 
-/// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move both.
-fn groups(
-    places: &[PhysicalCore],
-    specs: &BTreeMap<VmId, VmSpec>,
-    floating: bool,
-) -> anyhow::Result<Vec<ControlledVm>> {
+impl Layout {
+    /// The class of the slice that a VM is in.
+    fn class_of_slice(&self, spec: &VmSpec) -> Option<VmClass> {
+        let Self::Pools(PoolsConfig { slices: Some(slices), .. }) = self else { return None };
+        slices.class(spec.cgroup.as_deref()?)
+    }
+
+    /// Why these VMs cannot be in pools.
+    fn contradiction(&self, vms: &BTreeMap<VmId, VmSpec>) -> Option<String> {
+        match self {
+            Self::Pools(pools) => pools.contradiction(vms),
+            Self::Own | Self::Floating => None,
+        }
+    }
+
+    /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move both.
+    fn groups(
+        &self,
+        places: &[PhysicalCore],
+        specs: &BTreeMap<VmId, VmSpec>,
+    ) -> anyhow::Result<Vec<ControlledVm>> {
+        refuse_nested(specs)?;
+        let all = || -> Vec<_> { specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect() };
+        Ok(match self {
+            Self::Own => core_groups(places, &all())?,
+            Self::Floating => floating::set(places.iter().map(|place| place.cpus).sum(), specs)?,
+            Self::Pools(PoolsConfig { pools, .. }) => pools.groups(places, &all())?.0,
+        })
+    }
+}
+
+fn refuse_nested(specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<()> {
     let cgroups: Vec<_> = specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
     for (n, (id, path)) in cgroups.iter().enumerate() {
         let inside = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
@@ -422,13 +506,7 @@ fn groups(
             bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
         }
     }
-
-    if floating {
-        return floating::set(places.iter().map(|place| place.cpus).sum(), specs);
-    }
-    let specs: Vec<_> = specs.iter().map(|(id, spec)| (id.clone(), spec.clone())).collect();
-
-    Ok(core_groups(places, &specs)?)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -447,11 +525,12 @@ mod tests {
     }
     fn spec(class: VmClass, cores: u16) -> VmSpec {
         let (class, on_extreme) = (Some(class), OnExtreme::None);
-        VmSpec { class, throttle_order: 0, cores, cgroup: None, on_extreme, tenant: None }
+        VmSpec { class, throttle_order: 0, cores, cgroup: None, on_extreme, tenant: None, pinned: false }
     }
     fn specs(dir: &tempfile::TempDir, vms: &[(&str, VmSpec)], floating: bool) -> anyhow::Result<Specs> {
         let vms = vms.iter().map(|(id, spec)| (VmId::new(id).unwrap(), spec.clone())).collect();
-        Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), floating)
+        let layout = if floating { Layout::Floating } else { Layout::Own };
+        Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), layout)
     }
     fn shown(specs: &Specs) -> Vec<(String, String)> {
         let show = |vm: &ControlledVm| (vm.id.to_string(), specs.cpus(vm).to_string());
@@ -485,7 +564,7 @@ mod tests {
         let path = dir.path().join("vms.json");
         // SMT is off: one thread on each of four cores.
         let smt_off = domains(&[4, 5, 6, 7]);
-        let mut specs = Specs::read(config.clone(), path, None, &smt_off, false).unwrap();
+        let mut specs = Specs::read(config.clone(), path, None, &smt_off, Layout::Own).unwrap();
         assert_eq!(shown(&specs), want(&[("web", "0-3")]));
         let left_out = |specs: &Specs| specs.left_out().map(|it| it.subject.unwrap()).collect::<Vec<_>>();
         assert_eq!(left_out(&specs), ["a-batch", "b-batch"]);
@@ -514,9 +593,14 @@ mod tests {
 
         // Node 1 is offline at start.
         let start = domains(&[2, 3, 6, 7]);
-        let mut specs =
-            Specs::read(vms[..1].iter().cloned().collect(), dir.path().join("vms.json"), None, &start, false)
-                .unwrap();
+        let mut specs = Specs::read(
+            vms[..1].iter().cloned().collect(),
+            dir.path().join("vms.json"),
+            None,
+            &start,
+            Layout::Own,
+        )
+        .unwrap();
         let (id, mut spec) = vms[1].clone();
         spec.cgroup = Some("batch.slice/b.scope".into());
         let found = DiscoveredVm { id, spec, by: "*".into() };

@@ -19,12 +19,12 @@ use crate::message::Message;
 const BATCH: &str = "batch.slice/b.service";
 
 /// A server of eight cores.
-struct Server {
+pub(super) struct Server {
     folder: tempfile::TempDir,
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().join("sys/fs/cgroup");
         fs::create_dir_all(&top).unwrap();
@@ -34,18 +34,18 @@ impl Server {
         fs::write(random.join("boot_id"), "boot\n").unwrap();
         Self { folder }
     }
-    fn dir(&self, path: &str) -> std::path::PathBuf {
+    pub(super) fn dir(&self, path: &str) -> std::path::PathBuf {
         self.folder.path().join("sys/fs/cgroup").join(path)
     }
-    fn write(&self, path: &str, file: &str, text: &str) {
+    pub(super) fn write(&self, path: &str, file: &str, text: &str) {
         fs::write(self.dir(path).join(file), format!("{text}\n")).unwrap();
     }
-    fn read(&self, path: &str, file: &str) -> String {
+    pub(super) fn read(&self, path: &str, file: &str) -> String {
         fs::read_to_string(self.dir(path).join(file)).unwrap().trim().to_owned()
     }
     /// A VM's group that has `cpus` CPUs' time, and whose CPUs read as the ones it will get: a folder
     /// grants nothing by itself.
-    fn make(&self, path: &str, cpus: u32, granted: &str) {
+    pub(super) fn make(&self, path: &str, cpus: u32, granted: &str) {
         fs::create_dir_all(self.dir(path)).unwrap();
         self.write(path, "cgroup.events", "populated 1");
         self.write(path, "cpuset.cpus", "");
@@ -53,17 +53,21 @@ impl Server {
         self.write(path, "cpu.max", &format!("{} 100000", cpus * 100_000));
     }
     /// Its folder is kept, so that its inode is not used again at once.
-    fn end(&self, path: &str) {
+    pub(super) fn end(&self, path: &str) {
         let aside = tempfile::tempdir_in(self.folder.path()).unwrap().keep();
         fs::rename(self.dir(path), aside.join("ended")).unwrap();
     }
-    fn start(&self, config: &str) -> (Vms, Vec<ControlledVm>) {
+    pub(super) fn start(&self, config: &str) -> (Vms, Vec<ControlledVm>) {
         self.try_start(config, By::Cgroup).unwrap()
     }
-    fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
+    pub(super) fn try_start(&self, config: &str, by: By) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
         self.start_with(config, Binders::new(&Root::at(self.folder.path()), by))
     }
-    fn start_with(&self, config: &str, binders: Binders) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
+    pub(super) fn start_with(
+        &self,
+        config: &str,
+        binders: Binders,
+    ) -> anyhow::Result<(Vms, Vec<ControlledVm>)> {
         let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{config}");
         let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", &text)?;
         let root = Root::at(self.folder.path());
@@ -80,18 +84,18 @@ impl Server {
     }
 }
 
-fn id(name: &str) -> VmId {
+pub(super) fn id(name: &str) -> VmId {
     VmId::new(name).unwrap()
 }
-fn spec(class: VmClass, cores: u16, cgroup: Option<&str>) -> VmSpec {
+pub(super) fn spec(class: VmClass, cores: u16, cgroup: Option<&str>) -> VmSpec {
     let cgroup = cgroup.map(str::to_owned);
     let (class, on_extreme) = (Some(class), OnExtreme::None);
-    VmSpec { class, throttle_order: 0, cores, cgroup, on_extreme, tenant: None }
+    VmSpec { class, throttle_order: 0, cores, cgroup, on_extreme, tenant: None, pinned: false }
 }
 fn shown(set: &[ControlledVm]) -> Vec<(&str, VmClass, usize)> {
     set.iter().map(|vm| (vm.id.as_str(), vm.class, vm.cores.len())).collect()
 }
-fn alarms(vms: &Vms) -> String {
+pub(super) fn alarms(vms: &Vms) -> String {
     vms.notes.alarms().join("\n")
 }
 
