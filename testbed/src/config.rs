@@ -142,7 +142,7 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
             "[[vm]]\nid = {}\nclass = {}\ncores = {}\nthrottle_order = {}\ncgroup = {}\n\n",
             quoted(&vm.id),
             quoted(&class),
-            vm.cores.len(),
+            vm.cpus(),
             vm.throttle_order,
             quoted(&crate::rig::vm_cgroup(&vm.id)),
         ));

@@ -159,7 +159,7 @@ impl Lab {
                     "[[vm]]\nid = {:?}\nclass = {class}\ncores = {}\ncgroup = {:?}\n\
                      throttle_order = {}\non_extreme = {on_extreme}\n",
                     vm.id.as_str(),
-                    vm.cores.len(),
+                    vm.cpus(),
                     vm_cgroup(&vm.id),
                     vm.throttle_order,
                 );
@@ -169,6 +169,10 @@ impl Lab {
         }
 
         fs::write(self.config("chassis"), chassis).expect("a config");
+    }
+
+    pub fn spec(&self) -> &PlantSpec {
+        &self.spec
     }
 
     pub fn tree(&self) -> PathBuf {

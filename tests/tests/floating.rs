@@ -65,7 +65,7 @@ fn bandwidth_alone_holds_the_budget_and_an_end_puts_everything_back() {
 }
 
 /// Tells the agent of `s01` to keep under a cap, as a chassis manager would; it is the fallback too.
-fn cap(lab: &Lab, watts: u64) {
+pub(crate) fn cap(lab: &Lab, watts: u64) {
     let tell = |seq: u32, boot: Option<&str>, ms: Option<u64>| -> Report {
         let body = serde_json::json!({
             "chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap", "echo_boot_id": boot,

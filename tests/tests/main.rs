@@ -18,6 +18,7 @@ mod limits;
 mod machines;
 mod place;
 mod placing;
+mod pools;
 mod predictive;
 mod profile;
 mod promtool;

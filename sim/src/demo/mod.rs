@@ -1,6 +1,7 @@
 //! Ready-made chassis: the paper's servers, with a load that makes the budget bite.
 
 mod built_in;
+mod overcommitted;
 mod traced;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use ballast_types::{
 use crate::load::Profile;
 use crate::plant::{Load, PlantSpec, SensorSpec, ServerSpec, SharedSpec, SupplySpec, VmLoad};
 use crate::trace::Trace;
+pub use overcommitted::overcommitted;
 
 /// Cores of one server: 2 packages of 20.
 const CORES: u16 = 40;

@@ -62,6 +62,8 @@ pub(crate) struct Queue {
     next: usize,
     /// Busy seconds of each core in the current step.
     busy: Vec<f64>,
+    /// What a core that is busy gets of the time; the rest goes to others that share it.
+    part: f64,
     /// The queue may be stopped: requests count when they are answered, not when they come.
     held: bool,
     /// It is stopped for the step that comes.
@@ -84,6 +86,7 @@ impl Queue {
             free: vec![0.0; cores],
             next: 0,
             busy: vec![0.0; cores],
+            part: 1.0,
             held: false,
             stopped: false,
             pending: Vec::new(),
@@ -94,6 +97,11 @@ impl Queue {
     /// been counted with the latency that they would have had.
     pub(crate) fn hold(&mut self, held: bool) {
         self.held = held;
+    }
+
+    /// Requests that come from now on are served in so much of the time, while others have the rest.
+    pub(crate) fn set_part(&mut self, part: f64) {
+        self.part = part;
     }
 
     /// Core-seconds of the next `span` seconds for which there is work already.
@@ -171,7 +179,7 @@ impl Queue {
             self.until_next = self.rng.exponential();
             let core = self.pick(at);
             let start = at.max(self.free[core]);
-            let service = self.mean_s * self.draw() * stretch(self.bound, shares(core));
+            let service = self.mean_s * self.draw() * stretch(self.bound, shares(core)) / self.part;
 
             if start - at > self.max_wait_s {
                 *refused += 1;

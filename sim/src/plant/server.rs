@@ -1,8 +1,10 @@
 //! One server: cores, packages, VMs, and the limits that hold them.
 
 mod foresight;
+mod sharing;
 
 pub(super) use foresight::BatchCore;
+use sharing::Sharing;
 
 use ballast_types::{CoreId, KiloHertz, Ladder, PowerModel, VmId, Watts};
 
@@ -80,6 +82,7 @@ pub(super) struct Server {
     packages: Vec<Package>,
     dram_j: f64,
     vms: Vec<SimVm>,
+    sharing: Sharing,
     slot_limit: Option<f64>,
     slot: Ceiling,
     supply_share: f64,
@@ -148,6 +151,7 @@ impl Server {
             packages: vec![package; sockets],
             dram_j: 0.0,
             vms: vms.collect(),
+            sharing: Sharing::default(),
             slot_limit: None,
             slot: Ceiling::new(SLOT_TAU_S),
             supply_share: 1.0,
@@ -221,25 +225,34 @@ impl Server {
 
         let watts_per_core = self.watts_per_core();
         (self.busy, self.stopped) = (0.0, (0.0, 0.0));
+        self.sharing.begin();
 
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
+            let (width, part) = (vm.width(), self.sharing.part(vm));
+            let mut wanted = 0.0;
             match &mut vm.work {
                 Work::Series(line) => {
                     let demand = line.at(t);
-                    let used = |g: &Group| (demand * g.stretch).min(1.0);
-                    let part = limited(&mut vm.bandwidth, &mut vm.stops, || {
+                    if vm.pool.is_some() {
+                        wanted =
+                            vm.groups.iter().map(|g| (demand * g.stretch).min(1.0) * g.cores * width).sum();
+                    }
+                    let used = |g: &Group| (demand * g.stretch).min(1.0) * width * part;
+                    let allowed = limited(&mut vm.bandwidth, &mut vm.stops, || {
                         vm.groups.iter().map(|g| used(g) * g.cores).sum()
                     });
                     let work;
-                    (vm.busy, work) = spend(&vm.groups, &mut self.packages, 1.0, |g| used(g) * part);
+                    (vm.busy, work) = spend(&vm.groups, &mut self.packages, 1.0, |g| used(g) * allowed);
                     if !vm.user_facing {
                         truth.work_core_s += work * STEP_S;
                     }
                 }
                 Work::Nothing => vm.busy = 0.0,
                 Work::Batch(batch) => {
-                    let u = batch.demand(t);
                     let all = vm.cores.len() as f64;
+                    let u = batch.demand(t) * width;
+                    wanted = u * all;
+                    let u = u * part;
                     let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * all);
                     let work;
                     (vm.busy, work) = spend(&vm.groups, &mut self.packages, STEP_S, |_| u);
@@ -248,7 +261,11 @@ impl Server {
                 }
                 Work::Queue(queue) => {
                     let cores = &self.cores;
-                    let share = |n: usize| speed(&cores[vm.cores[n]], &self.packages).share;
+                    let share = |n: usize| match vm.pool {
+                        None => speed(&cores[vm.cores[n]], &self.packages).share,
+                        Some(_) => vm.shares / vm.cores.len() as f64,
+                    };
+                    queue.set_part(part);
                     let runs = vm.bandwidth.as_mut().is_none_or(|bandwidth| {
                         bandwidth.may_run(queue.waiting(t, STEP_S) / STEP_S, &mut vm.stops)
                     });
@@ -262,9 +279,15 @@ impl Server {
                         bandwidth.used(queue.busy().iter().sum());
                     }
                     vm.busy = 0.0;
+                    wanted = queue.busy().iter().sum::<f64>() / STEP_S;
+                    let everywhere = wanted * part / vm.cores.len().max(1) as f64;
 
-                    for (core, busy) in vm.cores.iter().zip(queue.busy()) {
-                        let u = busy / STEP_S;
+                    for (n, core) in vm.cores.iter().enumerate() {
+                        // Where it runs on whatever core is free, each has the same of it.
+                        let u = match vm.pool {
+                            None => queue.busy()[n] / STEP_S,
+                            Some(_) => everywhere,
+                        };
                         let core = &self.cores[*core];
                         let scale = speed(core, &self.packages).scale;
                         self.packages[core.package].dynamic_w += u * watts_per_core * scale;
@@ -273,6 +296,7 @@ impl Server {
                 }
             }
 
+            self.sharing.want(vm, wanted);
             self.busy += vm.busy;
             if let Some(bandwidth) = &vm.bandwidth {
                 let stopped = if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
@@ -339,6 +363,7 @@ impl Server {
             *top = top.max(core.capped.share);
         }
         find_runs(&self.cores, 0..self.cores.len(), &mut self.runs);
+        self.sharing.find(&mut self.vms);
         for vm in &mut self.vms {
             find_runs(&self.cores, vm.cores.iter().copied(), &mut vm.runs);
             vm.caps_hold = false;
@@ -373,6 +398,8 @@ impl Server {
             // What only caps hold, before and now, does not feel a ceiling that moves.
             if !(caps_hold && vm.caps_hold) {
                 regroup(vm, &self.packages, self.slot.share, watts);
+                let held = core::mem::take(&mut vm.held);
+                vm.held.add(&held, self.sharing.own(vm));
             }
             vm.caps_hold = caps_hold;
             self.engaged |= !caps_hold;
@@ -434,7 +461,7 @@ impl Server {
         let vm = &mut self.vms[vm];
         match &mut vm.work {
             Work::Nothing => return,
-            Work::Queue(queue) => queue.resize(cores.len(), t),
+            Work::Queue(queue) => queue.resize(vm.vcpus.map_or(cores.len(), usize::from), t),
             Work::Batch(_) | Work::Series(_) => {}
         }
         vm.cores = cores;

@@ -77,6 +77,13 @@ pub struct VmLoad {
     pub load: Load,
 }
 
+impl VmLoad {
+    /// How many CPUs it has.
+    pub fn cpus(&self) -> usize {
+        self.vcpus.map_or(self.cores.len(), usize::from)
+    }
+}
+
 /// What a VM does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -518,3 +518,68 @@ fn the_oracle_fits_every_step_under_its_limit_and_wastes_little() {
         assert_eq!(plant.core_khz(0, CoreId(0)), MHZ(2400));
     }
 }
+
+/// Twenty batch VMs of four CPUs share 20 of the cores; others are alone on theirs.
+#[test]
+fn vms_that_share_cores_get_them_in_turns() {
+    let mut spec = one(constant(0.0));
+    let pooled = |n: u16, cores: core::ops::Range<u16>, load: Load| VmLoad {
+        id: VmId::new(&format!("p{n}")).unwrap(),
+        cores: cores.map(CoreId).collect(),
+        vcpus: Some(4),
+        load,
+        ..server(constant(0.0)).vms[0].clone()
+    };
+    let queue = |utilisation| {
+        Load::Queue(QueueSpec {
+            utilisation: Profile::Constant(utilisation),
+            service_mean: Duration::from_millis(5),
+            service: ServiceTime::Exponential,
+            frequency_bound: 0.55,
+            max_wait: Duration::from_secs(1),
+        })
+    };
+    spec.servers[0].vms = (0..10).map(|n| pooled(n, 20..40, constant(1.0))).collect();
+    spec.servers[0].vms.extend((10..20).map(|n| pooled(n, 0..20, queue(0.2))));
+    // Forty CPUs want to run all the time on twenty cores.
+    let mut plant = Plant::new(spec.clone(), 1);
+    plant.advance(ms(20_000));
+    let cpu_s =
+        |plant: &Plant, name: &str| plant.truth().vms.iter().find(|vm| vm.vm.as_str() == name).unwrap().cpu_s;
+    assert!((cpu_s(&plant, "p0") - 40.0).abs() < 0.1, "half of four CPUs' time: {}", cpu_s(&plant, "p0"));
+    let web: f64 = (10..20).map(|n| cpu_s(&plant, &format!("p{n}"))).sum();
+    assert!((web / 20.0 - 8.0).abs() < 0.3, "a fifth of forty CPUs: {web}");
+    let uncapped = plant.truth().mean_power_w.as_f64();
+
+    // Slower, they work less; and a pool that is slowed is slowed once, however many share it.
+    for core in 20..40 {
+        plant.set_core_cap(0, CoreId(core), MHZ(1200));
+    }
+    plant.advance(ms(40_000));
+    let batch = f64::from(20_u16) * PowerModel::PAPER.dynamic_w() / 40.0;
+    let capped = 2.0 * plant.truth().mean_power_w.as_f64() - uncapped;
+    let shed = (uncapped - capped) / batch;
+    assert!((0.68..0.80).contains(&shed), "{shed}");
+    let throttled = plant.truth().batch_throttled_core_s.software;
+    assert!((throttled - 400.0).abs() < 1.0, "{throttled}");
+    assert_eq!(plant.truth().user_facing_throttled_core_s.total(), 0.0);
+
+    // On cores that batch fills as well, user-facing VMs wait for their turn.
+    for vm in &mut spec.servers[0].vms {
+        vm.cores = (0..40).map(CoreId).collect();
+        if vm.id.as_str().len() == 3 {
+            vm.class = VmClass::UserFacing;
+        }
+    }
+    let crowded = |share: f64| {
+        let mut spec = spec.clone();
+        for vm in spec.servers[0].vms.iter_mut().filter(|vm| vm.class == VmClass::NonUserFacing) {
+            vm.load = constant(share);
+        }
+        let mut plant = Plant::new(spec, 1);
+        plant.advance(ms(20_000));
+        plant.user_facing_p95_ms().unwrap()
+    };
+    let (with, without) = (crowded(1.0), crowded(0.0));
+    assert!(with > 1.1 * without, "{with} ms beside batch, {without} ms without");
+}

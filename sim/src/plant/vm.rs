@@ -75,6 +75,9 @@ pub(super) struct SimVm {
     pub(super) user_facing: bool,
     /// Indices into the server's cores.
     pub(super) cores: Vec<usize>,
+    /// How many CPUs it has, if it shares these cores; and which of the server's pools they are.
+    pub(super) vcpus: Option<u16>,
+    pub(super) pool: Option<usize>,
     pub(super) work: Work,
     pub(super) bound: f64,
     pub(super) runs: Vec<Run>,
@@ -101,9 +104,10 @@ impl SimVm {
     pub(super) fn new(spec: &VmLoad, cores: Vec<usize>, rng: Stream) -> Self {
         let user_facing = spec.class == VmClass::UserFacing;
         let class_bound = if user_facing { USER_FACING_BOUND } else { BATCH_BOUND };
+        let cpus = spec.vcpus.map_or(cores.len(), usize::from);
         let (work, bound) = match &spec.load {
             Load::Queue(queue) => {
-                (Work::Queue(Box::new(Queue::new(queue, cores.len(), rng))), queue.frequency_bound)
+                (Work::Queue(Box::new(Queue::new(queue, cpus, rng))), queue.frequency_bound)
             }
             Load::Batch(batch) => (Work::Batch(Batch::new(batch)), batch.frequency_bound),
             Load::Profile(profile) => (Work::Series(Cursor::new(profile.clone())), class_bound),
@@ -112,6 +116,8 @@ impl SimVm {
         Self {
             user_facing,
             cores,
+            vcpus: spec.vcpus,
+            pool: None,
             work,
             bound,
             runs: Vec::new(),
@@ -126,6 +132,11 @@ impl SimVm {
             bandwidth: None,
             stops: CpuStops::default(),
         }
+    }
+
+    /// CPUs of its own for each of its cores: 1, unless it shares them.
+    pub(super) fn width(&self) -> f64 {
+        self.vcpus.map_or(1.0, |cpus| f64::from(cpus) / self.cores.len().max(1) as f64)
     }
 
     /// Core-seconds that its quota stopped in the current step.

@@ -24,6 +24,8 @@ struct Snapshot<'a> {
 struct ServerNow<'a> {
     server: &'a ServerId,
     power_w: Watts,
+    /// Its DC energy since the start.
+    energy_j: f64,
     /// Mean frequency of its cores as a share of the highest.
     frequency_ratio: f64,
 }
@@ -35,6 +37,7 @@ pub(crate) fn json(plant: &Plant, trip_fraction: f64) -> Result<String, RigError
         ServerNow {
             server: &server.id,
             power_w: plant.server_power(n),
+            energy_j: plant.server_energy_j(n),
             frequency_ratio: sum / server.cores.len().max(1) as f64,
         }
     });
