@@ -512,4 +512,56 @@ mod tests {
         assert_eq!(fleet.core_usage(ms(5001), 0), None);
         assert_eq!(fleet.core_usage(ms(0), 1), None);
     }
+
+    #[test]
+    fn vms_of_a_pool_are_as_busy_together_as_its_cores() {
+        let pooled = |id: &str, class, vcpus, cores: &[u16]| {
+            let vcpus = Some(vcpus);
+            ControlledVm { vcpus, ..vm(id, class, 0, cores) }
+        };
+        let usage = |id: &str, ratio: f64| VmUsage {
+            vm: VmId::new(id).unwrap(),
+            utilisation: Utilisation::from_ratio(ratio).unwrap(),
+            throttled: false,
+        };
+        let mut fleet = Fleet::new(6, Instant::ZERO);
+        let batch = [12, 13, 14, 15];
+        let vms =
+            vec![pooled("web", Uf, 4, &[10, 11]), pooled("a", Nuf, 6, &batch), pooled("b", Nuf, 2, &batch)];
+        fleet.replace(vms.clone(), &cores());
+        assert_eq!(
+            fleet.classes(&Floors { by_order: &BTreeMap::new(), user_facing: None })[0].cores,
+            [2, 3, 4, 5]
+        );
+        let now = Instant::from_millis(0);
+        fleet.usage(now, &[usage("a", 0.3)]);
+        assert_eq!(fleet.core_usage(now, 3), None, "one is not known");
+        fleet.usage(now, &[usage("a", 0.3), usage("b", 0.9)]);
+        assert_eq!(fleet.core_usage(now, 3), Some(1.0), "a core is no busier than that");
+
+        // Peaks at different times are no peak of the sum, also when a VM has come.
+        let windows =
+            [(0.5, 0.1), (0.1, 0.6)].map(|(a, b)| [usage("web", 0.2), usage("a", a), usage("b", b)]);
+        for window in &windows {
+            assert!(fleet.take_fast(window));
+        }
+        assert!((fleet.peak_use(2) - 0.7).abs() < 1e-9, "{}", fleet.peak_use(2));
+        assert!((fleet.fast_use(5) - 0.7).abs() < 1e-9 && (fleet.fast_use(0) - 0.2).abs() < 1e-9);
+        assert!((fleet.fast_cores() - (0.2 * 2.0 + 0.7 * 4.0)).abs() < 1e-9);
+        let more = [vms, vec![pooled("c", Nuf, 8, &batch)]].concat();
+        fleet.replace(more, &cores());
+        assert!(fleet.peak_use(2) >= 0.7, "what may come back is not forgotten");
+
+        // Four cores that are capped are four, shared out by the VMs' CPUs.
+        let mut throttle = Throttle::new(cores(), false);
+        for core in 2..6 {
+            throttle.recover(core, 0);
+        }
+        fleet.account(now, &throttle, false);
+        fleet.account(Instant::from_millis(4000), &throttle, false);
+        let status = fleet.status(Instant::from_millis(4000), &throttle, false, |_| false);
+        let shown: Vec<_> = status.iter().map(|vm| (vm.cores, vm.impact.throttled_core_ms)).collect();
+        assert_eq!(shown, [(4, 0), (6, 6000), (2, 2000), (8, 8000)]);
+        assert_eq!(status[1].shares_cores, Some(4));
+    }
 }

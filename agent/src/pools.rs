@@ -269,7 +269,7 @@ mod tests {
             let (mut pools, mut now) = (pools(min_cores), Instant::ZERO);
             let mut before: Option<usize> = None;
             for (n, second) in seconds.iter().enumerate() {
-                now = now + Duration::from_secs(*second);
+                now += Duration::from_secs(*second);
                 let vms = &all[..all.len().min(n)];
                 pools.advance(now, &places(count), vms);
                 let (_, cores) = pools.groups(&places(count), vms).unwrap();

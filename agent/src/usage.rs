@@ -31,6 +31,8 @@ pub struct UsageReading {
     pub to: Instant,
     /// CPU time used so far: `usage_usec` of `cpu.stat`; `None` if it could not be read.
     pub used_us: Option<u64>,
+    /// Whether its use counts in [`ServerSecond`].
+    pub promised: bool,
     /// Whether the agent throttled it at any time since the last reading.
     pub throttled: bool,
     /// Memory, and what else the kernel counts; `None` between two looks at that.
@@ -55,7 +57,7 @@ pub struct UsageRecorder {
     second: Option<ServerSecond>,
 }
 
-/// What all VMs of a server did in one second.
+/// What the VMs of a server that were promised CPU time did in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerSecond {
     /// What they used together, in millicores.
@@ -103,10 +105,12 @@ impl UsageRecorder {
 
             let used_mc = open.take(&reading, !stepped);
             self.counted += u64::from(used_mc.is_some());
-            self.second = self.second.zip(used_mc).map(|(all, used_mc)| ServerSecond {
-                used_mc: all.used_mc + u64::from(used_mc),
-                cores: all.cores + u64::from(reading.cores),
-            });
+            if reading.promised {
+                self.second = self.second.zip(used_mc).map(|(all, used_mc)| ServerSecond {
+                    used_mc: all.used_mc + u64::from(used_mc),
+                    cores: all.cores + u64::from(reading.cores),
+                });
+            }
         }
 
         for gone in self.vms.values_mut().filter(|open| !open.observed) {
@@ -120,7 +124,7 @@ impl UsageRecorder {
         self.counted
     }
 
-    /// What all VMs of the last look did since the one before; `None` where one of them was not measured.
+    /// What these VMs of the last look did since the one before; `None` where one of them was not measured.
     pub fn second(&self) -> Option<ServerSecond> {
         self.second
     }
@@ -208,7 +212,7 @@ mod tests {
     fn reading(ms: u64, used_us: impl Into<Option<u64>>) -> UsageReading {
         let (at, vm, used_us) = (Instant::from_millis(ms), VmId::new("v").unwrap(), used_us.into());
         let (from, to, start) = (at, at, VmStart(1));
-        UsageReading { vm, start, cores: 2, from, to, used_us, throttled: false, slow: None }
+        UsageReading { vm, start, cores: 2, from, to, used_us, promised: true, throttled: false, slow: None }
     }
     /// Reads at these milliseconds, with these counters; what has been counted then.
     fn after(reads: &[(u64, Option<u64>)]) -> (u64, u64) {
@@ -281,6 +285,16 @@ mod tests {
         assert_eq!(look(2000, 500_000, None), None);
         assert_eq!(look(3000, 500_000, Some(0)), None);
         assert_eq!(look(4000, 500_000, Some(100_000)), Some((100, 4)));
+
+        // Nothing was promised to the other one: it is neither counted nor missed.
+        let mut recorder = UsageRecorder::default();
+        let mut look = |ms: u64, used: u64, other_used: Option<u64>| {
+            let unpromised = UsageReading { promised: false, ..other(ms, other_used) };
+            recorder.look(Instant::from_millis(ms), wall(ms), vec![reading(ms, used), unpromised]);
+            recorder.second().map(|it| (it.used_mc, it.cores))
+        };
+        look(0, 0, None);
+        assert_eq!(look(1000, 500_000, None), Some((500, 2)));
     }
 
     #[test]

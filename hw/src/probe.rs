@@ -7,6 +7,7 @@
 mod cgroups;
 mod competing_writers;
 mod cpus;
+mod domains;
 mod files;
 mod meters;
 mod process;
@@ -21,6 +22,7 @@ use serde::Serialize;
 pub use cgroups::{CgroupMode, Cgroups};
 pub use competing_writers::{CompetingWriter, Setting};
 pub use cpus::{Cpus, PolicyGroup, Scaling};
+pub use domains::Domains;
 pub use meters::{Bmc, MeterFacts, meters};
 pub use process::{Process, Services};
 pub use rapl::{Constraint, RaplZone};
@@ -49,6 +51,7 @@ pub struct Machine {
     pub meters: Vec<MeterFacts>,
     pub bmc: Bmc,
     pub cgroups: Cgroups,
+    pub domains: Domains,
     /// What else sets frequencies, limits or CPU sets here.
     pub competing_writers: Vec<CompetingWriter>,
     /// Who asks: this process.
@@ -69,6 +72,7 @@ impl Machine {
             meters: meters(root),
             bmc: Bmc::read(root),
             cgroups: Cgroups::read(root),
+            domains: Domains::read(root),
             competing_writers: competing_writers::find(root),
             process: Process::read(root),
             services: Services::read(root),

@@ -15,7 +15,8 @@ pub struct Chassis {
     pub servers: u32,
     /// One server's draw by load and frequency.
     pub server: PowerModel,
-    /// Allocated cores, as a share of the physical ones.
+    /// Allocated cores, as a share of the physical ones. Above 1 VMs share the cores of two pools, one for each class, that are
+    /// in proportion to the classes' cores.
     pub alloc: f64,
     /// User-facing cores, as a share of the allocated ones.
     pub beta: f64,
@@ -95,6 +96,9 @@ pub struct Reductions {
 }
 
 impl Chassis {
+    /// Nobody promises more cores, as a multiple of the physical ones.
+    pub const ALLOC_MAX: f64 = 16.0;
+
     /// Says what is wrong with these numbers, if anything.
     pub fn check(&self) -> Result<(), ChassisError> {
         let refuse = |key, value, allowed| Err(ChassisError { key, value, allowed });
@@ -104,8 +108,10 @@ impl Chassis {
         if let Err(allowed) = self.server.check() {
             return refuse("server", self.server.full_w, allowed);
         }
+        if !(0.0..=Self::ALLOC_MAX).contains(&self.alloc) {
+            return refuse("alloc", self.alloc, "0 to 16");
+        }
         for (key, value) in [
-            ("alloc", self.alloc),
             ("beta", self.beta),
             ("util_user_facing", self.util_user_facing),
             ("util_non_user_facing", self.util_non_user_facing),
@@ -130,10 +136,13 @@ impl Chassis {
 
     /// How busy its servers are by the means: allocation and P95 utilisations.
     fn mean_load(&self) -> ClassLoad {
-        let allocated = f64::from(self.servers) * self.alloc;
+        // A class is as busy as its pool at most; where nothing is overcommitted it never is.
+        let load = |share: f64, utilisation: f64| {
+            f64::from(self.servers) * (self.alloc * share * utilisation).min(share)
+        };
         ClassLoad {
-            user_facing: allocated * self.beta * self.util_user_facing,
-            others: allocated * (1.0 - self.beta) * self.util_non_user_facing,
+            user_facing: load(self.beta, self.util_user_facing),
+            others: load(1.0 - self.beta, self.util_non_user_facing),
         }
     }
 
@@ -197,6 +206,22 @@ mod tests {
         let full = chassis.reductions(&Policy::FULL_SERVER, Treated::All);
         let ratio = full.first.as_f64() / chassis.nameplate().as_f64() / share(Treated::All);
         assert!((ratio - 1.12).abs() < 0.01, "{ratio}");
+    }
+
+    #[test]
+    fn overcommitted_vms_are_as_busy_as_their_pools_at_most() {
+        let shed = |alloc: f64, util: f64| {
+            let chassis = Chassis { alloc, util_non_user_facing: util, ..Chassis::default() };
+            chassis.reductions(&Policy::NO_IMPACT, Treated::All).first.as_f64()
+        };
+        // Batch has 60 % of the cores of 12 servers: at most that much can be slowed.
+        let all = shed(1.0, 1.0);
+        for (alloc, util, part) in [(0.5, 1.0, 0.5), (2.0, 0.25, 0.5), (2.0, 0.5, 1.0), (4.0, 0.9, 1.0)] {
+            let is = shed(alloc, util) / all;
+            assert!((is - part).abs() < 1e-4, "{alloc} {util}: {is}");
+        }
+        let refused = Chassis { alloc: 16.1, ..Chassis::default() }.check().unwrap_err();
+        assert_eq!((refused.key, refused.allowed), ("alloc", "0 to 16"));
     }
 
     #[test]

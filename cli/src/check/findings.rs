@@ -1,6 +1,7 @@
 //! What was found, one line a probe, each with a verdict, the reason and the remedy.
 
 use super::state::State::{Degraded, Missing, Untested, Works};
+use super::state::overcommitted;
 use super::state::{Finding, STEPS, State, Watched, channel, finding};
 use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Setting};
 
@@ -13,6 +14,7 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
     found.extend(meters(machine, sensors));
     found.push(bmc(machine));
     found.extend(cgroups(machine));
+    found.extend(domains(machine));
     found.extend(services(machine));
     found.extend(competing_writers(machine));
     found.extend(process(machine));
@@ -323,6 +325,23 @@ fn cgroups(machine: &Machine) -> Vec<Finding> {
     }
 
     found
+}
+
+/// Whether libvirt's domains can each have cores of their own.
+fn domains(machine: &Machine) -> Option<Finding> {
+    let (domains, cpus) = (machine.domains, machine.cpus.count);
+    let text = format!("{} domains with {} vCPUs on {cpus} CPUs", domains.count, domains.vcpus);
+    match overcommitted(machine) {
+        _ if domains.count == 0 => None,
+        false => Some(finding("domains", Works, text)),
+        true => Some(
+            finding("domains", Degraded, text)
+                .because(
+                    "not every domain can have cores of its own: some would be left out, and run anywhere",
+                )
+                .remedy("[pools] enabled = true: domains share cores by class (docs/operate/vms.md)"),
+        ),
+    }
 }
 
 fn services(machine: &Machine) -> Vec<Finding> {

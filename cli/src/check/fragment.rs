@@ -3,7 +3,7 @@
 use ballast_hw::probe::Machine;
 
 use super::functions::{Function, best, inputs};
-use super::state::{State, Watched, channel};
+use super::state::{State, Watched, channel, overcommitted};
 
 /// A part of agent.toml that fits; `server` and `chassis` are left to the operator.
 pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Function]) -> String {
@@ -44,6 +44,15 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
 
     if state("pstate") == State::Missing && state("cpu_max") != State::Missing {
         lines.extend(["[throttle]".into(), "actuator = \"cpu-max\"".into()]);
+    }
+    if machine.domains.count > 0 {
+        lines.extend(["[groups]".into(), "by = \"libvirt\"".into(), "[[discover]]".into()]);
+        lines.push("pattern = \"machine.slice/machine-qemu*.scope\"".into());
+    }
+    if overcommitted(machine) && state("pstate") != State::Missing {
+        let (vcpus, cpus) = (machine.domains.vcpus, machine.cpus.count);
+        lines.push(format!("[pools]   # {vcpus} vCPUs on {cpus} CPUs: domains share cores by class"));
+        lines.push("enabled = true".into());
     }
     if state("server_limit") == State::Missing {
         lines.extend(["[server_limit]".into(), "enabled = false   # there is none to set".into()]);

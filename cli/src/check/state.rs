@@ -1,6 +1,6 @@
 //! How good something is: a finding; and what sensors were seen to do.
 
-use ballast_hw::probe::{MeterFacts, Refresh};
+use ballast_hw::probe::{Machine, MeterFacts, Refresh};
 use serde::Serialize;
 
 /// From so many steps on the draw can follow a cap; below, it jumps.
@@ -64,4 +64,9 @@ pub(super) fn channel(meter: &MeterFacts) -> String {
         Some(label) => format!("{} {label}", meter.name),
         None => format!("{} {}", meter.name, meter.channel),
     }
+}
+
+/// Whether libvirt's domains have more vCPUs than the machine has CPUs.
+pub(super) fn overcommitted(machine: &Machine) -> bool {
+    machine.domains.vcpus > machine.cpus.count
 }

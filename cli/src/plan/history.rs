@@ -9,7 +9,7 @@ use ballast_types::VmClass;
 use clap::Args;
 use indicatif::ProgressBar;
 
-use crate::common::numbers::share;
+use crate::common::numbers::{share, within};
 use crate::common::table;
 
 /// How much of a chassis is allocated, and how busy that is.
@@ -24,8 +24,9 @@ pub(super) struct LoadArgs {
     /// Physical cores that the VMs of --history were on, of one hardware generation or of all
     #[arg(long, value_name = "[GENERATION=]N", num_args = 1.., requires = "history")]
     physical_cores: Vec<String>,
-    /// Allocated cores, as a share of the physical ones [default: 0.51]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// Allocated cores, as a share of the physical ones [default: 0.51]; above 1 VMs share the cores of two pools by
+    /// class
+    #[arg(long, value_name = "SHARE", value_parser = allocation)]
     alloc: Option<f64>,
     /// User-facing cores, as a share of the allocated ones [default: 0.4]
     #[arg(long, value_name = "SHARE", value_parser = share)]
@@ -64,9 +65,10 @@ impl LoadArgs {
         let estimates = history.past.iter().map(|(generation, past)| {
             let cores = cores.get(generation).or_else(|| cores.get("").filter(|_| history.past.len() == 1));
             let estimate = past.estimate(cores.map(|cores| f64::from(*cores) * history.span_s));
-            if let Some(alloc) = estimate.alloc.filter(|alloc| *alloc > 1.0) {
+            if let Some(alloc) = estimate.alloc.filter(|alloc| *alloc > Chassis::ALLOC_MAX) {
                 bail!(
-                    "generation {generation:?}: --physical-cores {}: the VMs had {alloc:.2} times as many",
+                    "generation {generation:?}: --physical-cores {}: the VMs had {alloc:.2} times as many, \
+                     and 16 is the most",
                     cores.copied().unwrap_or_default()
                 );
             }
@@ -74,6 +76,11 @@ impl LoadArgs {
         });
         Ok(Loads { told, estimates: Some(estimates.collect::<anyhow::Result<_>>()?) })
     }
+}
+
+/// A share of the physical cores, or a multiple of them.
+fn allocation(text: &str) -> Result<f64, String> {
+    within(text, 0.0, Chassis::ALLOC_MAX)
 }
 
 fn physical(given: &[String]) -> anyhow::Result<BTreeMap<String, u32>> {

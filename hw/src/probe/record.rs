@@ -14,9 +14,10 @@ use serde::Serialize;
 use super::competing_writers::KNOWN;
 use crate::Root;
 use crate::error::{HwError, Operation};
+use crate::systemd::unit;
 
 /// What is copied, below the root; `*` stands for any part of one name. A folder is made, not entered.
-const FILES: [&str; 45] = [
+const FILES: [&str; 46] = [
     "proc/cpuinfo",
     "proc/sys/kernel/osrelease",
     "proc/sys/kernel/random/boot_id",
@@ -62,6 +63,7 @@ const FILES: [&str; 45] = [
     "sys/fs/cgroup/cpuset",
     "sys/fs/cgroup/machine.slice/cgroup.controllers",
     "sys/fs/cgroup/machine.slice/cgroup.subtree_control",
+    "sys/fs/cgroup/machine.slice/machine-qemu*.scope/libvirt/vcpu*",
 ];
 /// And, of each competing writer: its group, and what has it started at boot.
 const OF_WRITERS: [&str; 2] = ["sys/fs/cgroup/system.slice/", "etc/systemd/system/*.wants/"];
@@ -171,7 +173,7 @@ impl Copy<'_> {
         if !self.done.insert(real.clone()) {
             return Ok(());
         }
-        let (from, to) = (self.root.path(&real.to_string_lossy()), self.to.join(&real));
+        let (from, to) = (self.root.path(&real.to_string_lossy()), self.to.join(nameless(&real)));
         let kind = fs::metadata(&from);
 
         if kind.as_ref().is_ok_and(fs::Metadata::is_dir) {
@@ -254,6 +256,18 @@ impl Copy<'_> {
         self.manifest.links.push((shown(at), shown(&target)));
         symlink(target, to)
     }
+}
+
+/// The path without what VMs are called.
+fn nameless(path: &Path) -> PathBuf {
+    let part = |part: Component<'_>| {
+        let name = part.as_os_str().to_string_lossy();
+        match unit::domain_of(&name) {
+            Some((id, _)) => format!(r"machine-qemu\x2d{id}\x2dvm.scope").into(),
+            None => part.as_os_str().to_owned(),
+        }
+    };
+    path.components().map(part).collect()
 }
 
 /// The names on a path.

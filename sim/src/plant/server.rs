@@ -229,14 +229,9 @@ impl Server {
 
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
             let (width, part) = (vm.width(), self.sharing.part(vm));
-            let mut wanted = 0.0;
             match &mut vm.work {
                 Work::Series(line) => {
                     let demand = line.at(t);
-                    if vm.pool.is_some() {
-                        wanted =
-                            vm.groups.iter().map(|g| (demand * g.stretch).min(1.0) * g.cores * width).sum();
-                    }
                     let used = |g: &Group| (demand * g.stretch).min(1.0) * width * part;
                     let allowed = limited(&mut vm.bandwidth, &mut vm.stops, || {
                         vm.groups.iter().map(|g| used(g) * g.cores).sum()
@@ -250,9 +245,7 @@ impl Server {
                 Work::Nothing => vm.busy = 0.0,
                 Work::Batch(batch) => {
                     let all = vm.cores.len() as f64;
-                    let u = batch.demand(t) * width;
-                    wanted = u * all;
-                    let u = u * part;
+                    let u = batch.demand(t) * width * part;
                     let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * all);
                     let work;
                     (vm.busy, work) = spend(&vm.groups, &mut self.packages, STEP_S, |_| u);
@@ -278,25 +271,17 @@ impl Server {
                     if let Some(bandwidth) = vm.bandwidth.as_mut().filter(|_| runs) {
                         bandwidth.used(queue.busy().iter().sum());
                     }
-                    vm.busy = 0.0;
-                    wanted = queue.busy().iter().sum::<f64>() / STEP_S;
-                    let everywhere = wanted * part / vm.cores.len().max(1) as f64;
-
-                    for (n, core) in vm.cores.iter().enumerate() {
-                        // Where it runs on whatever core is free, each has the same of it.
-                        let u = match vm.pool {
-                            None => queue.busy()[n] / STEP_S,
-                            Some(_) => everywhere,
-                        };
-                        let core = &self.cores[*core];
-                        let scale = speed(core, &self.packages).scale;
-                        self.packages[core.package].dynamic_w += u * watts_per_core * scale;
-                        vm.busy += u;
-                    }
+                    let busy = queue.busy();
+                    // Where it runs on whatever core is free, each has the same of it.
+                    let everywhere = busy.iter().sum::<f64>() * part / vm.cores.len().max(1) as f64;
+                    let used = |n: usize| if vm.pool.is_some() { everywhere } else { busy[n] };
+                    let on = vm.cores.iter().enumerate().map(|(n, core)| (&cores[*core], used(n) / STEP_S));
+                    vm.busy = spend_each(on, &mut self.packages, watts_per_core);
                 }
             }
 
-            self.sharing.want(vm, wanted);
+            // Who gets a part of a core wants the whole of it.
+            self.sharing.want(vm, vm.busy / part);
             self.busy += vm.busy;
             if let Some(bandwidth) = &vm.bandwidth {
                 let stopped = if vm.user_facing { &mut self.stopped.0 } else { &mut self.stopped.1 };
@@ -553,6 +538,21 @@ fn spend(groups: &[Group], packages: &mut [Package], span: f64, used: impl Fn(&G
         work += used * group.cores * group.progress * span;
     }
     (busy, work)
+}
+
+/// The same of cores that are busy for a share of the step each, and draw `watts` at the highest frequency; gives how many
+/// are busy.
+fn spend_each<'a>(
+    cores: impl Iterator<Item = (&'a CoreState, f64)>,
+    packages: &mut [Package],
+    watts: f64,
+) -> f64 {
+    let mut busy = 0.0;
+    for (core, used) in cores {
+        packages[core.package].dynamic_w += used * watts * speed(core, packages).scale;
+        busy += used;
+    }
+    busy
 }
 
 /// What a core runs at in the current step.

@@ -49,7 +49,8 @@ impl PoolsConfig {
     pub(super) fn read(root: &mut Section<'_, '_>, actuator: Actuator, by: &By) -> Option<Self> {
         let mut section = root.section(
             "pools",
-            "VMs share cores by class, instead of having cores of their own: for hosts with CPU overcommitment.",
+            "VMs share cores by class, instead of having cores of their own: for hosts with CPU \
+             overcommitment.",
         );
         let enabled =
             section.key("enabled", "Whether they do; a VM that is `pinned` does not.").or(false, flag());
@@ -63,7 +64,8 @@ impl PoolsConfig {
             let is_slice = |path: &str| Cgroup::is_vm_path(path) && path.ends_with(".slice");
             Allowed::text(SLICES, move |path| is_slice(path).then(|| path.to_owned()))
         };
-        let help = "The slice with all user-facing VMs: it is bound instead of each VM, and its VMs are user-facing.";
+        let help = "The slice with all user-facing VMs: it is bound instead of each VM, and its VMs are \
+                    user-facing.";
         let user_facing = section.key("user_facing_slice", help).optional(slice());
         let batch = section.key("batch_slice", "The same of the other VMs.").optional(slice());
 

@@ -94,6 +94,7 @@ pub(super) fn start(
         batches,
         notes,
         measured: vec![],
+        promised_cpus: None,
         restricted: BTreeMap::new(),
         looks: 0,
         recorder: UsageRecorder::default(),
@@ -117,6 +118,8 @@ struct Sampler {
     notes: super::vms::Notes,
     /// As they were when the VMs could last be asked.
     measured: Vec<Measured>,
+    /// How many CPUs the promise is about, if not all.
+    promised_cpus: Option<u64>,
     /// For how many core-milliseconds each VM had been restricted at the last look.
     restricted: BTreeMap<VmId, u64>,
     looks: u64,
@@ -147,8 +150,8 @@ impl Sampler {
         let first = self.looks == 0;
         let vms = if first { Some(lock(&self.vms)) } else { self.vms.try_lock().ok() };
 
-        if let Some(measured) = vms.map(|vms| vms.measured().to_vec()) {
-            self.measured = measured;
+        if let Some(now) = vms.map(|vms| (vms.measured().to_vec(), vms.promised_cpus())) {
+            (self.measured, self.promised_cpus) = now;
         }
         let throttled = self.throttled();
 
@@ -171,8 +174,9 @@ impl Sampler {
             if it.classless {
                 classless.push((it.vm.clone(), start));
             }
-            let (vm, cores, throttled) = (it.vm.clone(), it.cores, throttled.contains(&it.vm));
-            readings.push(UsageReading { vm, start, cores, from, to, used_us, throttled, slow });
+            let (vm, cores, promised) = (it.vm.clone(), it.cores, it.promised);
+            let throttled = throttled.contains(&it.vm);
+            readings.push(UsageReading { vm, start, cores, from, to, used_us, promised, throttled, slow });
         }
 
         let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -188,13 +192,14 @@ impl Sampler {
         }
     }
 
-    /// Whether the VMs have used all that the server has, where they have more cores than that together.
+    /// Whether the VMs have used all that the server has, where they have more cores than that together; in pools,
+    /// whether the user-facing ones have used all of theirs.
     fn count_overflow(&mut self, unix_s: u64, looks_anew: bool) {
         if looks_anew || self.cpus.is_none() {
             let online = ballast_hw::online(&self.root).ok().flatten();
             self.cpus = online.map(|cpus| cpus.iter().count() as u64).filter(|cpus| *cpus > 0);
         }
-        let second = self.recorder.second().zip(self.cpus);
+        let second = self.recorder.second().zip(self.promised_cpus.or(self.cpus));
         let over = second.map(|(it, cpus)| it.cores > cpus && it.used_mc >= cpus * FULL_MC);
         self.overflow.second(unix_s, over);
     }

@@ -265,7 +265,7 @@ impl Vms {
                 Ok((inode, group)) => {
                     self.inodes.insert(path.clone(), inode);
                     meters.measure(&vm.id, cpus.len(), (group.clone(), inode), &mut self.meters);
-                    self.measured.extend(self.measure(&vm.id, &path, &group));
+                    self.measured.extend(self.measure(vm, &path, &group));
                     targets.insert(vm.id.clone(), Target { path, group, inode });
                 }
                 Err(error) if error.is_pending() => {

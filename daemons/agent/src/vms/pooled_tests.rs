@@ -11,7 +11,8 @@ use super::*;
 const POOLS: &str = "[pools]\nenabled = true\n";
 const SLICES: &str = "user_facing_slice = \"high.slice\"\nbatch_slice = \"low.slice\"\n";
 const RULES: &str = "[[discover]]\npattern = \"high.slice/*\"\nclass = \"user-facing\"\n\
-                     [[discover]]\npattern = \"low.slice/*\"\nclass = \"non-user-facing\"\non_extreme = \"kill\"\n";
+                     [[discover]]\npattern = \"low.slice/*\"\nclass = \"non-user-facing\"\n\
+                     on_extreme = \"kill\"\n";
 
 /// Every VM with its class, its CPUs and the first and last core that it shares.
 fn shown(set: &[ControlledVm]) -> Vec<(&str, VmClass, Option<u16>, [u16; 2])> {

@@ -244,6 +244,11 @@ impl Specs {
         matches!(self.layout, Layout::Floating)
     }
 
+    /// Whether VMs that are not pinned share cores.
+    pub(super) fn has_pools(&self) -> bool {
+        matches!(self.layout, Layout::Pools(_))
+    }
+
     /// The slices of the pools, if these are what is bound, each with its CPUs.
     pub(super) fn slices(&self) -> Option<(&Slices, [(VmClass, CpuList); 2])> {
         let Layout::Pools(PoolsConfig { pools, slices: Some(slices) }) = &self.layout else { return None };

@@ -5,7 +5,7 @@ use std::io;
 
 use ballast_agent_core::ControlledVm;
 use ballast_hw::{Cgroup, HwError};
-use ballast_types::{BootId, VmId, VmStart};
+use ballast_types::{BootId, VmClass, VmId, VmStart};
 
 use super::Vms;
 
@@ -17,6 +17,8 @@ pub(crate) struct Measured {
     pub(crate) cores: u16,
     /// Whether nobody has told its class.
     pub(crate) classless: bool,
+    /// Whether CPU time was promised to it: to all, but in pools only to user-facing VMs, and not to pinned ones.
+    pub(crate) promised: bool,
     pub(crate) group: Cgroup,
     boot_id: BootId,
     path: String,
@@ -29,16 +31,29 @@ impl Measured {
     }
 }
 
+fn is_promised(vm: &ControlledVm) -> bool {
+    vm.vcpus.is_none() || vm.class == VmClass::UserFacing
+}
+
 impl Vms {
     /// Every VM whose use can be recorded, as it is now.
     pub(crate) fn measured(&self) -> &[Measured] {
         &self.measured
     }
 
-    pub(super) fn measure(&self, vm: &VmId, path: &str, group: &Cgroup) -> Option<Measured> {
-        let spec = self.specs.all().get(vm)?;
+    /// How many CPUs the promise is about, where they are not all of the server's: those of the user-facing pool.
+    pub(crate) fn promised_cpus(&self) -> Option<u64> {
+        self.set
+            .iter()
+            .find(|vm| is_promised(vm) && vm.vcpus.is_some())
+            .map(|vm| self.specs.cpus(vm).len() as u64)
+    }
+
+    pub(super) fn measure(&self, vm: &ControlledVm, path: &str, group: &Cgroup) -> Option<Measured> {
+        let spec = self.specs.all().get(&vm.id)?;
         Some(Measured {
-            vm: vm.clone(),
+            vm: vm.id.clone(),
+            promised: is_promised(vm) && !(spec.pinned && self.specs.has_pools()),
             cores: spec.cores,
             classless: spec.class.is_none(),
             group: group.clone(),
