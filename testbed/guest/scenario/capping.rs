@@ -11,7 +11,7 @@ use crate::plant::{FLOOR, Sample, TOP};
 use crate::report::Notes;
 
 /// Below the usual load's 270 W and above what its floor draws, 200 W.
-const CAP_W: i64 = 225;
+pub(super) const CAP_W: i64 = 225;
 
 pub(super) fn cap(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     guest.fresh()?;

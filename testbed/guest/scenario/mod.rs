@@ -6,6 +6,7 @@ mod faults;
 mod latency;
 mod limits;
 mod outside;
+mod pools;
 mod rapl;
 mod recovery;
 mod service;
@@ -29,12 +30,13 @@ const fn of(
 }
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 33] = [
+pub(crate) const ALL: [Scenario; 34] = [
     of("check", "what ballast check says, and its write test", recovery::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
     of("groups", "VMs have disjoint CPUs, also after systemctl daemon-reload", capping::groups),
     of("systemd", "VMs that are services, bound by AllowedCPUs over D-Bus", capping::systemd),
+    of("pools", "VMs that share cores by class, held by two nested slices", pools::slices),
     of("killed", "an agent killed at the floor comes back, adopts, and releases", recovery::killed),
     of("hung", "an agent that stands still at the floor is killed by the watchdog", recovery::hung),
     of("realtime", "the control thread alone is SCHED_FIFO, memory is locked", recovery::realtime),
