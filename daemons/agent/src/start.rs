@@ -31,6 +31,7 @@ use crate::effects::AgentEffects;
 use crate::kill::Killer;
 use crate::message::Message;
 use crate::metrics::Counts;
+use crate::pods::Pods;
 use crate::policy::PolicyLog;
 use crate::quota::{self, Quotas};
 use crate::sampler::Sensors;
@@ -93,8 +94,9 @@ impl<'a> Adopted<'a> {
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
-        let (sources, mut binders, journal) = (vm_sources(config), opened.binders, opened.journal);
         let (answers, answered) = mpsc::channel();
+        let sources = vm_sources(config, Pods::start(config, &root, &answers)?);
+        let (mut binders, journal) = (opened.binders, opened.journal);
         binders.tell(answers);
         let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
         let (killable, notes) = (vms.killable(), vms.notes());
@@ -214,11 +216,12 @@ fn alarms(previous: &hw::Opened, faults: DiskFaults, tls: Option<Arc<Tls>>) -> A
     alarms
 }
 
-fn vm_sources(config: &AgentConfig) -> VmSources {
+fn vm_sources(config: &AgentConfig, pods: Option<Pods>) -> VmSources {
     let state_dir = &config.daemon.state_dir;
     VmSources {
         vms: config.vms.clone(),
         groups: config.groups.clone(),
+        pods,
         changes_path: state_dir.join(CHANGES),
         auto_path: (config.records.auto_class == AutoMode::Act).then(|| state_dir.join("auto-class.json")),
     }

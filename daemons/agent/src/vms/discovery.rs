@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{io, mem, thread};
 
 use ballast_agent_core::{ControlledVm, Input};
-use ballast_hw::{Originals, Root};
+use ballast_hw::{CpuList, Originals, Root};
 use ballast_types::VmId;
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 
@@ -21,8 +21,10 @@ use ballast_runtime::{clock, lock};
 pub(super) struct DiscoveredVm {
     pub(super) id: VmId,
     pub(super) spec: VmSpec,
-    /// The pattern that it matched.
+    /// The pattern that it matched, or who else told it.
     pub(super) by: String,
+    /// The CPUs that somebody else gave it alone; `None` where it gets cores here.
+    pub(super) cpus: Option<CpuList>,
 }
 
 pub(super) struct Discovery {
@@ -104,7 +106,7 @@ impl Discovery {
                     continue;
                 }
 
-                all.push(DiscoveredVm { id: group.name, spec, by: rule.pattern.to_string() });
+                all.push(DiscoveredVm { id: group.name, spec, by: rule.pattern.to_string(), cpus: None });
             }
         }
 
@@ -121,7 +123,7 @@ impl Vms {
     pub(crate) fn rescan(&mut self) -> Option<Vec<ControlledVm>> {
         // Everything has been put back.
         self.journal.as_ref()?;
-        let found = self.discovery.look(&self.root, &self.originals);
+        let found = self.found();
         let left = self.specs.find(found);
         let is_new = left.is_some() | self.specs.predicted.expire(clock::now());
         self.give_all_back(left.unwrap_or_default());

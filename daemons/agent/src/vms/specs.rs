@@ -12,8 +12,8 @@ use ballast_types::{CoreId, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
 use super::discovery::DiscoveredVm;
-use super::floating;
 use super::predicted::Predicted;
+use super::{floating, given};
 use crate::config::{AgentConfig, has_nothing_to_limit};
 use ballast_runtime::state;
 
@@ -71,6 +71,8 @@ pub(super) struct Specs {
     /// The CPUs of every core that are online now.
     online: BTreeMap<CoreId, CpuList>,
     floating: bool,
+    /// Somebody else gives out the CPUs of all VMs, and says which there are.
+    given: bool,
 }
 
 impl Specs {
@@ -104,12 +106,20 @@ impl Specs {
             places: domains.iter().map(place).collect(),
             online: BTreeMap::new(),
             floating,
+            given: false,
         };
 
         specs.hotplug(domains);
         specs.refit();
 
         Ok(specs)
+    }
+
+    /// From now on there are only VMs whose CPUs somebody else gives out: what config and API have asked for is left out.
+    pub(super) fn only_given(&mut self) {
+        self.given = true;
+        self.explicit.clear();
+        self.refit();
     }
 
     /// As many of these as fit, user-facing ones first, and why the others do not.
@@ -135,6 +145,9 @@ impl Specs {
         spec: VmSpec,
     ) {
         let before = fitting.insert(id.clone(), spec);
+        if self.given {
+            return;
+        }
         if let Err(why) = groups(&self.places, fitting, self.floating) {
             match before {
                 Some(before) => fitting.insert(id.clone(), before),
@@ -211,6 +224,12 @@ impl Specs {
         if self.floating {
             return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
         }
+        if self.given {
+            // What shares its CPUs may use as many as it is meant to, of whichever.
+            let own = self.given_cpus(&vm.id).filter(|cpus| !cpus.is_empty()).cloned();
+            let cores = self.all.get(&vm.id).map_or(0, |spec| u32::from(spec.cores));
+            return own.unwrap_or_else(|| (0..cores).collect());
+        }
         vm.cores.iter().filter_map(|core| self.online.get(core)).flat_map(CpuList::iter).collect()
     }
 
@@ -245,6 +264,10 @@ impl Specs {
                 spec.class = Some(VmClass::NonUserFacing);
             }
         }
+        if self.given && !self.floating {
+            let cpus = |id: &VmId| Some((id.clone(), self.given_cpus(id)?.clone()));
+            return given::set(&self.online, &all, &all.keys().filter_map(cpus).collect());
+        }
         let fitted = |all| groups(&self.places, all, self.floating);
         // Whatever is in the set was checked to fit.
         let mut set = fitted(&all).or_else(|_| fitted(&self.all)).unwrap_or_default();
@@ -254,6 +277,10 @@ impl Specs {
             }
         }
         set
+    }
+
+    fn given_cpus(&self, vm: &VmId) -> Option<&CpuList> {
+        self.discovered.iter().find(|it| it.id == *vm)?.cpus.as_ref()
     }
 
     /// Whether a VM's own use makes it batch: only while nobody has told its class.
@@ -519,7 +546,7 @@ mod tests {
                 .unwrap();
         let (id, mut spec) = vms[1].clone();
         spec.cgroup = Some("batch.slice/b.scope".into());
-        let found = DiscoveredVm { id, spec, by: "*".into() };
+        let found = DiscoveredVm { id, spec, by: "*".into(), cpus: None };
         specs.find(vec![found]);
         assert_eq!(shown(&specs), want(&[("web", "1,5")]));
         assert!(specs.left_out().any(|it| it.message.contains("batch")));

@@ -14,7 +14,6 @@ mod feed;
 mod hints;
 mod labels;
 mod mirror;
-mod quantity;
 mod questions;
 mod shadow;
 #[cfg(feature = "testing")]

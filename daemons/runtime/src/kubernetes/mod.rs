@@ -2,3 +2,4 @@
 
 pub mod follow;
 pub mod object;
+pub mod quantity;
