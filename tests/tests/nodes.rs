@@ -10,6 +10,7 @@ use ballast_testbed::lab::kubelet::{Kubelet, PodDouble, pod_list};
 use ballast_testbed::lab::kubernetes::ApiServer;
 use ballast_testbed::lab::{Lab, steady};
 use ballast_testbed::rig::server_root;
+use ballast_types::wire::Report;
 use ballast_types::{CoreId, ServerId, VmClass, VmId};
 use serde_json::json;
 
@@ -22,7 +23,8 @@ ballast_testbed::wall_time![
 
 /// Nothing turns stale in these tests, however slow the machine.
 const PATIENT: &str = "stale_after_s = 3600\n";
-const LOW: &str = "0a1b2c3d-0000-4000-8000-000000000001";
+/// Watts that no server here can keep under by software: all that may be slowed goes to its floor.
+const UNREACHABLE: u64 = 60;
 
 /// A node of one server, with all that is around it.
 struct Node {
@@ -38,8 +40,8 @@ struct Node {
 
 /// A server whose cores are, in order: 40 % a user-facing pod's own, 15 % each shared by a user-facing and by a low
 /// pod, and 30 % a low pod's own.
-fn plant(budget_w: i64) -> PlantSpec {
-    let mut spec = steady(1, budget_w, (0.5, 0.95));
+fn plant() -> PlantSpec {
+    let mut spec = steady(1, 1000, (0.5, 0.95));
     let server = &mut spec.servers[0];
     let (web, batch) = (server.vms[0].clone(), server.vms[server.vms.len() - 1].clone());
     assert_eq!((web.class, batch.class), (VmClass::UserFacing, VmClass::NonUserFacing));
@@ -56,8 +58,8 @@ fn plant(budget_w: i64) -> PlantSpec {
     spec
 }
 
-fn node(budget_w: i64, keys: &str, tables: &str, limited: bool) -> Node {
-    let spec = plant(budget_w);
+fn node(keys: &str, tables: &str, limited: bool) -> Node {
+    let spec = plant();
     let cores = |vm: &str| -> Vec<u32> {
         let vm = spec.servers[0].vms.iter().find(|it| it.id.as_str() == vm).unwrap();
         vm.cores.iter().map(|core| core.0.into()).collect()
@@ -88,13 +90,45 @@ fn node(budget_w: i64, keys: &str, tables: &str, limited: bool) -> Node {
     let kubelet = Kubelet::start(&root, &shared, &pods, limited);
     let config = fs::read_to_string(lab.config("s01")).unwrap();
     let (config, _) = config.split_once("[[vm]]").unwrap();
-    let own = format!("[groups]\nrescan_ms = 200\n{tables}[kubernetes]\napi = {:?}\n{keys}", api.url);
+    // Hardware would slow everybody.
+    let own = format!(
+        "[server_limit]\nenabled = false\n[groups]\nrescan_ms = 200\n{tables}[kubernetes]\napi = {:?}\n{keys}",
+        api.url
+    );
     fs::write(lab.config("s01"), format!("{config}{own}")).unwrap();
 
     Node { lab, api, kubelet, pods, shared, root, cores: of.into() }
 }
 
 impl Node {
+    /// Starts the agent, which is told to keep under far less than it can, for good.
+    fn start(&mut self) {
+        self.lab.start("s01");
+        self.lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
+        let tell = |seq: u32, boot: Option<&str>, ms: Option<u64>| -> Report {
+            let body = json!({"chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap", "echo_boot_id": boot,
+                "echo_agent_ms": ms, "chassis_power_w": 500, "chassis_limit_w": 440, "cap_w": UNREACHABLE,
+                "fallback_w": UNREACHABLE, "valid_for_ms": 2000});
+            let (status, text) = self.lab.order("POST", "s01", "/v1/alert", &body.to_string());
+            assert_eq!(status, 200, "{text}");
+            serde_json::from_str(&text).expect("a report")
+        };
+        // A first epoch is remembered once an echo has shown that it is no message from long ago.
+        let report = tell(1, None, None);
+        tell(2, Some(report.boot_id.as_str()), Some(report.agent_ms));
+        let memory = self.lab.home("s01").join("state/memory.json");
+        let fallback = format!("\"fallback_w\": {UNREACHABLE}");
+        self.lab.wait("it remembers its fallback", |_| {
+            fs::read_to_string(&memory).is_ok_and(|text| text.contains(&fallback))
+        });
+    }
+
+    /// Ends the agent in order; it leaves no journal.
+    fn end(&mut self) {
+        self.lab.end("s01");
+        assert!(!self.lab.journal("s01").exists(), "it left its journal");
+    }
+
     /// Which CPUs may not run as fast as they could.
     fn slowed(&self) -> BTreeSet<u32> {
         let cpus = self.cores.values().flatten();
@@ -144,16 +178,17 @@ impl Node {
 }
 
 fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
-    let mut node = node(150, PATIENT, "", false);
+    let mut node = node(PATIENT, "", false);
     let (limits, kubepods) = (node.lab.limits(), node.kubepods());
     assert!(kubepods.len() >= 20, "{kubepods:?}");
-    node.lab.start_all();
+    node.start();
     node.lab.wait("all pods are known", |lab| lab.agent("s01").is_some_and(|it| it.vms.len() == 4));
     node.lab.wait("the low pod is at its floor", |_| node.slowed() == node.of("low"));
 
-    // Long enough for anybody else to be slowed, if anybody were.
-    let floor = |node: &Node| node.lab.agent("s01").is_some_and(|it| it.report.sheddable_w.as_f64() == 0.0);
-    node.lab.wait("nothing is left to shed", |_| floor(&node) && node.slowed() == node.of("low"));
+    // The draw stays above the cap, and nobody else is slowed for it.
+    let sheddable = |lab: &Lab| lab.agent("s01").is_some_and(|it| it.report.sheddable_w.as_f64() == 0.0);
+    node.lab.wait("nothing is left to shed", |lab| sheddable(lab));
+    assert_eq!(node.slowed(), node.of("low"));
     let status = node.lab.agent("s01").unwrap();
     let vm = |name: &str| status.vms.iter().find(|it| it.vm.as_str() == format!("default:{name}")).unwrap();
     assert!(vm("low").impact.throttled_core_ms > 0 && vm("low").cores as usize == node.cores["low"].len());
@@ -163,17 +198,15 @@ fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
         assert_eq!(vm(other).min_khz, None, "{other}");
     }
     assert_eq!((vm("sweep").class, vm("sweep").cores), (VmClass::NonUserFacing, 0), "it shares its CPUs");
-    node.lab.wait("the use and the energy of each pod are told", |lab| {
-        let (_, metrics) = lab.get("s01", "/metrics");
-        ["low", "web", "api", "sweep"]
-            .iter()
-            .all(|pod| metrics.contains(&format!("ballast_agent_vm_estimated_watts{{vm=\"default:{pod}\"}}")))
+    node.lab.wait("the energy of each pod is told", |lab| {
+        let vms = lab.agent("s01").unwrap().vms;
+        vms.iter().all(|vm| vm.estimated_w.is_some_and(|watts| watts.as_f64() > 0.0))
     });
     // Others may not name VMs here.
     let (code, why) = node.lab.order("PUT", "s01", "/v1/vms/x", r#"{"cores":1}"#);
     assert!(code >= 400 && why.contains("the VMs of this server are its pods"), "{code} {why}");
 
-    node.lab.end_all();
+    node.end();
     node.lab.wait_restored(&limits, "");
     assert_eq!(node.kubepods(), kubepods, "nothing below kubepods is ever written");
     let truth = node.lab.end_rig().plant().truth().clone();
@@ -186,9 +219,9 @@ fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
 }
 
 fn caps_follow_the_kubelet_and_a_killed_agent_leaves_nothing_behind() {
-    let mut node = node(150, PATIENT, "", false);
+    let mut node = node(PATIENT, "", false);
     let (limits, kubepods) = (node.lab.limits(), node.kubepods());
-    node.lab.start_all();
+    node.start();
     node.lab.wait("the low pod is slowed", |_| node.slowed() == node.of("low"));
 
     // The kubelet is started anew: its socket goes and comes, and its state is enough meanwhile.
@@ -221,18 +254,18 @@ fn caps_follow_the_kubelet_and_a_killed_agent_leaves_nothing_behind() {
     node.api.send("pods", &format!("{event}\n"));
     node.lab.wait("nobody is slowed", |_| node.slowed().is_empty());
 
-    node.lab.end_all();
+    node.end();
     node.lab.wait_restored(&limits, "");
     assert_eq!(node.kubepods(), kubepods);
 }
 
 fn what_is_in_doubt_or_not_heard_slows_nobody() {
-    let mut node = node(150, PATIENT, "", false);
+    let mut node = node(PATIENT, "", false);
     // Wholly another kubelet's answer, as recorded: none of its pods is known here.
     let recorded =
         fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/kubernetes/podresources.list.bin")).unwrap();
     node.kubelet.tell_message(&recorded);
-    node.lab.start_all();
+    node.start();
     node.lab.wait("the disagreement is told", |_| node.alarms().contains("PodCpusDisputed"));
     assert!(node.alarms().contains("the API server does not know their pod"), "{}", node.alarms());
     assert_eq!(node.slowed(), BTreeSet::new());
@@ -258,13 +291,13 @@ fn what_is_in_doubt_or_not_heard_slows_nobody() {
     node.lab.wait("nobody is slowed", |_| node.slowed().is_empty());
     assert!(node.alarms().contains("PodsUnknown"), "{}", node.alarms());
     assert_eq!(node.class("low"), Some(VmClass::NonUserFacing));
-    node.lab.end_all();
+    node.end();
 }
 
 fn shared_cpus_are_limited_only_where_the_kubelet_is_told_to_leave_them() {
     let tables = "[throttle]\nactuator = \"cpu-max\"\n";
     let keys = &format!("{PATIENT}cpu_max = true\n");
-    let mut node = node(150, keys, tables, true);
+    let mut node = node(keys, tables, true);
     let limits = node.lab.limits();
     let config = node.root.join("var/lib/kubelet/config.yaml");
     fs::write(&config, "kind: KubeletConfiguration\ncpuManagerPolicy: static\n").unwrap();
@@ -273,7 +306,7 @@ fn shared_cpus_are_limited_only_where_the_kubelet_is_told_to_leave_them() {
     node.lab.kill("s01");
 
     fs::write(&config, "kind: KubeletConfiguration\ncpuManagerPolicy: static\ncpuCFSQuota: false\n").unwrap();
-    node.lab.start_all();
+    node.start();
     let quota = |node: &Node, pod: &PodDouble| {
         let file = node.root.join("sys/fs/cgroup").join(pod.cgroup()).join("cpu.max");
         fs::read_to_string(file).is_ok_and(|text| !text.starts_with("max") && !text.is_empty())
@@ -292,6 +325,6 @@ fn shared_cpus_are_limited_only_where_the_kubelet_is_told_to_leave_them() {
 
     node.lab.start("s01");
     node.lab.wait("they are limited again", |_| quota(&node, &node.pods[0]));
-    node.lab.end_all();
+    node.end();
     node.lab.wait_restored(&limits, "");
 }

@@ -17,6 +17,7 @@ pub mod podresources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use ballast_hw::kubelet::{CpuState, POD_RESOURCES};
@@ -38,6 +39,8 @@ const PAGE: u64 = 500;
 /// What the kubelet said counts for so many looks, beside the time that it has to answer: one look may be late.
 const LOOKS: u32 = 3;
 const ANSWER: Duration = Duration::from_secs(2);
+/// The first answers are waited for so long at the most.
+const FIRST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// A pod as a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +116,17 @@ impl Pods {
 
         let valid_for = config.groups.rescan * LOOKS + ANSWER;
         let (root, alarms, disputed) = (root.clone(), vec![], BTreeSet::new());
-        Ok(Some(Self { root, known, said, valid_for, alarms, disputed }))
+        let this = Self { root, known, said, valid_for, alarms, disputed };
+        // What a previous instance has slowed stays so, where both answer: else it were lifted, and slowed again.
+        let until = clock::now() + FIRST_ANSWERS;
+        while !this.is_told() && clock::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Some(this))
+    }
+
+    fn is_told(&self) -> bool {
+        self.known.pods(clock::now()).1.is_none() && lock(&self.said).at.is_some()
     }
 
     /// What is wrong, as of the last look.
