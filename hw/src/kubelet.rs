@@ -52,6 +52,15 @@ impl CpuState {
         })
     }
 
+    /// The same state with numbers in the place of pods and containers; `None` if it is no state.
+    pub(crate) fn nameless(text: &str) -> Option<String> {
+        let Self { policy, shared, exclusive } = Self::parse(text).ok()?;
+        let pod = |(n, cpus): (usize, &CpuList)| (n.to_string(), serde_json::json!({"0": cpus.to_string()}));
+        let entries: serde_json::Map<_, _> = exclusive.values().enumerate().map(pod).collect();
+        let state = serde_json::json!({"policyName": policy, "defaultCpuSet": shared.to_string(), "entries": entries});
+        Some(format!("{state}\n"))
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let state: Checkpoint = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let list = |text: &str| text.parse::<CpuList>().map_err(|error| error.to_string());
@@ -84,6 +93,14 @@ impl KubeletConfig {
     /// Whether the kubelet is plainly told not to write `cpu.max`.
     pub fn leaves_cpu_max(&self) -> bool {
         self.cfs_quota == Some(false)
+    }
+
+    /// The same configuration, and nothing else that the file says.
+    pub(crate) fn nameless(text: &str) -> String {
+        let Self { cpu_manager_policy, cfs_quota } = Self::parse(text);
+        let policy = cpu_manager_policy.map(|it| format!("cpuManagerPolicy: {it}\n"));
+        let quota = cfs_quota.map(|it| format!("cpuCFSQuota: {it}\n"));
+        policy.into_iter().chain(quota).collect()
     }
 
     fn parse(text: &str) -> Self {
@@ -228,6 +245,17 @@ mod tests {
         for bad in ["", "a/b", "..", "a_b", &"a".repeat(65)] {
             assert_eq!(pod_paths(bad), Vec::<String>::new(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_recording_names_no_pod_and_no_address() {
+        let state =
+            r#"{"policyName":"static","defaultCpuSet":"0","entries":{"5d8c":{"db":"1-2"}},"checksum":7}"#;
+        let nameless = CpuState::nameless(state).unwrap();
+        assert!(!nameless.contains("5d8c") && !nameless.contains("db"), "{nameless}");
+        assert_eq!(CpuState::parse(&nameless).unwrap().exclusive["0"].to_string(), "1-2");
+        let config = "clusterDNS:\n- 10.96.0.10\ncpuManagerPolicy: static\ncpuCFSQuota: false\n";
+        assert_eq!(KubeletConfig::nameless(config), "cpuManagerPolicy: static\ncpuCFSQuota: false\n");
     }
 
     proptest! {

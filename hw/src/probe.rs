@@ -8,6 +8,7 @@ mod cgroups;
 mod competing_writers;
 mod cpus;
 mod files;
+mod kubelet;
 mod meters;
 mod process;
 mod rapl;
@@ -21,6 +22,7 @@ use serde::Serialize;
 pub use cgroups::{CgroupMode, Cgroups};
 pub use competing_writers::{CompetingWriter, Setting};
 pub use cpus::{Cpus, PolicyGroup, Scaling};
+pub use kubelet::Kubelet;
 pub use meters::{Bmc, MeterFacts, meters};
 pub use process::{Process, Services};
 pub use rapl::{Constraint, RaplZone};
@@ -55,6 +57,9 @@ pub struct Machine {
     pub process: Process,
     /// Services that Ballast can work with.
     pub services: Services,
+    /// The kubelet of a Kubernetes node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<Kubelet>,
 }
 
 impl Machine {
@@ -72,6 +77,7 @@ impl Machine {
             competing_writers: competing_writers::find(root),
             process: Process::read(root),
             services: Services::read(root),
+            kubelet: Kubelet::read(root),
         }
     }
 }

@@ -105,6 +105,10 @@ impl Node {
     fn start(&mut self) {
         self.lab.start("s01");
         self.lab.wait("ready", |lab| lab.get("s01", "/readyz").0 == 200);
+        self.cap();
+    }
+
+    fn cap(&self) {
         let tell = |seq: u32, boot: Option<&str>, ms: Option<u64>| -> Report {
             let body = json!({"chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap", "echo_boot_id": boot,
                 "echo_agent_ms": ms, "chassis_power_w": 500, "chassis_limit_w": 440, "cap_w": UNREACHABLE,
@@ -181,7 +185,12 @@ fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
     let mut node = node(PATIENT, "", false);
     let (limits, kubepods) = (node.lab.limits(), node.kubepods());
     assert!(kubepods.len() >= 20, "{kubepods:?}");
-    node.start();
+    node.lab.start("s01");
+    node.lab.wait("its draw is told, and what it could shed", |lab| {
+        lab.agent("s01").is_some_and(|it| it.report.power_w.is_some() && it.report.sheddable_w.as_f64() > 0.0)
+    });
+    let before = node.lab.agent("s01").unwrap().report;
+    node.cap();
     node.lab.wait("all pods are known", |lab| lab.agent("s01").is_some_and(|it| it.vms.len() == 4));
     node.lab.wait("the low pod is at its floor", |_| node.slowed() == node.of("low"));
 
@@ -189,6 +198,10 @@ fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
     let sheddable = |lab: &Lab| lab.agent("s01").is_some_and(|it| it.report.sheddable_w.as_f64() == 0.0);
     node.lab.wait("nothing is left to shed", |lab| sheddable(lab));
     assert_eq!(node.slowed(), node.of("low"));
+    let (drew, could) = (before.power_w.unwrap().as_f64(), before.sheddable_w.as_f64());
+    let draws = |lab: &Lab| lab.agent("s01").and_then(|it| it.report.power_w).map_or(drew, |it| it.as_f64());
+    node.lab.wait("what it could shed is shed", |lab| drew - draws(lab) >= 0.8 * could);
+    println!("{drew} W before, {} W after, {could} W promised", draws(&node.lab));
     let status = node.lab.agent("s01").unwrap();
     let vm = |name: &str| status.vms.iter().find(|it| it.vm.as_str() == format!("default:{name}")).unwrap();
     assert!(vm("low").impact.throttled_core_ms > 0 && vm("low").cores as usize == node.cores["low"].len());
