@@ -92,7 +92,8 @@ fn node(keys: &str, tables: &str, limited: bool) -> Node {
     let (config, _) = config.split_once("[[vm]]").unwrap();
     // Hardware would slow everybody.
     let own = format!(
-        "[server_limit]\nenabled = false\n[groups]\nrescan_ms = 200\n{tables}[kubernetes]\napi = {:?}\n{keys}",
+        "[server_limit]\nenabled = false\n[groups]\nrescan_ms = 200\n{tables}[kubernetes]\n\
+         api = {:?}\n{keys}",
         api.url
     );
     fs::write(lab.config("s01"), format!("{config}{own}")).unwrap();
@@ -110,7 +111,8 @@ impl Node {
 
     fn cap(&self) {
         let tell = |seq: u32, boot: Option<&str>, ms: Option<u64>| -> Report {
-            let body = json!({"chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap", "echo_boot_id": boot,
+            let body = json!({"chassis_id": "lab", "epoch": 1, "seq": seq, "level": "cap",
+                "echo_boot_id": boot,
                 "echo_agent_ms": ms, "chassis_power_w": 500, "chassis_limit_w": 440, "cap_w": UNREACHABLE,
                 "fallback_w": UNREACHABLE, "valid_for_ms": 2000});
             let (status, text) = self.lab.order("POST", "s01", "/v1/alert", &body.to_string());

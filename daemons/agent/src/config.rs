@@ -293,9 +293,10 @@ mod tests {
                  dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
-                 chassis, class, discover, dry_run, groups, kubernetes, limits, listen, log_level, meter, model, \
-                 orphan_hold_s, policy, predictive, preset, realtime, record_dir, record_max_mb, records, \
-                 redfish, root, run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
+                 chassis, class, discover, dry_run, groups, kubernetes, limits, listen, log_level, \
+                 meter, model, orphan_hold_s, policy, predictive, preset, realtime, record_dir, \
+                 record_max_mb, records, redfish, root, run_dir, server, server_limit, shedding, \
+                 state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

@@ -95,12 +95,11 @@ impl<'a> Adopted<'a> {
         let quotas = Quotas::new(opened.bandwidth);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
         let (answers, answered) = mpsc::channel();
-        let sources = vm_sources(config, Pods::start(config, &root, &answers)?);
-        let (mut binders, journal) = (opened.binders, opened.journal);
+        let pods = Pods::start(config, &root, &answers)?;
+        let (sources, mut binders, journal) = (vm_sources(config, pods), opened.binders, opened.journal);
         binders.tell(answers);
         let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
-        let (killable, notes) = (vms.killable(), vms.notes());
-        let vms = Arc::new(Mutex::new(vms));
+        let (killable, notes, vms) = (vms.killable(), vms.notes(), Arc::new(Mutex::new(vms)));
         start_limiting(config, &quotas, opened.memory_limits, &vms)?;
         // Not bounded: each request leaves one message and waits for its answer, each sensor leaves one a period, and a control
         // thread that takes none for seconds is ended by the watchdog.

@@ -174,7 +174,8 @@ alarms! {
         "A host's VMs demand more CPU than it has for longer than is promised: it takes nobody.";
     UsageUnheard "usage_unheard" Warning
         "An agent does not tell what its VMs use: they count with all their cores.";
-    KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: scores are neutral, pods user-facing.";
+    KubernetesStale "kubernetes_stale" Warning
+        "Nothing is heard of the cluster: scores are neutral, pods user-facing.";
     KubernetesUnlabelled "kubernetes_unlabelled" Warning
         "What is predicted of pods cannot be written on them.";
     KubernetesUnreadable "kubernetes_unreadable" Info "Objects of the cluster cannot be read.";

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_hw::CpuList;
 use ballast_hw::kubelet::CpuState;
 
-use super::known::KnownPod;
+use super::node_pods::NodePod;
 use super::podresources::ListPodResourcesResponse;
 
 /// The exclusive CPUs of every pod that has some, and what is in doubt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assigned {
-    /// By UID.
+    /// By the UID that the kubelet knows.
     pub(super) pods: BTreeMap<String, CpuList>,
     /// CPUs that are not slowed, by the reason.
     pub(super) disputed: BTreeMap<String, CpuList>,
@@ -28,7 +28,7 @@ type Claims = BTreeMap<u32, BTreeSet<Result<String, String>>>;
 pub(super) fn assigned(
     listed: Option<&ListPodResourcesResponse>,
     state: Option<&CpuState>,
-    pods: &BTreeMap<String, KnownPod>,
+    pods: &BTreeMap<String, NodePod>,
 ) -> Assigned {
     let by_list = listed.map(|it| listed_claims(it, pods));
     let by_state = state.map(|it| state_claims(it, pods));
@@ -63,7 +63,7 @@ fn owner(told: Vec<BTreeSet<Result<String, String>>>, shared: bool) -> Result<St
     first.ok_or_else(|| "nobody claims them".into())
 }
 
-fn listed_claims(answer: &ListPodResourcesResponse, pods: &BTreeMap<String, KnownPod>) -> Claims {
+fn listed_claims(answer: &ListPodResourcesResponse, pods: &BTreeMap<String, NodePod>) -> Claims {
     let mut claims = Claims::new();
     for pod in &answer.pod_resources {
         let key = format!("{}/{}", pod.namespace, pod.name);
@@ -78,7 +78,7 @@ fn listed_claims(answer: &ListPodResourcesResponse, pods: &BTreeMap<String, Know
     claims
 }
 
-fn state_claims(state: &CpuState, pods: &BTreeMap<String, KnownPod>) -> Claims {
+fn state_claims(state: &CpuState, pods: &BTreeMap<String, NodePod>) -> Claims {
     let mut claims = Claims::new();
     for (uid, cpus) in &state.exclusive {
         let is_known = pods.contains_key(uid);
@@ -95,14 +95,15 @@ fn state_claims(state: &CpuState, pods: &BTreeMap<String, KnownPod>) -> Claims {
 #[cfg(test)]
 mod tests {
     use ballast_types::{VmClass, VmId};
+    use proptest::collection::{btree_map, btree_set, vec};
     use proptest::prelude::*;
 
     use super::super::podresources::{ContainerResources, PodResources};
     use super::*;
 
-    fn known(uids: &[&str]) -> BTreeMap<String, KnownPod> {
+    fn known(uids: &[&str]) -> BTreeMap<String, NodePod> {
         let pod = |uid: &&str| {
-            let pod = KnownPod {
+            let pod = NodePod {
                 uid: (*uid).into(),
                 key: format!("n/{uid}"),
                 id: VmId::new(uid).unwrap(),
@@ -193,26 +194,30 @@ mod tests {
         /// Whatever two sources say: no CPU is two pods', none is a pod's that any source denies, none is shared.
         #[test]
         fn no_cpu_is_given_that_a_source_denies(
-            list in prop::collection::vec((0usize..4, prop::collection::vec(0i64..12, 0..5)), 0..5),
-            entries in prop::collection::btree_map(0usize..4, prop::collection::btree_set(0u32..12, 0..5), 0..4),
-            shared in prop::collection::btree_set(0u32..12, 0..4),
+            list in vec((0usize..4, vec(0i64..12, 0..5)), 0..5),
+            entries in btree_map(0usize..4, btree_set(0u32..12, 0..5), 0..4),
+            shared in btree_set(0u32..12, 0..4),
         ) {
             let names = ["a", "b", "c", "x"];
             let pods = known(&names[..3]);
             let list: Vec<_> = list.iter().map(|(n, cpus)| (names[*n], &cpus[..])).collect();
             let list = listed(&list);
+            let entry = |(n, cpus): (&usize, &BTreeSet<u32>)| {
+                (names[*n].to_owned(), cpus.iter().copied().collect())
+            };
             let state = CpuState {
                 policy: "static".into(),
                 shared: shared.iter().copied().collect(),
-                exclusive: entries.iter().map(|(n, cpus)| (names[*n].to_owned(), cpus.iter().copied().collect())).collect(),
+                exclusive: entries.iter().map(entry).collect(),
             };
             let all = assigned(Some(&list), Some(&state), &pods);
             for (uid, cpus) in &all.pods {
                 for cpu in cpus.iter() {
                     prop_assert!(!shared.contains(&cpu) && pods.contains_key(uid));
                     let says = |pod: &PodResources| pod.containers[0].cpu_ids.contains(&i64::from(cpu));
-                    let by_list: BTreeSet<_> = list.pod_resources.iter().filter(|it| says(it)).map(|it| &it.name).collect();
-                    let by_state: BTreeSet<_> = state.exclusive.iter().filter(|(_, it)| it.contains(cpu)).map(|it| it.0).collect();
+                    let by_list = list.pod_resources.iter().filter(|it| says(it)).map(|it| &it.name);
+                    let by_state = state.exclusive.iter().filter(|(_, it)| it.contains(cpu)).map(|it| it.0);
+                    let [by_list, by_state] = [by_list.collect(), by_state.collect::<BTreeSet<_>>()];
                     prop_assert!(by_list == by_state && by_list == BTreeSet::from([uid]));
                 }
             }

@@ -2,7 +2,7 @@
 //! the kubelet.
 //!
 //! ```text
-//!   API server ──list, watch──▶ known ─────┐
+//!   API server ──list, watch──▶ node_pods ─┐
 //!   kubelet ──podresources socket──▶ kubelet thread ─▶ assigned ─▶ VMs with given CPUs
 //!           ──cpu_manager_state───▶        │
 //! ```
@@ -11,7 +11,7 @@
 //! slows nobody.
 
 mod assigned;
-mod known;
+mod node_pods;
 pub mod podresources;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ use ballast_types::{Instant, OnExtreme, VmId};
 
 use crate::config::AgentConfig;
 use assigned::{Assigned, assigned};
-use known::{Known, KnownPod};
+use node_pods::{NodePod, NodePods};
 use podresources::ListPodResourcesResponse;
 
 /// Objects on a page of a list: a node has 110 pods as a rule.
@@ -66,13 +66,13 @@ struct Said {
 /// The pods of this node.
 pub(crate) struct Pods {
     root: Root,
-    known: Known,
+    known: NodePods,
     said: Arc<Mutex<Said>>,
     /// For how long that counts.
     valid_for: Duration,
     alarms: Vec<Alarm>,
     /// Why CPUs were not slowed at the last look: the kubelet's two sources are not read at one instant, so a
-    /// reason is an alarm when it is there twice.
+    /// reason is an alarm when it comes at two looks.
     disputed: BTreeSet<String>,
 }
 
@@ -87,7 +87,7 @@ impl Pods {
     ) -> anyhow::Result<Option<Self>> {
         let Some(kubernetes) = &config.kubernetes else { return Ok(None) };
         kubernetes.check_kubelet(root)?;
-        let known = Known::new(Arc::new(kubernetes.clone()), changed.clone());
+        let known = NodePods::new(Arc::new(kubernetes.clone()), changed.clone());
         let node = kubernetes.node.clone().unwrap_or_else(|| config.server.to_string());
         let api = Api {
             url: kubernetes.api.clone(),
@@ -171,7 +171,7 @@ impl Pods {
         }
         self.alarms = alarms;
 
-        let vm = |pod: &KnownPod| {
+        let vm = |pod: &NodePod| {
             let cpus = assigned.pods.get(&pod.uid).cloned().unwrap_or_default();
             Some(pod_vm(pod, paths.get(&*pod.uid)?.clone(), cpus))
         };
@@ -179,7 +179,7 @@ impl Pods {
     }
 
     /// Whose CPUs are whose; and why nobody knows, if nobody does.
-    fn assigned(&self, now: Instant, known: &BTreeMap<String, KnownPod>) -> (Assigned, Option<String>) {
+    fn assigned(&self, now: Instant, known: &BTreeMap<String, NodePod>) -> (Assigned, Option<String>) {
         let said = lock(&self.said);
         let Some(age) = said.at.map(|at| now - at.min(now)) else {
             return (Assigned::default(), Some("it was not asked yet".into()));
@@ -194,10 +194,10 @@ impl Pods {
     }
 }
 
-fn pod_vm(pod: &KnownPod, path: String, cpus: CpuList) -> PodVm {
+fn pod_vm(pod: &NodePod, path: String, cpus: CpuList) -> PodVm {
     let own = u16::try_from(cpus.len()).unwrap_or(u16::MAX);
     let spec = VmSpec {
-        // Told, so that neither its own use nor a prediction makes it another.
+        // PodsState, so that neither its own use nor a prediction makes it another.
         class: Some(pod.class),
         throttle_order: 0,
         cores: if own > 0 { own } else { pod.cpus },

@@ -167,7 +167,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_makes_it_panic(
-            at in 0..RECORDED.len(), with in prop::collection::vec(any::<u8>(), 0..8), cut in 0..RECORDED.len(),
+            at in 0..RECORDED.len(),
+            with in prop::collection::vec(any::<u8>(), 0..8),
+            cut in 0..RECORDED.len(),
         ) {
             let mut bytes = RECORDED.to_vec();
             bytes.splice(at..(at + with.len()).min(RECORDED.len()), with);

@@ -159,6 +159,8 @@ pub(crate) fn start(
             if let Err(RecvTimeoutError::Disconnected) = answered.recv_timeout(period) {
                 thread::sleep(period);
             }
+            // One look is enough for all who have answered by now.
+            while answered.try_recv().is_ok() {}
         }
     };
     supervise("discovery", (), look).map(drop)

@@ -84,6 +84,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nothing_but_pods_is_there_and_none_is_wider_than_the_server() {
+        use crate::vms::specs::Specs;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("vms.json");
+        std::fs::write(&file, r#"{"api":{"class":"non-user-facing","cores":1,"cgroup":null}}"#).unwrap();
+        let domains = [0, 1].map(|id| CoreId(id).into());
+        for floating in [false, true] {
+            let mut specs = Specs::read(BTreeMap::new(), file.clone(), None, &domains, floating).unwrap();
+            specs.only_given();
+            let spec = VmSpec {
+                class: Some(VmClass::NonUserFacing),
+                throttle_order: 0,
+                cores: 900,
+                cgroup: Some("kubepods/podu".into()),
+                on_extreme: OnExtreme::None,
+                tenant: None,
+            };
+            let id = VmId::new("n:p").unwrap();
+            let cpus = "1".parse().unwrap();
+            specs.find(vec![PodVm { id, spec, cpus, by: String::new() }.into()]);
+            specs.reload(BTreeMap::new()).unwrap();
+            let set = specs.groups();
+            let cores: Vec<_> = set.iter().map(|vm| (vm.id.as_str(), vm.cores.len())).collect();
+            assert_eq!(cores, [("n:p", if floating { 2 } else { 1 })]);
+            assert_eq!(specs.all().len(), 1, "what the API has changed is left out");
+        }
+    }
+
+    #[test]
     fn a_core_is_low_only_if_all_its_cpus_are_low_pods_own() {
         // Four cores of two threads each: 0,4 1,5 2,6 3,7; of the last, thread 7 is offline.
         let online = [(0, "0,4"), (1, "1,5"), (2, "2,6"), (3, "3")];

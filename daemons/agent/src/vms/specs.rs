@@ -23,7 +23,7 @@ pub(crate) const CHANGES: &str = "vms.json";
 /// Which VM, of the config and what the API has changed, has more cores than this machine can ever have CPUs: that VM
 /// never fits, while others may once CPUs come back.
 pub(crate) fn misfit(config: &AgentConfig) -> Option<String> {
-    if config.throttle.actuator == Actuator::CpuMax {
+    if config.throttle.actuator == Actuator::CpuMax || config.kubernetes.is_some() {
         return None;
     }
     let has = possible(&Root::at(&config.daemon.root)).ok()??.len();
@@ -119,6 +119,7 @@ impl Specs {
     pub(super) fn only_given(&mut self) {
         self.given = true;
         self.explicit.clear();
+        self.changes.clear();
         self.refit();
     }
 
@@ -144,10 +145,13 @@ impl Specs {
         id: &VmId,
         spec: VmSpec,
     ) {
-        let before = fitting.insert(id.clone(), spec);
         if self.given {
+            // No VM is wider than the server, whatever it is allowed.
+            let all: u16 = self.places.iter().map(|place| place.cpus).sum();
+            fitting.insert(id.clone(), VmSpec { cores: spec.cores.min(all), ..spec });
             return;
         }
+        let before = fitting.insert(id.clone(), spec);
         if let Err(why) = groups(&self.places, fitting, self.floating) {
             match before {
                 Some(before) => fitting.insert(id.clone(), before),

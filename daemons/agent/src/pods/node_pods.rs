@@ -17,10 +17,10 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// One pod of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KnownPod {
+pub(super) struct NodePod {
     /// As the kubelet knows it: a static pod has another one there than at the API server.
     pub(super) uid: String,
-    /// `namespace/name`.
+    /// Its namespace and name with a slash between: the kubelet's socket tells no UID.
     pub(super) key: String,
     pub(super) id: VmId,
     pub(super) namespace: String,
@@ -33,22 +33,22 @@ pub(super) struct KnownPod {
 
 /// All of them, as far as they were told.
 #[derive(Default)]
-struct Told {
+struct PodsState {
     /// By the UID at the API server.
-    pods: BTreeMap<String, KnownPod>,
+    pods: BTreeMap<String, NodePod>,
     heard: Option<Instant>,
     problem: Option<String>,
 }
 
 /// What the API server has told; follows it while a thread runs.
 #[derive(Clone)]
-pub(super) struct Known {
-    told: Arc<Mutex<Told>>,
+pub(super) struct NodePods {
+    told: Arc<Mutex<PodsState>>,
     config: Arc<KubernetesConfig>,
     changed: mpsc::Sender<()>,
 }
 
-impl Known {
+impl NodePods {
     /// `changed` is told when another look is worth it.
     pub(super) fn new(config: Arc<KubernetesConfig>, changed: mpsc::Sender<()>) -> Self {
         Self { told: Arc::default(), config, changed }
@@ -57,7 +57,7 @@ impl Known {
     /// Every pod now, by the kubelet's UID, and what is wrong. While nothing is heard of the API server, a pod is
     /// still told from others, but no class counts: a label may have changed since. Two pods with one UID are
     /// user-facing: one of them claims to be the other.
-    pub(super) fn pods(&self, now: Instant) -> (BTreeMap<String, KnownPod>, Option<String>) {
+    pub(super) fn pods(&self, now: Instant) -> (BTreeMap<String, NodePod>, Option<String>) {
         let told = lock(&self.told);
         let stale_after = self.config.stale_after;
         let age = told.heard.map(|heard| now - heard.min(now));
@@ -68,7 +68,7 @@ impl Known {
             }
             Some(_) => None,
         };
-        let mut pods = BTreeMap::<String, KnownPod>::new();
+        let mut pods = BTreeMap::<String, NodePod>::new();
         for pod in told.pods.values() {
             let mut pod = pod.clone();
             if silent.is_some() {
@@ -84,7 +84,7 @@ impl Known {
         (pods, silent.map(|it| format!("{it}{why}: every pod counts as user-facing")))
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, KnownPod>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, NodePod>)) {
         let mut told = lock(&self.told);
         change(&mut told.pods);
         drop(told);
@@ -92,19 +92,19 @@ impl Known {
         let _ = self.changed.send(());
     }
 
-    fn pod(&self, pod: &Pod) -> Option<KnownPod> {
+    fn pod(&self, pod: &Pod) -> Option<NodePod> {
         let (class, by) = class(pod, &self.config);
         let meta = pod.meta();
         let uid = meta.annotations.get(MIRROR).unwrap_or(&meta.uid).clone();
         let key = pod.key();
         let id = id(&key, &uid)?;
-        Some(KnownPod { uid, key, id, namespace: meta.namespace.clone(), class, by, cpus: cpus(pod) })
+        Some(NodePod { uid, key, id, namespace: meta.namespace.clone(), class, by, cpus: cpus(pod) })
     }
 }
 
-impl Sink<Pod> for Known {
+impl Sink<Pod> for NodePods {
     /// The UID at the API server, and the pod while it runs.
-    type Observed = (String, Option<KnownPod>);
+    type Observed = (String, Option<NodePod>);
 
     fn read(&self, pod: &Pod) -> Self::Observed {
         let running = (!pod.is_over()).then(|| self.pod(pod)).flatten();
@@ -149,7 +149,7 @@ fn class(pod: &Pod, config: &KubernetesConfig) -> (VmClass, String) {
         return match &**value {
             "non-user-facing" => (VmClass::NonUserFacing, format!("label {label}")),
             "user-facing" => (VmClass::UserFacing, format!("label {label}")),
-            other => (VmClass::UserFacing, format!("label {label} = {:.63?}, which is no class", other)),
+            other => (VmClass::UserFacing, format!("label {label} = {other:.63?}, which is no class")),
         };
     }
     let priority = &pod.spec.priority_class_name;
@@ -186,12 +186,12 @@ mod tests {
     use super::*;
     use crate::config::{AgentConfig, ConfigFile as _};
 
-    fn known(more: &str) -> Known {
+    fn known(more: &str) -> NodePods {
         let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n[kubernetes]\n{more}");
         let config = AgentConfig::parse("agent.toml", &text).unwrap().kubernetes.unwrap();
-        Known::new(Arc::new(config), mpsc::channel().0)
+        NodePods::new(Arc::new(config), mpsc::channel().0)
     }
-    fn pod(name: &str, uid: &str, more: Value) -> Pod {
+    fn pod(name: &str, uid: &str, more: &Value) -> Pod {
         let mut pod = json!({"metadata": {"name": name, "namespace": "n", "uid": uid}});
         for (key, value) in more.as_object().unwrap() {
             match pod.get_mut(key) {
@@ -219,12 +219,12 @@ mod tests {
         ] {
             let more = json!({"metadata": {"labels": labels}, "spec": {"priorityClassName": priority},
                 "status": {"qosClass": qos}});
-            let pod = pod("p", "u", more);
+            let pod = pod("p", "u", &more);
             assert_eq!(class(&pod, &config).0, expected, "{pod:?}");
         }
         // Without a word in the config neither of the two makes a pod batch.
         let more = json!({"spec": {"priorityClassName": "low"}, "status": {"qosClass": "BestEffort"}});
-        assert_eq!(class(&pod("p", "u", more), &known("").config).0, Uf);
+        assert_eq!(class(&pod("p", "u", &more), &known("").config).0, Uf);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let known = known("stale_after_s = 100\n");
         assert!(known.pods(clock::now()).1.unwrap().contains("were never listed"));
         let low = || json!({"metadata": {"labels": {"ballast.dev/class": "non-user-facing"}}});
-        let list: List<Pod> = List { metadata: Default::default(), items: vec![pod("a", "1", low())] };
+        let list: List<Pod> = List { metadata: Default::default(), items: vec![pod("a", "1", &low())] };
         known.listed(list.items.iter().map(|it| known.read(it)).collect());
         let now = clock::now();
         let class = |uid: &str, now| known.pods(now).0.get(uid).map(|it| it.class);
@@ -245,11 +245,11 @@ mod tests {
         // A static pod is known by its mirror's annotation; whoever says so of another pod slows nobody.
         let mirror = json!({"metadata": {"annotations": {MIRROR: "1"}, "labels":
             {"ballast.dev/class": "non-user-facing"}}});
-        known.is(known.read(&pod("b", "9", mirror)));
+        known.is(known.read(&pod("b", "9", &mirror)));
         assert_eq!(class("1", now), Some(VmClass::UserFacing));
-        known.gone(known.read(&pod("b", "9", json!({}))));
+        known.gone(known.read(&pod("b", "9", &json!({}))));
         assert_eq!(class("1", now), Some(VmClass::NonUserFacing));
-        known.is(known.read(&pod("a", "1", json!({"status": {"phase": "Succeeded"}}))));
+        known.is(known.read(&pod("a", "1", &json!({"status": {"phase": "Succeeded"}}))));
         assert_eq!(class("1", now), None);
     }
 
@@ -276,7 +276,7 @@ mod tests {
             (&[], 1),
             (&[("99999999", "")], u16::MAX),
         ] {
-            assert_eq!(cpus(&pod("p", "u", containers(each))), expected, "{each:?}");
+            assert_eq!(cpus(&pod("p", "u", &containers(each))), expected, "{each:?}");
         }
     }
 }
