@@ -1,6 +1,5 @@
 //! What is shipped beside the binaries: example configs and systemd units.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -48,14 +47,14 @@ fn the_agents_example_is_accepted_and_its_comments_tell_the_defaults() {
         .join("\n");
     // A Kubernetes node has no VMs but its pods.
     let (before, from) = all.split_once("[kubernetes]").expect("[kubernetes] is not switched on");
-    let (kubernetes, after) = from.split_once("[[vm]]").expect("a VM");
+    let (kubernetes, after) = from.split_once("\n[[vm]]").expect("a VM");
     let least = "server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n[kubernetes]";
     let node = AgentConfig::parse("agent.toml", &format!("{least}{kubernetes}")).unwrap();
     let bare = AgentConfig::parse("agent.toml", least).unwrap();
     let mut node = node.kubernetes.unwrap();
     assert_eq!(node.node.take().as_deref(), Some("node-1"), "node is not switched on");
     assert_eq!(Some(node), bare.kubernetes, "the defaults of [kubernetes]");
-    let all = format!("{before}[[vm]]{after}");
+    let all = format!("{before}\n[[vm]]{after}");
     let mut all = AgentConfig::parse("agent.toml", &all).unwrap();
     assert!(all.daemon.record_dir.take().is_some(), "record_dir is not switched on");
     assert!(all.daemon.tls.take().is_some(), "[tls] is not switched on");
@@ -205,80 +204,6 @@ fn the_container_recipe_fits_the_packages_and_the_deployment() {
     let entry = "ENTRYPOINT [\"/usr/bin/ballast-place\"]\nCMD [\"--config\", \"/etc/ballast/place.toml\"]\n";
     let args = "args: [\"--config\", \"/etc/ballast/place.toml\"]\n";
     assert!(recipe.contains(entry) && deployment.contains(args));
-}
-
-/// The pieces of a YAML text of one key a line or `{key: value, …}` that begin with a `- {name: `.
-fn flow_items(text: &str) -> Vec<BTreeMap<String, String>> {
-    let item = |line: &str| {
-        let inner = line.trim().strip_prefix("- {")?.strip_suffix('}')?.to_owned();
-        inner.split(", ").map(|pair| Some(split(pair.split_once(": ")?))).collect()
-    };
-    text.lines().filter_map(item).collect()
-}
-
-fn split((key, value): (&str, &str)) -> (String, String) {
-    (key.to_owned(), value.to_owned())
-}
-
-/// The agent of a Kubernetes node has the rights that its work needs, and the image that is made.
-#[test]
-fn the_agents_daemon_set_has_no_right_that_its_work_does_not_need() {
-    let text = read("config/kubernetes/agent-daemonset.yaml");
-    let documents: Vec<_> = text.split("\n---\n").collect();
-    let kinds: Vec<_> =
-        documents.iter().filter_map(|it| it.lines().find_map(|line| line.strip_prefix("kind: "))).collect();
-    assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]);
-    assert!(!text.contains('\t') && documents.iter().all(|it| it.contains("\n  name: ballast-agent\n")));
-    let role = documents[1];
-    assert!(role.ends_with("    resources: [\"pods\"]\n    verbs: [\"list\", \"watch\"]"), "{role}");
-    assert_eq!((role.matches("verbs:").count(), role.matches("apiGroups:").count()), (1, 1));
-
-    let set = documents[3];
-    for line in [
-        "apiVersion: apps/v1",
-        "            privileged: false",
-        "            allowPrivilegeEscalation: false",
-        "            readOnlyRootFilesystem: true",
-        "              drop: [\"ALL\"]",
-        "              type: RuntimeDefault",
-        concat!("          image: ballast-agent:", env!("CARGO_PKG_VERSION")),
-    ] {
-        assert!(set.lines().any(|it| it == line), "{line}");
-    }
-    for right in ["hostNetwork", "hostPID", "hostIPC", "add:", "mountPropagation"] {
-        assert!(!set.lines().any(|line| line.trim_start().starts_with(right)), "{right}");
-    }
-
-    // What is mounted is there, and only these folders of the host may be written.
-    let mounts: BTreeMap<_, _> = (flow_items(set).into_iter().filter(|it| it.contains_key("mountPath")))
-        .map(|it| (it["name"].clone(), it))
-        .collect();
-    let lines: Vec<_> = set.lines().map(str::trim).collect();
-    let volume = |pair: &[&str]| {
-        let name = pair[0].strip_prefix("- name: ")?;
-        let path = pair[1].strip_prefix("hostPath: {path: ")?.split_once(", type: ")?.0;
-        Some((name.to_owned(), path.to_owned()))
-    };
-    let volumes: BTreeMap<_, _> = lines.windows(2).filter_map(volume).collect();
-    assert!(mounts.keys().eq(volumes.keys()), "{mounts:?} {volumes:?}");
-    for (name, path) in &volumes {
-        let at = &mounts[name]["mountPath"];
-        let is_machine = ["/sys", "/proc", "/var/lib/kubelet"].iter().any(|top| path.starts_with(top));
-        assert_eq!(*at, if is_machine { format!("/host{path}") } else { path.clone() }, "{name}");
-    }
-    let written: BTreeSet<_> =
-        mounts.values().filter(|it| !it.contains_key("readOnly")).map(|it| &*it["name"]).collect();
-    assert_eq!(written, BTreeSet::from(["cpu", "powercap", "run", "state"]));
-
-    // The configuration that the page shows for a node is one that the agent takes.
-    let page = read("docs/operate/kubernetes-nodes.md");
-    let (_, toml) = page.split_once("```toml\n").expect("a configuration");
-    let config = AgentConfig::parse("agent.toml", toml.split("```").next().unwrap()).unwrap();
-    assert_eq!(config.daemon.root, Path::new("/host"));
-    assert!(config.kubernetes.is_some() && config.daemon.tls.is_some() && !config.daemon.realtime);
-    let folders = config.journal_folders();
-    let mounted = |it: &Path| volumes.values().any(|path| it == Path::new(path));
-    assert!(mounted(folders.first()) && mounted(&config.daemon.state_dir));
 }
 
 #[test]
