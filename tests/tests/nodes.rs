@@ -203,7 +203,6 @@ fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
     let (drew, could) = (before.power_w.unwrap().as_f64(), before.sheddable_w.as_f64());
     let draws = |lab: &Lab| lab.agent("s01").and_then(|it| it.report.power_w).map_or(drew, |it| it.as_f64());
     node.lab.wait("what it could shed is shed", |lab| drew - draws(lab) >= 0.8 * could);
-    println!("{drew} W before, {} W after, {could} W promised", draws(&node.lab));
     let status = node.lab.agent("s01").unwrap();
     let vm = |name: &str| status.vms.iter().find(|it| it.vm.as_str() == format!("default:{name}")).unwrap();
     assert!(vm("low").impact.throttled_core_ms > 0 && vm("low").cores as usize == node.cores["low"].len());
@@ -227,10 +226,6 @@ fn the_exclusive_cpus_of_low_pods_are_slowed_and_nobody_elses() {
     let truth = node.lab.end_rig().plant().truth().clone();
     assert_eq!(truth.user_facing_throttled_core_s.total(), 0.0, "pods of other classes");
     assert!(truth.batch_throttled_core_s.software > 0.0);
-    println!(
-        "batch throttled {:?} core-s, others {:?}",
-        truth.batch_throttled_core_s, truth.user_facing_throttled_core_s
-    );
 }
 
 fn caps_follow_the_kubelet_and_a_killed_agent_leaves_nothing_behind() {

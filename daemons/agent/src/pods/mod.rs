@@ -166,7 +166,10 @@ impl Pods {
             }
             self.disputed.insert(why.clone());
         }
-        for alarm in alarms.iter().filter(|it| !self.alarms.contains(it)) {
+        // Its words may tell an age: it is logged when it begins.
+        let began =
+            |it: &&Alarm| !self.alarms.iter().any(|old| (old.id, &old.subject) == (it.id, &it.subject));
+        for alarm in alarms.iter().filter(began) {
             tracing::warn!("{}", alarm.message);
         }
         self.alarms = alarms;
