@@ -98,11 +98,9 @@ pub(crate) enum Experiment {
     Limits(Data<limits::Choice>),
     /// VMs that end together on hosts that come free together: policies by lifetimes against best fit, on synthetic pools
     /// and on recorded arrivals (LAVA, arXiv 2412.09840)
-    #[command(
-        after_help = "The default run takes about an hour on 2 cores, --quick about a minute.\n\n\
+    #[command(after_help = "The default run takes about an hour on 2 cores, --quick about a minute.\n\n\
         Example: ballast experiment lifetimes --quick --json\n\
-        Example: ballast experiment lifetimes --sets recorded --input arrivals.csv.zst --pools 12"
-    )]
+        Example: ballast experiment lifetimes --sets recorded --input arrivals.csv.zst --pools 12")]
     Lifetimes(Data<lifetimes::Choice>),
     /// Whole runs drawn from seeds, several faults at once, some for good, judged by the oracles
     #[command(

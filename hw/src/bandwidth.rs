@@ -182,7 +182,7 @@ impl Bandwidth {
     }
 
     fn open(&self, path: &str, cores: u16, unit: Option<(Systemd, String)>) -> Result<Limited, HwError> {
-        let group = Cgroup::at(&self.root, path)?;
+        let group = Cgroup::of_vm_or_pod(&self.root, path)?;
         let file = group.dir().join("cpu.max");
         let inode = group.inode()?;
         let original = read_value(&file, CPU_MAX)?;
@@ -210,7 +210,7 @@ impl Bandwidth {
         self.reclaim(vm, Some(path))?;
         let unit = match &self.through {
             Through::Systemd(systemd) => {
-                let unit = unit_at(&Cgroup::at(&self.root, path)?, path)?;
+                let unit = unit_at(&Cgroup::of_vm_or_pod(&self.root, path)?, path)?;
                 Some((systemd.clone(), unit.to_owned()))
             }
             Through::Files { even_units } => {

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Root;
 use crate::error::{HwError, Operation};
+use crate::kubelet::{is_pod_path, pod_paths};
+use crate::root::read_value;
 pub(crate) use cpu_max::CPU_MAX;
 pub use cpu_max::{CpuMax, CpuMaxError};
 pub use memory::memory_bytes;
@@ -47,6 +49,26 @@ impl Cgroup {
             return Err(HwError::value(&top, Operation::Read, path, Self::PATHS));
         }
         Ok(Self { dir: top.join(path) })
+    }
+
+    /// The group at `path`, which may be a pod's own as well: its use may be read, and its bandwidth limited where
+    /// the kubelet leaves that to others. Fails as [`Cgroup::at`], and for every other group in kubepods.
+    pub fn of_vm_or_pod(root: &Root, path: &str) -> Result<Self, HwError> {
+        if is_pod_path(path) {
+            return Ok(Self { dir: root.path("sys/fs/cgroup").join(path) });
+        }
+        Self::at(root, path)
+    }
+
+    /// The path of a pod's own group, by the pod's UID; `None` while it has none.
+    pub fn path_of_pod(root: &Root, uid: &str) -> Option<String> {
+        let top = root.path("sys/fs/cgroup");
+        pod_paths(uid).into_iter().find(|path| top.join(path).is_dir())
+    }
+
+    /// Its bandwidth limit. Fails if it cannot be read.
+    pub fn cpu_max(&self) -> Result<CpuMax, HwError> {
+        read_value(&self.dir.join("cpu.max"), CPU_MAX)
     }
 
     /// The root of the hierarchy.

@@ -17,6 +17,7 @@ mod error;
 mod freshness;
 pub mod hwmon;
 pub mod journal;
+pub mod kubelet;
 mod libvirt;
 pub mod lists;
 pub mod memory_limits;

@@ -9,6 +9,7 @@ mod competing_writers;
 mod cpus;
 mod domains;
 mod files;
+mod kubelet;
 mod meters;
 mod process;
 mod rapl;
@@ -23,6 +24,7 @@ pub use cgroups::{CgroupMode, Cgroups};
 pub use competing_writers::{CompetingWriter, Setting};
 pub use cpus::{Cpus, PolicyGroup, Scaling};
 pub use domains::Domains;
+pub use kubelet::Kubelet;
 pub use meters::{Bmc, MeterFacts, meters};
 pub use process::{Process, Services};
 pub use rapl::{Constraint, RaplZone};
@@ -58,6 +60,9 @@ pub struct Machine {
     pub process: Process,
     /// Services that Ballast can work with.
     pub services: Services,
+    /// The kubelet of a Kubernetes node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<Kubelet>,
 }
 
 impl Machine {
@@ -76,6 +81,7 @@ impl Machine {
             competing_writers: competing_writers::find(root),
             process: Process::read(root),
             services: Services::read(root),
+            kubelet: Kubelet::read(root),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod bmc;
 pub mod caller;
+pub mod kubelet;
 pub mod kubernetes;
 pub mod machines;
 pub mod place;

@@ -16,6 +16,7 @@ mod lifecycle;
 mod lifetimes;
 mod limits;
 mod machines;
+mod nodes;
 mod place;
 mod placing;
 mod pools;

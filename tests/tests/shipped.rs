@@ -45,6 +45,16 @@ fn the_agents_example_is_accepted_and_its_comments_tell_the_defaults() {
         .filter(|line| !line.starts_with("source = \"rapl\"") && !line.starts_with("offset_w"))
         .collect::<Vec<_>>()
         .join("\n");
+    // A Kubernetes node has no VMs but its pods.
+    let (before, from) = all.split_once("[kubernetes]").expect("[kubernetes] is not switched on");
+    let (kubernetes, after) = from.split_once("\n[[vm]]").expect("a VM");
+    let least = "server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n[kubernetes]";
+    let node = AgentConfig::parse("agent.toml", &format!("{least}{kubernetes}")).unwrap();
+    let bare = AgentConfig::parse("agent.toml", least).unwrap();
+    let mut node = node.kubernetes.unwrap();
+    assert_eq!(node.node.take().as_deref(), Some("node-1"), "node is not switched on");
+    assert_eq!(Some(node), bare.kubernetes, "the defaults of [kubernetes]");
+    let all = format!("{before}\n[[vm]]{after}");
     let mut all = AgentConfig::parse("agent.toml", &all).unwrap();
     assert!(all.daemon.record_dir.take().is_some(), "record_dir is not switched on");
     assert!(all.daemon.tls.take().is_some(), "[tls] is not switched on");
@@ -177,12 +187,16 @@ fn the_container_recipe_fits_the_packages_and_the_deployment() {
     for (from, to) in &copies {
         let (package, path) = from.split_once('/').expect("a package's file");
         assert_eq!(format!("/{path}"), *to);
-        let manifest = read(if package == "ballast" { "cli/Cargo.toml" } else { "daemons/place/Cargo.toml" });
+        let manifest = read(match package {
+            "ballast" => "cli/Cargo.toml",
+            "ballast-agent" => "daemons/agent/Cargo.toml",
+            _ => "daemons/place/Cargo.toml",
+        });
         let (folder, name) = path.rsplit_once('/').expect("a file in a folder");
         let asset = format!("/{name}\", \"{folder}/\"");
         assert!(manifest.contains(&asset), "the package {package} installs no {path}");
     }
-    assert_eq!(copies.len(), 3, "{copies:?}");
+    assert_eq!(copies.len(), 4, "{copies:?}");
 
     let deployment = read("config/kubernetes/deployment.yaml");
     let image = concat!("image: ballast-place:", env!("CARGO_PKG_VERSION"), "\n");

@@ -3,7 +3,7 @@
 use super::state::State::{Degraded, Missing, Untested, Works};
 use super::state::overcommitted;
 use super::state::{Finding, STEPS, State, Watched, channel, finding};
-use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, Process, Setting};
+use ballast_hw::probe::{CgroupMode, Kubelet, Machine, MeterFacts, Process, Setting};
 
 /// Every probe's answer.
 pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
@@ -16,6 +16,7 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
     found.extend(cgroups(machine));
     found.extend(domains(machine));
     found.extend(services(machine));
+    found.extend(machine.kubelet.iter().flat_map(kubelet));
     found.extend(competing_writers(machine));
     found.extend(process(machine));
     found
@@ -354,6 +355,46 @@ fn services(machine: &Machine) -> Vec<Finding> {
         one("dbus", services.dbus, "CPU sets are not set through systemd"),
         one("libvirt", services.libvirt, "VMs are told by config, by the API, or by their cgroups"),
     ]
+}
+
+/// What of a Kubernetes node's pods can be slowed.
+fn kubelet(kubelet: &Kubelet) -> Vec<Finding> {
+    let policy = kubelet.cpu_manager_policy.as_deref();
+    let cpus = |cpus: &str| if cpus.is_empty() { "none".to_owned() } else { cpus.to_owned() };
+    let manager = match (policy, &kubelet.error) {
+        (_, Some(error)) => finding("kubelet.cpu_manager", Missing, "its state cannot be read")
+            .because(error)
+            .remedy("run as root; a state of another version: report it"),
+        (Some("static"), None) => {
+            let (pods, own) = (kubelet.exclusive_pods, cpus(&kubelet.exclusive_cpus));
+            let shared = cpus(&kubelet.shared_cpus);
+            let text =
+                format!("static: {pods} pods with CPUs of their own ({own}), shared by others: {shared}");
+            finding("kubelet.cpu_manager", Works, text)
+        }
+        (policy, None) => {
+            finding("kubelet.cpu_manager", Missing, format!("policy {}", policy.unwrap_or("not told")))
+                .because("every pod shares all CPUs, and no core is a non-user-facing pod's alone")
+                .remedy(
+                    "cpuManagerPolicy: static, and whole CPUs in requests; or cpuCFSQuota: false for cpu.max",
+                )
+        }
+    };
+    let socket = if kubelet.pod_resources {
+        finding("kubelet.pod_resources", Works, "its socket is there")
+    } else {
+        finding("kubelet.pod_resources", Missing, "no socket")
+            .because("the CPUs of pods are read from cpu_manager_state alone")
+            .remedy("Kubernetes 1.20 or newer; mount /var/lib/kubelet/pod-resources in the agent's pod")
+    };
+    let quota = if kubelet.leaves_cpu_max {
+        finding("kubelet.cpu_max", Works, "cpuCFSQuota: false: cpu.max of pods is nobody's")
+    } else {
+        finding("kubelet.cpu_max", Missing, "the kubelet owns cpu.max of its pods")
+            .because("pods that share CPUs cannot be limited")
+            .remedy("cpuCFSQuota: false in its configuration, where limits of CPU need not hold")
+    };
+    vec![manager, socket, quota]
 }
 
 fn competing_writers(machine: &Machine) -> Vec<Finding> {

@@ -42,7 +42,8 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
         None => lines.push("# [meter]: there is no sensor that the agent could read".into()),
     }
 
-    if state("pstate") == State::Missing && state("cpu_max") != State::Missing {
+    let by_limit = state("pods") == State::Degraded;
+    if by_limit || (state("pstate") == State::Missing && state("cpu_max") != State::Missing) {
         lines.extend(["[throttle]".into(), "actuator = \"cpu-max\"".into()]);
     }
     if machine.domains.count > 0 {
@@ -53,6 +54,13 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
         let (vcpus, cpus) = (machine.domains.vcpus, machine.cpus.count);
         lines.push(format!("[pools]   # {vcpus} vCPUs on {cpus} CPUs: domains share cores by class"));
         lines.push("enabled = true".into());
+    }
+    match state("pods") {
+        State::Missing => {}
+        _ if by_limit => lines.extend(["[kubernetes]".into(), "cpu_max = true".into()]),
+        _ => lines.push(
+            "[kubernetes]   # the VMs are this node's pods; node = … where server is named otherwise".into(),
+        ),
     }
     if state("server_limit") == State::Missing {
         lines.extend(["[server_limit]".into(), "enabled = false   # there is none to set".into()]);

@@ -1,6 +1,6 @@
 //! What can be done here: one verdict a function of Ballast.
 
-use ballast_hw::probe::{CgroupMode, Machine, MeterFacts, RaplZone, Setting, Written};
+use ballast_hw::probe::{CgroupMode, Kubelet, Machine, MeterFacts, RaplZone, Setting, Written};
 use serde::Serialize;
 
 use super::state::State::{Degraded, Missing, Untested, Works};
@@ -17,6 +17,7 @@ pub(super) struct Function {
 
 /// Every function, in the order of their weight.
 pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Written]>) -> Vec<Function> {
+    let pods = machine.kubelet.as_ref().map(|kubelet| ("pods", pods(kubelet)));
     let functions = [
         ("pstate", pstate(machine)),
         ("cpu_max", cpu_max(machine)),
@@ -29,7 +30,7 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Writ
         let (state, reason) = tested(id, written.unwrap_or_default(), state, reason);
         Function { id, state, reason }
     };
-    functions.into_iter().map(function).collect()
+    functions.into_iter().chain(pods).map(function).collect()
 }
 
 /// 2 if nothing can be throttled or nothing tells the draw; 1 if a function is missing or degraded; else
@@ -193,6 +194,19 @@ fn fast_loop(machine: &Machine) -> (State, String) {
             Some(error) => (Missing, error.clone()),
             None => (Works, "RAPL package energy".to_owned()),
         },
+    }
+}
+
+/// Whether pods of a Kubernetes node can be slowed.
+fn pods(kubelet: &Kubelet) -> (State, String) {
+    if kubelet.error.is_some() {
+        return (Missing, "which CPUs are whose cannot be read".to_owned());
+    }
+    match (kubelet.cpu_manager_policy.as_deref() == Some("static"), kubelet.leaves_cpu_max) {
+        (true, true) => (Works, "p-states of exclusive CPUs; or cpu.max of all pods".to_owned()),
+        (true, false) => (Works, "p-states of the CPUs that pods have alone".to_owned()),
+        (false, true) => (Degraded, "cpu.max of pods alone: no pod has CPUs of its own".to_owned()),
+        (false, false) => (Missing, "all pods share all CPUs, and the kubelet owns cpu.max".to_owned()),
     }
 }
 

@@ -253,7 +253,7 @@ mod tests {
         let (journal, _) = Journal::open(&JournalFolders::of(folder.path()), &boot).unwrap();
         let (root, changes_path) = (Root::at(folder.path()), folder.path().join("vms.json"));
         let groups = GroupsConfig::default();
-        let sources = VmSources { vms: BTreeMap::new(), groups, changes_path, auto_path: None };
+        let sources = VmSources { vms: BTreeMap::new(), groups, pods: None, changes_path, auto_path: None };
         let binders = Binders::new(&root, by);
         let (vms, _) =
             Vms::start(&root, &cores, sources, binders, journal, Originals::default(), None).unwrap();

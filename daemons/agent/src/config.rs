@@ -2,6 +2,7 @@
 
 mod groups;
 mod job_limits;
+mod kubernetes;
 mod limit;
 mod meter;
 mod model;
@@ -27,6 +28,7 @@ use ballast_runtime::tls::TlsConfig;
 
 pub use groups::{DiscoverConfig, GroupsConfig};
 pub use job_limits::JobLimitsConfig;
+pub use kubernetes::KubernetesConfig;
 pub use limit::{LimitBy, ServerLimitConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use pools::{PoolsConfig, Slices};
@@ -66,6 +68,8 @@ pub struct AgentConfig {
     pub model: PowerModel,
     /// Who binds VMs to cores, and which VMs are found.
     pub groups: GroupsConfig,
+    /// Where the VMs of this server are the pods of a Kubernetes node.
+    pub kubernetes: Option<KubernetesConfig>,
     /// What is kept of the VMs' use, and what is made of it.
     pub records: RecordsConfig,
     /// How much each VM should get.
@@ -129,6 +133,7 @@ impl ConfigFile for AgentConfig {
         let server_limit = ServerLimitConfig::read(root);
         let model = model::read(root);
         let groups = GroupsConfig::read(root, throttle.actuator);
+        let kubernetes = KubernetesConfig::read(root);
         let records = RecordsConfig::read(root);
         let job_limits = JobLimitsConfig::read(root);
         let floats = throttle.actuator == Actuator::CpuMax;
@@ -151,7 +156,7 @@ impl ConfigFile for AgentConfig {
             root.refuse_key("throttle.settle_ms", allowed);
         }
 
-        Some(Self {
+        let config = Self {
             daemon,
             run_dir,
             orphan_hold,
@@ -169,10 +174,13 @@ impl ConfigFile for AgentConfig {
             server_limit,
             model,
             groups,
+            kubernetes,
             records,
             job_limits,
             vms,
-        })
+        };
+        KubernetesConfig::check(&config, root);
+        Some(config)
     }
 }
 
@@ -290,9 +298,10 @@ mod tests {
                  dot",
                 "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
-                 chassis, class, discover, dry_run, groups, limits, listen, log_level, meter, model, \
-                 orphan_hold_s, policy, pools, predictive, preset, realtime, record_dir, \
-                 record_max_mb, records, redfish, root, run_dir, server, server_limit, shedding, state_dir, throttle, tls, vm",
+                 chassis, class, discover, dry_run, groups, kubernetes, limits, listen, log_level, \
+                 meter, model, orphan_hold_s, policy, pools, predictive, preset, realtime, record_dir, \
+                 record_max_mb, records, redfish, root, run_dir, server, server_limit, shedding, \
+                 state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
                 "agent.toml:9: vm[0].class = \"batch\": \"user-facing\" or \"non-user-facing\"",
             ]

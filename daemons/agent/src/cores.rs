@@ -291,7 +291,7 @@ mod tests {
                           id = \"batch\"\nclass = \"non-user-facing\"\ncores = 1\n";
             let AgentConfig { vms, groups, .. } = AgentConfig::parse("agent.toml", config).unwrap();
             let changes_path = folder.path().join("state/vms.json");
-            let sources = VmSources { vms, groups, changes_path, auto_path: None };
+            let sources = VmSources { vms, groups, pods: None, changes_path, auto_path: None };
             let originals = Originals { cpufreq: Some(cpufreq.originals()), ..Originals::default() };
             let binders = Binders::new(&root, By::Cgroup);
             let domains = cpufreq.domains().to_vec();

@@ -177,7 +177,8 @@ mod tests {
         let bandwidth = Bandwidth::new(&hw, Duration::from_millis(20));
         let bandwidth = floating.then(|| Quotas::new(bandwidth));
         let changes_path = root.join("state/vms.json");
-        let sources = VmSources { vms, groups: GroupsConfig::default(), changes_path, auto_path: None };
+        let sources =
+            VmSources { vms, groups: GroupsConfig::default(), pods: None, changes_path, auto_path: None };
         let (binders, originals) = (Binders::new(&hw, By::Cgroup), Originals::default());
         Vms::start(&hw, &cores, sources, binders, journal, originals, bandwidth).unwrap()
     }

@@ -19,6 +19,7 @@ mod message;
 mod metrics;
 mod needs;
 mod open;
+mod pods;
 mod policy;
 mod quota;
 pub mod records;
@@ -43,6 +44,7 @@ pub use api::http_references;
 pub use exclusive::Exclusive;
 pub use metrics::metrics_reference;
 use open::Opened;
+pub use pods::podresources;
 use release::ReleaseArgs;
 
 /// The agent of one server.

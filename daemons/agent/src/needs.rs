@@ -7,9 +7,10 @@ use ballast_runtime::confine::Needs;
 use crate::config::{AgentConfig, LimitBy, MeterSource};
 use crate::limit;
 
-/// Where cores, RAPL and VMs are restricted. RAPL's zones are links on a real machine.
-const ALWAYS: [&str; 4] =
-    ["sys/devices/system/cpu", "sys/devices/virtual/powercap", "sys/class/powercap", "sys/fs/cgroup"];
+/// Where cores and RAPL are restricted. RAPL's zones are links on a real machine.
+const ALWAYS: [&str; 3] = ["sys/devices/system/cpu", "sys/devices/virtual/powercap", "sys/class/powercap"];
+/// Where VMs are.
+const CGROUPS: [&str; 1] = ["sys/fs/cgroup"];
 /// hwmon devices renumber, and lie wherever their bus does.
 const HWMON: [&str; 2] = ["sys/devices", "sys/class/hwmon"];
 /// `ipmi0` is made anew with its driver: which of the devices there may be opened is for the unit.
@@ -27,7 +28,13 @@ pub(crate) fn of(config: &AgentConfig) -> Needs {
     let originals = journal.originals_of().unwrap_or_default();
     let by_libvirt = originals.cpusets.values().any(|it| matches!(it.via, Via::Libvirt { .. }));
 
-    let kernel = ALWAYS.into_iter().chain(if caps { HWMON.as_slice() } else { &[] }.iter().copied());
+    // The cgroups of pods are the kubelet's.
+    let is_left =
+        !(originals.cpusets.is_empty() && originals.quotas.is_empty() && originals.memory.is_empty());
+    let cgroups = config.kubernetes.as_ref().is_none_or(|it| it.cpu_max) || is_left;
+    let some = |wanted: bool, folders: &'static [&'static str]| if wanted { folders } else { &[] };
+    let more = some(caps, &HWMON).iter().chain(some(cgroups, &CGROUPS)).copied();
+    let kernel = ALWAYS.into_iter().chain(more);
     let daemon = config.daemon.needs();
     Needs {
         folders: daemon.folders.iter().chain(journal.iter()).cloned().collect(),
@@ -70,6 +77,19 @@ mod tests {
             let mut config = AgentConfig::parse("agent.toml", &text).unwrap();
             config.daemon.state_dir = folder.path().to_owned();
             assert_eq!(of(&config).commands, commands, "{groups} {left:?}");
+        }
+    }
+
+    #[test]
+    fn no_cgroup_is_written_on_a_kubernetes_node_unless_cpu_max_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let float = "[throttle]\nactuator = \"cpu-max\"\n[kubernetes]\ncpu_max = true\n";
+        for (more, written) in [("", true), ("[kubernetes]\n", false), (float, true)] {
+            let text = format!("server = \"s\"\nchassis = \"c\"\nmeter.offset_w = 60\n{more}");
+            let mut config = AgentConfig::parse("agent.toml", &text).unwrap();
+            config.daemon.state_dir = folder.path().to_owned();
+            let cgroups = std::path::Path::new("/sys/fs/cgroup");
+            assert_eq!(of(&config).kernel.iter().any(|it| it == cgroups), written, "{more}");
         }
     }
 }

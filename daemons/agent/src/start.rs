@@ -31,6 +31,7 @@ use crate::effects::AgentEffects;
 use crate::kill::Killer;
 use crate::message::Message;
 use crate::metrics::Counts;
+use crate::pods::Pods;
 use crate::policy::PolicyLog;
 use crate::quota::{self, Quotas};
 use crate::sampler::Sensors;
@@ -93,12 +94,12 @@ impl<'a> Adopted<'a> {
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
         let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
-        let (sources, mut binders, journal) = (vm_sources(config), opened.binders, opened.journal);
         let (answers, answered) = mpsc::channel();
+        let pods = Pods::start(config, &root, &answers)?;
+        let (sources, mut binders, journal) = (vm_sources(config, pods), opened.binders, opened.journal);
         binders.tell(answers);
         let (vms, vm_set) = Vms::start(&root, &domains, sources, binders, journal, originals, floating)?;
-        let (killable, notes) = (vms.killable(), vms.notes());
-        let vms = Arc::new(Mutex::new(vms));
+        let (killable, notes, vms) = (vms.killable(), vms.notes(), Arc::new(Mutex::new(vms)));
         start_limiting(config, &quotas, opened.memory_limits, &vms)?;
         // Not bounded: each request leaves one message and waits for its answer, each sensor leaves one a period, and a control
         // thread that takes none for seconds is ended by the watchdog.
@@ -214,11 +215,12 @@ fn alarms(previous: &hw::Opened, faults: DiskFaults, tls: Option<Arc<Tls>>) -> A
     alarms
 }
 
-fn vm_sources(config: &AgentConfig) -> VmSources {
+fn vm_sources(config: &AgentConfig, pods: Option<Pods>) -> VmSources {
     let state_dir = &config.daemon.state_dir;
     VmSources {
         vms: config.vms.clone(),
         groups: config.groups.clone(),
+        pods,
         changes_path: state_dir.join(CHANGES),
         auto_path: (config.records.auto_class == AutoMode::Act).then(|| state_dir.join("auto-class.json")),
     }

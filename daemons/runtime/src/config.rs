@@ -6,6 +6,7 @@
 //! after them.
 
 pub mod allowed;
+pub mod kubernetes;
 pub mod listen;
 pub mod reader;
 pub mod redfish;

@@ -15,6 +15,7 @@ pub mod control;
 pub mod events;
 pub mod fingerprint;
 pub mod http;
+pub mod kubernetes;
 pub mod log;
 pub mod metrics;
 mod openmetrics;

@@ -14,10 +14,11 @@ use serde::Serialize;
 use super::competing_writers::KNOWN;
 use crate::Root;
 use crate::error::{HwError, Operation};
+use crate::kubelet::{CpuState, KubeletConfig};
 use crate::systemd::unit;
 
 /// What is copied, below the root; `*` stands for any part of one name. A folder is made, not entered.
-const FILES: [&str; 46] = [
+const FILES: [&str; 49] = [
     "proc/cpuinfo",
     "proc/sys/kernel/osrelease",
     "proc/sys/kernel/random/boot_id",
@@ -56,6 +57,9 @@ const FILES: [&str; 46] = [
     "sys/class/hwmon/hwmon*/curr*",
     "sys/class/hwmon/hwmon*/device/name",
     "sys/class/hwmon/hwmon*/device/power*",
+    "var/lib/kubelet/cpu_manager_state",
+    "var/lib/kubelet/config.yaml",
+    "var/lib/kubelet/pod-resources/kubelet.sock",
     "sys/fs/cgroup/cgroup.controllers",
     "sys/fs/cgroup/cgroup.subtree_control",
     "sys/fs/cgroup/unified/cgroup.controllers",
@@ -296,6 +300,8 @@ fn text(path: &Path) -> io::Result<String> {
             Ok(first.lines().filter(shared).map(|line| format!("{line}\n")).collect())
         }
         Some("status") => Ok(text.lines().filter(shared).map(|line| format!("{line}\n")).collect()),
+        Some("cpu_manager_state") => Ok(CpuState::nameless(&text).unwrap_or(text)),
+        Some("config.yaml") => Ok(KubeletConfig::nameless(&text)),
         _ => Ok(text),
     }
 }

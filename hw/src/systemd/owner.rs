@@ -30,6 +30,6 @@ pub(crate) fn refuse_systemds(root: &Root, path: &str, file: &str, even_units: b
     if even_units || !is_systemds(root, path) {
         return Ok(());
     }
-    let file = Cgroup::at(root, path)?.dir().join(file);
+    let file = Cgroup::of_vm_or_pod(root, path)?.dir().join(file);
     Err(HwError::value(&file, Operation::Write, "", UNIT))
 }

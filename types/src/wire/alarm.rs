@@ -129,6 +129,9 @@ alarms! {
     VmNotBound "vm_not_bound" Warning "A VM cannot be throttled, and counts as user-facing.";
     VmLeftOut "vm_left_out" Warning "A VM that was found does not fit, and runs anywhere.";
     VmNotTaken "vm_not_taken" Warning "A group that was found is not taken for a VM.";
+    PodsUnknown "pods_unknown" Warning
+        "The kubelet does not say which CPUs it gave to whom: no pod is slowed.";
+    PodCpusDisputed "pod_cpus_disputed" Warning "Nobody can tell whose some CPUs are: they are not slowed.";
     JournalHeld "journal_held" Warning
         "A journal that cannot be read may name caps: the agent only watches.";
     RecordsNotWritten "records_not_written" Warning "Usage records cannot be written.";
@@ -171,7 +174,8 @@ alarms! {
         "A host's VMs demand more CPU than it has for longer than is promised: it takes nobody.";
     UsageUnheard "usage_unheard" Warning
         "An agent does not tell what its VMs use: they count with all their cores.";
-    KubernetesStale "kubernetes_stale" Warning "Nothing is heard of the cluster: every score is neutral.";
+    KubernetesStale "kubernetes_stale" Warning
+        "Nothing is heard of the cluster: scores are neutral, pods user-facing.";
     KubernetesUnlabelled "kubernetes_unlabelled" Warning
         "What is predicted of pods cannot be written on them.";
     KubernetesUnreadable "kubernetes_unreadable" Info "Objects of the cluster cannot be read.";

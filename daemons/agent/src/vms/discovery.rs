@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{io, mem, thread};
 
 use ballast_agent_core::{ControlledVm, Input};
-use ballast_hw::{Originals, Root};
+use ballast_hw::{CpuList, Originals, Root};
 use ballast_types::VmId;
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 
@@ -21,8 +21,10 @@ use ballast_runtime::{clock, lock};
 pub(super) struct DiscoveredVm {
     pub(super) id: VmId,
     pub(super) spec: VmSpec,
-    /// The pattern that it matched.
+    /// The pattern that it matched, or who else told it.
     pub(super) by: String,
+    /// The CPUs that somebody else gave it alone; `None` where it gets cores here.
+    pub(super) cpus: Option<CpuList>,
 }
 
 pub(super) struct Discovery {
@@ -105,7 +107,7 @@ impl Discovery {
                     continue;
                 }
 
-                all.push(DiscoveredVm { id: group.name, spec, by: rule.pattern.to_string() });
+                all.push(DiscoveredVm { id: group.name, spec, by: rule.pattern.to_string(), cpus: None });
             }
         }
 
@@ -122,7 +124,7 @@ impl Vms {
     pub(crate) fn rescan(&mut self) -> Option<Vec<ControlledVm>> {
         // Everything has been put back.
         self.journal.as_ref()?;
-        let found = self.discovery.look(&self.root, &self.originals);
+        let found = self.found();
         let left = self.specs.find(found);
         let is_new = left.is_some() | self.specs.predicted.expire(clock::now());
         let is_new = is_new | self.specs.advance(clock::now());
@@ -159,6 +161,8 @@ pub(crate) fn start(
             if let Err(RecvTimeoutError::Disconnected) = answered.recv_timeout(period) {
                 thread::sleep(period);
             }
+            // One look is enough for all who have answered by now.
+            while answered.try_recv().is_ok() {}
         }
     };
     supervise("discovery", (), look).map(drop)

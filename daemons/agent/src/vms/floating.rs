@@ -36,7 +36,10 @@ impl Vms {
     /// Knows a VM's group, and what is on it.
     pub(super) fn follow(&self, path: &str, vm: &ControlledVm) -> Result<Cgroup, HwError> {
         check_mode(&self.root)?;
-        let group = Cgroup::at(&self.root, path)?;
+        let group = Cgroup::of_vm_or_pod(&self.root, path)?;
+        if vm.class == VmClass::NonUserFacing {
+            self.refuse_limited(path, &group)?;
+        }
         if vm.class == VmClass::NonUserFacing
             && let Some(quotas) = &self.floating
         {

@@ -288,7 +288,8 @@ mod tests {
         let spec =
             VmSpec { class, throttle_order: 0, cores: 2, cgroup, on_extreme, tenant: None, pinned: false };
         let (vms, changes_path) = ([(id(), spec)].into(), root.join("state/vms.json"));
-        let sources = VmSources { vms, groups: GroupsConfig::default(), changes_path, auto_path: None };
+        let sources =
+            VmSources { vms, groups: GroupsConfig::default(), pods: None, changes_path, auto_path: None };
         let hw = Root::at(root);
         let binders = Binders::new(&hw, By::Cgroup);
         let (mut vms, _) =

@@ -3,6 +3,7 @@
 mod binding;
 pub(super) mod discovery;
 mod floating;
+mod given;
 mod limits;
 mod meters;
 mod notes;
@@ -30,6 +31,7 @@ use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 use super::killable::{Killable, Target};
 use super::quota::Quotas;
 use crate::config::{DiscoverConfig, GroupsConfig};
+use crate::pods::Pods;
 use ballast_runtime::clock;
 use binding::Bound;
 use discovery::Discovery;
@@ -47,6 +49,8 @@ pub(super) struct Vms {
     root: Root,
     specs: Specs,
     discovery: Discovery,
+    /// With `[kubernetes]`: where VMs are found, instead.
+    pods: Option<Pods>,
     meters: Meters,
     /// Those whose use is recorded.
     measured: Vec<Measured>,
@@ -86,6 +90,8 @@ pub(super) struct VmSources {
     pub(super) vms: BTreeMap<VmId, VmSpec>,
     /// Where others are found, and who binds them.
     pub(super) groups: GroupsConfig,
+    /// With `[kubernetes]`: the node's pods, and no others.
+    pub(super) pods: Option<Pods>,
     /// What the API has changed, on disk.
     pub(super) changes_path: PathBuf,
     /// Which are batch by their own use, on disk; `None` if that is not to count.
@@ -105,7 +111,7 @@ impl Vms {
         originals: Originals,
         floating: Option<Arc<Quotas>>,
     ) -> anyhow::Result<(Self, Vec<ControlledVm>)> {
-        let VmSources { vms, groups, changes_path, auto_path } = sources;
+        let VmSources { vms, groups, pods, changes_path, auto_path } = sources;
         let boot_id = ballast_hw::boot_id(root).ok();
         let predicted = Predicted::read(journal.folder().join(FILE), boot_id.clone(), clock::now());
         let layout = match (&floating, groups.pools) {
@@ -115,14 +121,15 @@ impl Vms {
         };
         let mut specs = Specs::read(vms, changes_path, auto_path, domains, layout)?;
         specs.predicted = predicted;
-        let mut discovery = Discovery::new(groups.discover);
-        specs.find(discovery.look(root, &originals));
-        specs.advance(clock::now());
+        if pods.is_some() {
+            specs.only_given();
+        }
         journal.begin(&originals)?;
         let mut vms = Self {
             root: root.clone(),
             specs,
-            discovery,
+            discovery: Discovery::new(groups.discover),
+            pods,
             meters: Meters::default(),
             measured: vec![],
             boot_id,
@@ -143,6 +150,13 @@ impl Vms {
             leaving_memory: None,
         };
 
+        if vms.pods.is_some() {
+            // Of a previous instance that bound VMs to cores.
+            vms.give_all_back(vms.originals.cpusets.keys().cloned().collect());
+        }
+        let found = vms.found();
+        vms.specs.find(found);
+        vms.specs.advance(clock::now());
         let set = vms.move_all();
 
         Ok((vms, set))
@@ -169,6 +183,10 @@ impl Vms {
         if self.journal.is_none() {
             return Err(VmsError::Refused("the agent stops".into()));
         }
+        if self.pods.is_some() {
+            let why = "with [kubernetes] the VMs of this server are its pods: the API server says which";
+            return Err(VmsError::Refused(why.into()));
+        }
         if let Some(path) = spec.as_ref().and_then(|spec| spec.cgroup.as_deref()) {
             Cgroup::check_vm(&self.root, path)
                 .map_err(|error| VmsError::Refused(format!("cgroup = {path:?}: {error}")))?;
@@ -190,7 +208,8 @@ impl Vms {
         }
         self.specs.reload(vms)?;
         self.discovery.follow(discover);
-        let left = self.specs.refit_with(self.discovery.look(&self.root, &self.originals));
+        let found = self.found();
+        let left = self.specs.refit_with(found);
         self.give_all_back(left);
         Ok(self.move_all())
     }
@@ -255,11 +274,15 @@ impl Vms {
         for vm in &mut set {
             let Some(path) = self.specs.cgroup(&vm.id) else { continue };
             let cpus = self.specs.cpus(vm);
-            let placed = Cgroup::check_vm(&self.root, &path).and_then(|()| match self.floating {
-                Some(_) => self.follow(&path, vm),
-                None if self.is_in_slice(vm, &path) => self.check_slice(&path, &cpus),
-                None => self.confine(&path, &cpus),
-            });
+            let placed = match (&self.pods, &self.floating) {
+                (Some(_), None) => self.watch(&path),
+                (Some(_), Some(_)) => self.follow(&path, vm),
+                (None, _) => Cgroup::check_vm(&self.root, &path).and_then(|()| match self.floating {
+                    Some(_) => self.follow(&path, vm),
+                    None if self.is_in_slice(vm, &path) => self.check_slice(&path, &cpus),
+                    None => self.confine(&path, &cpus),
+                }),
+            };
 
             match placed.and_then(|group| Ok((group.inode()?, group))) {
                 Ok((inode, group)) => {
@@ -310,7 +333,8 @@ impl Vms {
             Alarm::about(AlarmId::VmNotBound, id, format!("VM {id} {what}: {why}"))
         };
         let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
-        let alarms = alarms.chain(self.discovery.troubles().cloned()).collect();
+        let alarms = alarms.chain(self.discovery.troubles().cloned());
+        let alarms = alarms.chain(self.pods.iter().flat_map(Pods::alarms).cloned()).collect();
         self.notes.replace(self.specs(), self.specs.origins(), alarms);
         self.note_predictions();
     }

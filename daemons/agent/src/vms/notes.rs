@@ -70,6 +70,11 @@ impl Notes {
         lock(&self.0).specs.clone()
     }
 
+    /// How many CPUs every VM has, as it was asked for or found.
+    pub(crate) fn sizes(&self) -> BTreeMap<VmId, u16> {
+        lock(&self.0).specs.iter().map(|(id, spec)| (id.clone(), spec.cores)).collect()
+    }
+
     pub(crate) fn usage(&self, tell: impl FnOnce(&mut Usage)) {
         tell(&mut lock(&self.0).usage);
     }

@@ -12,8 +12,8 @@ use ballast_types::{CoreId, Instant, OnExtreme, VmClass, VmId, VmStart};
 use thiserror::Error;
 
 use super::discovery::DiscoveredVm;
-use super::floating;
 use super::predicted::Predicted;
+use super::{floating, given};
 use crate::config::{AgentConfig, PoolsConfig, Slices, has_nothing_to_limit};
 use ballast_runtime::state;
 
@@ -23,7 +23,7 @@ pub(crate) const CHANGES: &str = "vms.json";
 /// Which VM, of the config and what the API has changed, has more cores than this machine can ever have CPUs: that VM
 /// never fits, while others may once CPUs come back.
 pub(crate) fn misfit(config: &AgentConfig) -> Option<String> {
-    if config.throttle.actuator == Actuator::CpuMax {
+    if config.throttle.actuator == Actuator::CpuMax || config.kubernetes.is_some() {
         return None;
     }
     let has = possible(&Root::at(&config.daemon.root)).ok()??.len();
@@ -81,6 +81,8 @@ pub(super) struct Specs {
     /// The CPUs of every core that are online now.
     online: BTreeMap<CoreId, CpuList>,
     layout: Layout,
+    /// Somebody else gives out the CPUs of all VMs, and says which there are.
+    given: bool,
 }
 
 impl Specs {
@@ -114,12 +116,21 @@ impl Specs {
             places: domains.iter().map(place).collect(),
             online: BTreeMap::new(),
             layout,
+            given: false,
         };
 
         specs.hotplug(domains);
         specs.refit();
 
         Ok(specs)
+    }
+
+    /// From now on there are only VMs whose CPUs somebody else gives out: what config and API have asked for is left out.
+    pub(super) fn only_given(&mut self) {
+        self.given = true;
+        self.explicit.clear();
+        self.changes.clear();
+        self.refit();
     }
 
     /// As many of these as fit, user-facing ones first, and why the others do not.
@@ -144,6 +155,12 @@ impl Specs {
         id: &VmId,
         spec: VmSpec,
     ) {
+        if self.given {
+            // No VM is wider than the server, whatever it is allowed.
+            let all: u16 = self.places.iter().map(|place| place.cpus).sum();
+            fitting.insert(id.clone(), VmSpec { cores: spec.cores.min(all), ..spec });
+            return;
+        }
         let before = fitting.insert(id.clone(), spec);
         if let Err(why) = self.layout.groups(&self.places, fitting) {
             match before {
@@ -224,6 +241,12 @@ impl Specs {
         if self.floats() {
             return vm.cores.iter().map(|cpu| u32::from(cpu.0)).collect();
         }
+        if self.given {
+            // What shares its CPUs may use as many as it is meant to, of whichever.
+            let own = self.given_cpus(&vm.id).filter(|cpus| !cpus.is_empty()).cloned();
+            let cores = self.all.get(&vm.id).map_or(0, |spec| u32::from(spec.cores));
+            return own.unwrap_or_else(|| (0..cores).collect());
+        }
         self.cpus_of(&vm.cores)
     }
 
@@ -286,9 +309,14 @@ impl Specs {
 
     /// Cores for every VM. A core that is offline is nobody's until it is back.
     pub(super) fn groups(&self) -> Vec<ControlledVm> {
+        let all = self.classed();
+        if self.given && !self.floats() {
+            let cpus = |id: &VmId| Some((id.clone(), self.given_cpus(id)?.clone()));
+            return given::set(&self.online, &all, &all.keys().filter_map(cpus).collect());
+        }
         let fitted = |all| self.layout.groups(&self.places, all);
         // Whatever is in the set was checked to fit.
-        let mut set = fitted(&self.classed()).or_else(|_| fitted(&self.all)).unwrap_or_default();
+        let mut set = fitted(&all).or_else(|_| fitted(&self.all)).unwrap_or_default();
         if !self.floats() {
             for vm in &mut set {
                 vm.cores.retain(|core| self.online.contains_key(core));
@@ -317,6 +345,10 @@ impl Specs {
             }
         }
         all
+    }
+
+    fn given_cpus(&self, vm: &VmId) -> Option<&CpuList> {
+        self.discovered.iter().find(|it| it.id == *vm)?.cpus.as_ref()
     }
 
     /// Whether a VM's own use makes it batch: only while nobody has told its class.
@@ -608,7 +640,7 @@ mod tests {
         .unwrap();
         let (id, mut spec) = vms[1].clone();
         spec.cgroup = Some("batch.slice/b.scope".into());
-        let found = DiscoveredVm { id, spec, by: "*".into() };
+        let found = DiscoveredVm { id, spec, by: "*".into(), cpus: None };
         specs.find(vec![found]);
         assert_eq!(shown(&specs), want(&[("web", "1,5")]));
         assert!(specs.left_out().any(|it| it.message.contains("batch")));

@@ -79,7 +79,7 @@ impl Server {
             _ => Originals::default(),
         };
         let auto_path = Some(state.join("auto-class.json"));
-        let sources = VmSources { vms, groups, changes_path: state.join("vms.json"), auto_path };
+        let sources = VmSources { vms, groups, pods: None, changes_path: state.join("vms.json"), auto_path };
         Vms::start(&root, &domains, sources, binders, journal, originals, None)
     }
 }

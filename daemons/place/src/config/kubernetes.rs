@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ballast_runtime::config::allowed::{Allowed, flag, path, safe_url, seconds, whole};
+use ballast_runtime::config::allowed::{Allowed, flag, seconds, whole};
+use ballast_runtime::config::kubernetes::{label, read_api, read_label_prefix};
 use ballast_runtime::config::reader::Section;
-
-/// Where a pod finds its service account's token and the cluster's authority.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// `[kubernetes]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,30 +37,16 @@ impl KubernetesConfig {
     pub(super) fn read(root: &mut Section<'_, '_>) -> Option<Self> {
         let help = "Answers kube-scheduler at `/filter` and `/prioritize`.";
         let mut section = root.table("kubernetes", help)?;
-        let api = section
-            .key("api", "The API server, whose nodes and pods are followed.")
-            .or("https://kubernetes.default.svc".into(), safe_url(API));
-        let token_file = section
-            .key("token_file", "The token that the API server is asked with.")
-            .or(format!("{ACCOUNT}/token").into(), path("a file"));
-        let ca_file = section
-            .key("ca_file", "The authority of the API server's certificate.")
-            .or(format!("{ACCOUNT}/ca.crt").into(), path("a PEM file"));
+        let (api, token_file, ca_file) =
+            read_api(&mut section, "The API server, whose nodes and pods are followed.");
         let help = "Of nodes: those of one value share a power budget; without the label each node is its \
                     own chassis.";
         let chassis_label = section.key("chassis_label", help).or(
             "ballast.dev/chassis".into(),
             Allowed::text("a label's name, such as ballast.dev/chassis", label),
         );
-        let label_prefix = section
-            .key("label_prefix", "Of pods' labels: `ballast.dev/class`, `p95`, `lifetime`, `subscription`.")
-            .or(
-                "ballast.dev/".into(),
-                Allowed::text(
-                    "what labels' names begin with: a domain and a slash, such as ballast.dev/",
-                    prefix,
-                ),
-            );
+        let help = "Of pods' labels: `ballast.dev/class`, `p95`, `lifetime`, `subscription`.";
+        let label_prefix = read_label_prefix(&mut section, help);
         let help = "Writes `ballast.dev/criticality` on pods; needs the right to `patch` them.";
         let write_labels = section.key("write_labels", help).or(false, flag());
         let stale_after = section
@@ -92,26 +76,6 @@ impl KubernetesConfig {
             body_bytes_max,
         })
     }
-}
-
-const API: &str =
-    "https://host[:port] of the API server, or http://127.0.0.1:port of a proxy on this machine";
-
-/// A label's name: `[prefix/]name`, at most 253 and 63 bytes.
-fn label(text: &str) -> Option<String> {
-    let (before, name) = text.split_once('/').unwrap_or(("x", text));
-    (is_part(before, 253) && is_part(name, 63)).then(|| text.to_owned())
-}
-
-fn prefix(text: &str) -> Option<String> {
-    is_part(text.strip_suffix('/')?, 253).then(|| text.to_owned())
-}
-
-fn is_part(text: &str, most: usize) -> bool {
-    let outer = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let (first, last) = (text.bytes().next(), text.bytes().next_back());
-    text.len() <= most && outer(first) && outer(last) && text.bytes().all(inner)
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 
 use std::ops::{AddAssign, SubAssign};
 
-use super::object::{Container, ContainerStatus, Node, Pod, Quantities};
-use super::quantity::{milli, whole};
+use ballast_runtime::kubernetes::object::{Container, ContainerStatus, Node, Pod, Quantities};
+use ballast_runtime::kubernetes::quantity::{milli, whole};
 
 /// CPU and memory. Sums stop at the most that fits, which no node has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::demand::{Amount, allocatable};
-use super::object::{Node, Pod};
 use ballast_runtime::http::Refused;
+use ballast_runtime::kubernetes::object::{Node, Pod};
 
 /// The best score that an extender may give; the least is 0 (`MaxExtenderPriority`).
 pub(crate) const BEST: i64 = 10;

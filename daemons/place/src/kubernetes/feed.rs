@@ -5,16 +5,16 @@ use std::time::Duration;
 use ballast_types::Instant;
 use ballast_types::wire::FollowStatus;
 
-use super::follow::{Failure, Sink};
 use super::labels::Labels;
 use super::mirror::{Effect, Mirror, ObservedNode, ObservedPod, Reading};
-use super::object::{Node, Object, Pod};
 use super::{Kube, State};
+use ballast_runtime::kubernetes::follow::{Failure, Sink};
+use ballast_runtime::kubernetes::object::{Node, Object, Pod};
 use ballast_runtime::{clock, lock};
 
 /// How objects of one kind are followed.
 #[derive(Default)]
-pub(super) struct Feed {
+pub(crate) struct Feed {
     /// When they were last heard of.
     pub(super) heard: Option<Instant>,
     pub(super) status: FollowStatus,

@@ -7,7 +7,7 @@ use ballast_predict::{Features, Prediction, Request};
 use ballast_types::{Utilisation, VmClass};
 
 use super::demand::Amount;
-use super::object::Pod;
+use ballast_runtime::kubernetes::object::Pod;
 
 /// No pod that anybody plans for lives longer: ten years.
 const LIFETIME_MAX_S: u64 = 10 * 365 * 86_400;

@@ -15,9 +15,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::follow::{Api, Backoff, Connection};
 use super::hints;
 use super::mirror::{Holds, ObservedPod};
+use ballast_runtime::kubernetes::follow::{Api, Backoff, Connection};
 
 /// Answers that another try changes nothing about: it is gone, somebody else's, or not to be written.
 const FINAL: [StatusCode; 3] =
@@ -106,7 +106,7 @@ impl Labels {
                 }
                 Err(failure) => {
                     lock(&self.state).problem = Some(failure.to_string());
-                    sleep(failure.after.unwrap_or_default().max(backoff.next())).await;
+                    sleep(failure.after.unwrap_or_default().max(backoff.longer())).await;
                     continue;
                 }
             }
@@ -141,8 +141,8 @@ mod tests {
     use serde_json::Value;
 
     use super::super::mirror::Reading;
-    use super::super::object::Pod;
     use super::*;
+    use ballast_runtime::kubernetes::object::Pod;
 
     #[test]
     fn what_is_known_is_written_once_and_what_is_not_true_any_more_is_replaced() {

@@ -26,7 +26,7 @@ use ballast_types::Instant;
 
 use super::demand::{Amount, allocatable, requests};
 use super::hints::{Predict, RefusedHint, criticality, hints, workload};
-use super::object::{Meta, Node, Object as _, Pod};
+use ballast_runtime::kubernetes::object::{Meta, Node, Object as _, Pod};
 
 /// So many uids that are gone are remembered: more than can be told late.
 const GONE_KEPT: usize = 10_000;

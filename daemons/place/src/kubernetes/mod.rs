@@ -11,12 +11,9 @@
 mod demand;
 mod extender;
 mod feed;
-mod follow;
 mod hints;
 mod labels;
 mod mirror;
-mod object;
-mod quantity;
 mod questions;
 mod shadow;
 #[cfg(feature = "testing")]
@@ -35,14 +32,14 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::config::KubernetesConfig;
 use ballast_runtime::events::Events;
+use ballast_runtime::kubernetes::follow::{Api, follow};
+use ballast_runtime::kubernetes::object::{Node, Pod};
 use ballast_runtime::threads::supervise;
 use ballast_runtime::{clock, lock};
 use feed::Feed;
-use follow::{Api, follow};
 use hints::RefusedHint;
 use labels::Labels;
 use mirror::{Change, Holds, Mirror, ObservedPod, Read, Reading};
-use object::{Node, Pod};
 pub(crate) use questions::{endpoints, routes};
 use shadow::{Outcome, Shadow};
 
@@ -139,6 +136,7 @@ impl Kube {
             token_file: config.token_file.clone(),
             ca_file: config.ca_file.clone(),
             page: config.page_size,
+            fields: None,
             silent: config.stale_after,
         };
 

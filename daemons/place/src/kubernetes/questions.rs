@@ -230,8 +230,6 @@ mod tests {
     use ballast_predict::Prediction;
     use serde_json::{Value, json};
 
-    use super::super::follow::Sink;
-    use super::super::object::{Node, Pod};
     use super::*;
     use crate::config::{ConfigFile as _, PlaceConfig};
     use crate::lifetimes::Lifetimes;
@@ -239,6 +237,8 @@ mod tests {
     use ballast_placement::LifetimeRule;
     use ballast_predict::lifetime::LifetimeFile;
     use ballast_runtime::events::Events;
+    use ballast_runtime::kubernetes::follow::Sink;
+    use ballast_runtime::kubernetes::object::{Node, Pod};
 
     /// A cluster of so many nodes, twenty pods on each.
     fn cluster(nodes: usize) -> Kube {

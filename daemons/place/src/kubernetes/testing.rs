@@ -5,11 +5,11 @@ use ballast_predict::Prediction;
 
 use super::Kube;
 use super::feed::Followed;
-use super::follow::{Failure, Lines, Sink, take};
-use super::object::{List, Node, Pod};
 use crate::config::{ConfigFile as _, PlaceConfig};
 use ballast_runtime::events::Events;
 use ballast_runtime::http::Refused;
+use ballast_runtime::kubernetes::follow::{Failure, Lines, Sink, take};
+use ballast_runtime::kubernetes::object::{List, Node, Pod};
 
 /// An extender that follows nobody: it knows what it is given.
 pub struct Extender(Kube);

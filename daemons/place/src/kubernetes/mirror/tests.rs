@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 
 use super::*;
-use crate::kubernetes::object::{List, Notice};
+use ballast_runtime::kubernetes::object::{List, Notice};
 
 fn recorded(name: &str) -> String {
     let path = format!("{}/../../tests/kubernetes/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -326,7 +326,9 @@ fn a_node_that_does_not_tell_what_it_has_is_not_known() {
     assert_eq!(mirror.verdict("node-a", Amount::default(), false), Verdict::Unknown);
     assert_eq!(mirror.known("node-a"), None);
     assert_eq!(show(mirror.changes().last().unwrap()), "remove host node-a");
-    node.status.allocatable.insert("cpu".into(), crate::kubernetes::object::Quantity::Text("x".into()));
+    node.status
+        .allocatable
+        .insert("cpu".into(), ballast_runtime::kubernetes::object::Quantity::Text("x".into()));
     node.metadata.resource_version = "20001".into();
     let Effect::Refused(why) = mirror.node_is(reading().node(&node)) else { panic!() };
     assert!(why.starts_with("node node-a: status.allocatable.cpu: \"x\" is no quantity"), "{why}");

@@ -21,8 +21,8 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use tokio::time::{sleep, timeout};
 
 use super::object::{List, Notice, Object, Status};
-use ballast_runtime::fingerprint::Fingerprint;
-use ballast_runtime::tls;
+use crate::fingerprint::Fingerprint;
+use crate::tls;
 
 /// No page of a list comes near this.
 const PAGE_BYTES_MAX: usize = 256 << 20;
@@ -38,21 +38,23 @@ const WAIT_MOST: Duration = Duration::from_secs(30);
 
 /// Where the API server is, and who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Api {
+pub struct Api {
     /// `https://host[:port]`; plain HTTP on loopback only.
-    pub(crate) url: String,
+    pub url: String,
     /// A service account's token, read anew for every request; without TLS none is sent.
-    pub(crate) token_file: PathBuf,
+    pub token_file: PathBuf,
     /// Who signs the server's certificate; read anew when it changes.
-    pub(crate) ca_file: PathBuf,
+    pub ca_file: PathBuf,
     /// Objects on a page of a list.
-    pub(crate) page: u64,
+    pub page: u64,
+    /// What is followed, as a field selector beside the kind's own.
+    pub fields: Option<String>,
     /// A watch that says nothing for so long is made anew.
-    pub(crate) silent: Duration,
+    pub silent: Duration,
 }
 
 /// Who is told.
-pub(crate) trait Sink<T> {
+pub trait Sink<T> {
     /// What is kept of an object until the list is whole.
     type Observed;
     fn read(&self, object: &T) -> Self::Observed;
@@ -70,14 +72,14 @@ pub(crate) trait Sink<T> {
 
 /// Why a list or a watch has ended.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) why: String,
+pub struct Failure {
+    pub why: String,
     /// Whether only a new list helps.
     relist: bool,
     /// What the server asks to be waited for.
-    pub(super) after: Option<Duration>,
+    pub after: Option<Duration>,
     /// How the server has refused it.
-    pub(super) status: Option<StatusCode>,
+    pub status: Option<StatusCode>,
 }
 
 impl fmt::Display for Failure {
@@ -100,7 +102,7 @@ impl Failure {
 
 /// How long to wait before the next try.
 #[derive(Debug)]
-pub(super) struct Backoff(Duration);
+pub struct Backoff(Duration);
 
 impl Default for Backoff {
     fn default() -> Self {
@@ -109,18 +111,20 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    pub(super) fn next(&mut self) -> Duration {
+    /// How long to wait now; each time longer than before.
+    pub fn longer(&mut self) -> Duration {
         let wait = self.0;
         self.0 = (wait * 2).min(WAIT_MOST);
         wait
     }
-    pub(super) fn reset(&mut self) {
+    /// Something was good: waits begin anew.
+    pub fn reset(&mut self) {
         self.0 = WAIT_FIRST;
     }
 }
 
 /// Follows all objects of a kind, for ever.
-pub(crate) async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
+pub async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
     let mut backoff = Backoff::default();
     let mut connection = Connection::default();
     loop {
@@ -136,7 +140,7 @@ pub(crate) async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
 }
 
 async fn wait<T>(sink: &impl Sink<T>, failure: &Failure, backoff: &mut Backoff) {
-    let again = failure.after.unwrap_or_default().max(backoff.next());
+    let again = failure.after.unwrap_or_default().max(backoff.longer());
     sink.failed(failure, again);
     sleep(again).await;
 }
@@ -195,7 +199,7 @@ async fn watch_once<T: Object>(
 }
 
 /// Tells what one line of a watch says; `version` is then the newest.
-pub(super) fn take<T: Object>(line: &[u8], sink: &impl Sink<T>, version: &mut String) -> Result<(), Failure> {
+pub fn take<T: Object>(line: &[u8], sink: &impl Sink<T>, version: &mut String) -> Result<(), Failure> {
     let notice = Notice::<T>::read(line)
         .map_err(|why| Failure::refused(format!("a line of a watch is not valid: {why}")))?;
     let newest = match notice {
@@ -271,7 +275,7 @@ fn said(status: &Status) -> String {
 
 /// The client, made anew when the authority's file changes.
 #[derive(Default)]
-pub(super) struct Connection(Option<(Fingerprint, Client)>);
+pub struct Connection(Option<(Fingerprint, Client)>);
 
 impl Connection {
     async fn get<T: Object>(
@@ -281,8 +285,10 @@ impl Connection {
         within: Option<Duration>,
     ) -> Result<Response, Failure> {
         let mut request = self.request(api, Method::GET, T::PLURAL)?.query(query);
-        if !T::FIELD_SELECTOR.is_empty() {
-            request = request.query(&[("fieldSelector", T::FIELD_SELECTOR)]);
+        let kinds = Some(T::FIELD_SELECTOR).filter(|selector| !selector.is_empty());
+        let fields: Vec<_> = kinds.into_iter().chain(api.fields.as_deref()).collect();
+        if !fields.is_empty() {
+            request = request.query(&[("fieldSelector", fields.join(","))]);
         }
         if let Some(within) = within {
             request = request.timeout(within);
@@ -291,7 +297,7 @@ impl Connection {
     }
 
     /// Has the server apply this to the object at `path`, as far as nobody else has said otherwise.
-    pub(super) async fn apply(&mut self, api: &Api, path: &str, body: String) -> Result<(), Failure> {
+    pub async fn apply(&mut self, api: &Api, path: &str, body: String) -> Result<(), Failure> {
         let request = self.request(api, Method::PATCH, path)?.query(&[("fieldManager", "ballast-place")]);
         // JSON is YAML.
         let request = request.header(CONTENT_TYPE, "application/apply-patch+yaml").body(body);
@@ -372,11 +378,11 @@ impl Api {
 
 /// Cuts what comes in into lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<u8>);
+pub struct Lines(Vec<u8>);
 
 impl Lines {
     /// The lines that are whole now.
-    pub(super) fn take(&mut self, chunk: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    pub fn take(&mut self, chunk: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut lines = vec![];
         let mut rest = chunk;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -404,8 +410,8 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio_rustls::TlsAcceptor;
 
+    use super::super::object::Pod;
     use super::*;
-    use crate::kubernetes::object::Pod;
 
     #[test]
     fn lines_come_whole_however_they_are_cut() {
@@ -424,16 +430,14 @@ mod tests {
     #[test]
     fn waits_grow_up_to_a_limit_and_begin_anew() {
         let mut backoff = Backoff(WAIT_FIRST);
-        let waits: Vec<_> = (0..10).map(|_| backoff.next().as_millis()).collect();
+        let waits: Vec<_> = (0..10).map(|_| backoff.longer().as_millis()).collect();
         assert_eq!(waits, [200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
         backoff.reset();
-        assert_eq!(backoff.next(), WAIT_FIRST);
+        assert_eq!(backoff.longer(), WAIT_FIRST);
     }
 
     /// Answers every request over TLS with an empty list, and tells its head.
-    async fn secure_server(
-        pair: &ballast_runtime::tls::authority::Pair,
-    ) -> (u16, mpsc::UnboundedReceiver<String>) {
+    async fn secure_server(pair: &crate::tls::authority::Pair) -> (u16, mpsc::UnboundedReceiver<String>) {
         let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
@@ -472,14 +476,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [ca_file, token_file, other] = ["ca.crt", "token", "other"].map(|it| dir.path().join(it));
         let valid = Duration::from_secs(3600);
-        let (authority, pair) = ballast_runtime::tls::authority::Authority::new(valid).unwrap();
+        let (authority, pair) = crate::tls::authority::Authority::new(valid).unwrap();
         pair.put(&ca_file, &other).unwrap();
         let role = Role::Place(PeerName::new("api").unwrap());
         let served = authority.issue(&[role], &[[127, 0, 0, 1].into()], valid).unwrap();
         let (port, mut heads) = secure_server(&served).await;
         let url = format!("https://127.0.0.1:{port}");
         let (page, silent) = (500, valid);
-        let api = Api { url, token_file, ca_file, page, silent };
+        let fields = Some("spec.nodeName=n".to_owned());
+        let api = Api { url, token_file, ca_file, page, fields, silent };
         let mut connection = Connection::default();
 
         for token in ["first\n", "second"] {
@@ -490,12 +495,13 @@ mod tests {
             let head = heads.recv().await.unwrap().to_lowercase();
             assert!(head.contains(&format!("authorization: bearer {}\n", token.trim())), "{head}");
             assert!(
-                head.starts_with("get /api/v1/pods?limit=500&fieldselector=status.phase%21%3d"),
+                head.starts_with("get /api/v1/pods?limit=500&fieldselector=status.phase%21%3d")
+                    && head.contains("%2cspec.nodename%3dn http"),
                 "{head}"
             );
         }
 
-        let (_, foreign) = ballast_runtime::tls::authority::Authority::new(valid).unwrap();
+        let (_, foreign) = crate::tls::authority::Authority::new(valid).unwrap();
         let own = std::fs::read(&api.ca_file).unwrap();
         foreign.put(&api.ca_file, &other).unwrap();
         let failure = connection.get::<Pod>(&api, &[], None).await.unwrap_err();

@@ -13,7 +13,7 @@ const MOST: u64 = i64::MAX as u64;
 const DIGITS_MOST: i64 = 19;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NoQuantity(String);
+pub struct NoQuantity(String);
 
 impl fmt::Display for NoQuantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,12 +22,12 @@ impl fmt::Display for NoQuantity {
 }
 
 /// Thousandths, rounded up: of CPUs, thousandths of a core.
-pub(crate) fn milli(text: &str) -> Result<u64, NoQuantity> {
+pub fn milli(text: &str) -> Result<u64, NoQuantity> {
     scaled(text, 3)
 }
 
 /// Whole units, rounded up: of memory, bytes.
-pub(crate) fn whole(text: &str) -> Result<u64, NoQuantity> {
+pub fn whole(text: &str) -> Result<u64, NoQuantity> {
     scaled(text, 0)
 }
 

@@ -21,8 +21,8 @@ macro_rules! objects {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(rename_all = "camelCase")]
-        pub(crate) struct $name {
-            $($(#[$field_doc])* #[serde(default, deserialize_with = "nullable")] pub(crate) $field: $type,)*
+        pub struct $name {
+            $($(#[$field_doc])* #[serde(default, deserialize_with = "nullable")] pub $field: $type,)*
         }
     )*};
 }
@@ -39,6 +39,7 @@ objects! {
         /// RFC 3339.
         creation_timestamp: String,
         labels: BTreeMap<String, String>,
+        annotations: BTreeMap<String, String>,
         owner_references: Vec<Owner>,
     }
 
@@ -52,12 +53,12 @@ objects! {
 }
 
 /// Quantities by the resource's name.
-pub(crate) type Quantities = BTreeMap<String, Quantity>;
+pub type Quantities = BTreeMap<String, Quantity>;
 
 /// A quantity's text. The API server writes strings; numbers stand for themselves.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Quantity {
+pub enum Quantity {
     /// As a rule.
     Text(String),
     /// As a hand may write it.
@@ -65,7 +66,7 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
         match self {
             Self::Text(text) => text.into(),
             Self::Number(number) => number.to_string().into(),
@@ -100,6 +101,7 @@ objects! {
     PodSpec {
         /// Empty until it is bound; never changed after.
         node_name: String,
+        priority_class_name: String,
         containers: Vec<Container>,
         init_containers: Vec<Container>,
         overhead: Quantities,
@@ -111,6 +113,8 @@ objects! {
     PodStatus {
         /// `Succeeded` and `Failed` are final.
         phase: String,
+        /// `Guaranteed`, `Burstable` or `BestEffort`.
+        qos_class: String,
         container_statuses: Vec<ContainerStatus>,
         init_container_statuses: Vec<ContainerStatus>,
     }
@@ -120,23 +124,23 @@ objects! {
 
 impl Pod {
     /// `namespace/name`.
-    pub(crate) fn key(&self) -> String {
+    pub fn key(&self) -> String {
         format!("{}/{}", self.metadata.namespace, self.metadata.name)
     }
 
     /// When it was made. The stamp of its start comes later, by its status: a pod would come twice.
-    pub(crate) fn since(&self) -> Option<Instant> {
+    pub fn since(&self) -> Option<Instant> {
         let stamp: Timestamp = self.metadata.creation_timestamp.parse().ok()?;
         u64::try_from(stamp.as_nanosecond()).ok().map(Instant::from_nanos)
     }
 
     /// Whether it has ended, and its containers hold nothing any more.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         matches!(&*self.status.phase, "Succeeded" | "Failed")
     }
 
     /// Whether it may go to a node that is marked unschedulable, as daemon sets' pods may.
-    pub(crate) fn tolerates_cordon(&self) -> bool {
+    pub fn tolerates_cordon(&self) -> bool {
         let key = |key: &str| key.is_empty() || key == "node.kubernetes.io/unschedulable";
         let effect = |effect: &str| effect.is_empty() || effect == "NoSchedule";
         self.spec.tolerations.iter().any(|it| key(&it.key) && effect(&it.effect))
@@ -167,11 +171,11 @@ objects! {
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
-pub(crate) struct List<T: DeserializeOwned> {
+pub struct List<T: DeserializeOwned> {
     #[serde(default)]
-    pub(crate) metadata: ListMeta,
+    pub metadata: ListMeta,
     #[serde(default = "Vec::new", deserialize_with = "items")]
-    pub(crate) items: Vec<T>,
+    pub items: Vec<T>,
 }
 
 fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
@@ -180,7 +184,7 @@ fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<
 
 /// What a line of a watch says.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Notice<T> {
+pub enum Notice<T> {
     /// `ADDED` or `MODIFIED`: the object as it is now. A reader that has missed something gets one for the
     /// other.
     Is(T),
@@ -194,7 +198,7 @@ pub(crate) enum Notice<T> {
 
 impl<T: DeserializeOwned> Notice<T> {
     /// Reads a line. Fails where it is not what an API server sends, with the place.
-    pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
+    pub fn read(line: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct WatchLine<'a> {
             r#type: String,
@@ -227,7 +231,7 @@ impl<T: DeserializeOwned> Notice<T> {
 }
 
 /// Something that is listed and watched.
-pub(crate) trait Object: DeserializeOwned + Send + 'static {
+pub trait Object: DeserializeOwned + Send + 'static {
     /// What it is called in paths.
     const PLURAL: &'static str;
     /// What is left out of lists and watches.
