@@ -2,6 +2,7 @@
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst.
 
+mod cpu_limit;
 mod cpu_max;
 mod cpuset;
 mod kill;
@@ -15,7 +16,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Root;
 use crate::error::{HwError, Operation};
-pub(crate) use cpu_max::CPU_MAX;
+pub(crate) use cpu_limit::Kind;
+pub use cpu_limit::{ClampScale, CpuLimit};
 pub use cpu_max::{CpuMax, CpuMaxError};
 pub use memory::memory_bytes;
 pub use mode::check_mode;
