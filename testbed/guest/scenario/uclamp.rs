@@ -147,6 +147,7 @@ pub(super) fn refused(guest: &mut Guest, _: &mut Notes) -> anyhow::Result<()> {
 
 pub(super) fn shed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     clamped(guest, |guest| {
+        clamp_is(guest, "batch-1", "max")?;
         work(guest, "batch-1", BATCH, 100)?;
         let free = Drawn::of(&watch(guest, 5), BATCH);
         notes.put("free_at_top_share", free.part(free.at_top));
@@ -170,6 +171,8 @@ pub(super) fn shed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
             bail!("the user-facing VM has a clamp");
         }
 
+        // The agent has closed the connection meanwhile.
+        guest.status_when("an agent that answers", |_| true)?;
         let from = Instant::now();
         guest.agent.alert(Level::Watch, None)?;
         clamp_is(guest, "batch-1", "max")?;
