@@ -203,6 +203,6 @@ pub struct RecoveredState {
 pub struct RecoveredQuota {
     pub vm: VmId,
     pub cores: u16,
-    /// As in [`Output::SetQuota`].
+    /// CPU time per time, or frequency, in thousandths of a core: as in [`Output::SetQuota`].
     pub millicores: u32,
 }

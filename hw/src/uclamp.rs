@@ -13,8 +13,8 @@ use crate::root::{optional, read_text};
 use crate::{Driver, Root};
 
 const GOVERNOR: &str = "\"schedutil\": no other governor knows of cpu.uclamp.max";
-const DRIVER: &str = "a driver that lets a governor choose, such as acpi-cpufreq, intel_cpufreq (intel_pstate=passive) or \
-                      amd-pstate (amd_pstate=passive)";
+const DRIVER: &str = "a driver that lets a governor choose, such as acpi-cpufreq, intel_cpufreq \
+                      (intel_pstate=passive) or amd-pstate (amd_pstate=passive)";
 const KERNEL: &str = "a kernel with CONFIG_UCLAMP_TASK_GROUP";
 
 /// How frequencies become clamps here. Fails if clamps do nothing: the kernel has none, or not every policy of `cpufreq`

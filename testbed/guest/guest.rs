@@ -30,7 +30,8 @@ const DUMP: &str = "grep -rH '' /sys/devices/system/cpu/cpufreq/policy*/scaling_
     /sys/devices/system/cpu/cpufreq/policy*/scaling_governor /sys/devices/system/cpu/cpu*/online \
     /sys/class/hwmon/hwmon*/device/power1_cap /sys/class/hwmon/hwmon*/device/power1_average_interval; find \
     /sys/class/powercap/ /sys/fs/cgroup/system.slice/guest-vms.service /sys/fs/cgroup -maxdepth 2 '(' -name \
-    'cpuset.cpus*' -o -name 'cpu.max*' -o -name 'cpu.uclamp.*' -o -name 'memory.high' -o -name 'memory.max' -o -name \
+    'cpuset.cpus*' -o -name 'cpu.max*' -o -name 'cpu.uclamp.*' -o -name 'memory.high' -o -name 'memory.max' \
+    -o -name \
     'cgroup.subtree_control' ')' ! -path '*ballast*' -exec grep -H '' '{}' +";
 
 /// Everything that a scenario works with.

@@ -273,7 +273,8 @@ mod tests {
             is_old: bool,
         ) {
             let (reference, highest) = (mhz * 1000, (mhz + turbo) * 1000);
-            let kind = Kind::Frequency(ClampScale::of(if is_old { "6.1" } else { "6.12" }, reference, highest));
+            let release = if is_old { "6.1" } else { "6.12" };
+            let kind = Kind::Frequency(ClampScale::of(release, reference, highest));
             let millicores = u32::from(cores) * share;
             let limit = kind.limit(millicores, cores);
             let CpuLimit::Frequency(Clamp(hundredths)) = limit else { panic!("{limit}") };

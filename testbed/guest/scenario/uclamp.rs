@@ -105,6 +105,14 @@ fn work(guest: &mut Guest, vm: &str, who: u8, percent: u32) -> anyhow::Result<()
     guest.plant.wait(&format_args!("a worker of {vm}"), from, PATIENCE, runs).map(drop)
 }
 
+/// Sends an alert, and says when. The agent may have closed the connection since the last one.
+fn order(guest: &mut Guest, level: Level, cap_w: Option<i64>) -> anyhow::Result<Instant> {
+    guest.status_when("an agent that answers", |_| true)?;
+    let from = Instant::now();
+    guest.agent.alert(level, cap_w)?;
+    Ok(from)
+}
+
 fn clamp_of(guest: &mut Guest, vm: &str) -> anyhow::Result<String> {
     Ok(guest.shell.run(&format!("cat {GROUPS}/{vm}/cpu.uclamp.max"))?.trim().to_owned())
 }
@@ -136,8 +144,9 @@ fn watch(guest: &Guest, seconds: u64) -> Vec<Sample> {
 
 pub(super) fn refused(guest: &mut Guest, _: &mut Notes) -> anyhow::Result<()> {
     let said = guest.shell.try_run(
-        "systemctl stop ballast-agent; sed 's/^\\[throttle\\]/&\\nactuator = \"uclamp\"/' /etc/ballast/agent.toml \
-         >/run/uclamp.toml; timeout 30 ballast-agent --config /run/uclamp.toml",
+        "systemctl stop ballast-agent; \
+         sed 's/^\\[throttle\\]/&\\nactuator = \"uclamp\"/' /etc/ballast/agent.toml >/run/uclamp.toml; \
+         timeout 30 ballast-agent --config /run/uclamp.toml",
         PATIENCE,
     )?;
     guest.shell.run("systemctl start ballast-agent")?;
@@ -157,8 +166,7 @@ pub(super) fn shed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
         clamp_is(guest, "batch-1", "max")?;
         at_least("of batch's time at the highest p-state without a cap", free.part(free.at_top), 0.95)?;
 
-        let began = Instant::now();
-        guest.agent.alert(Level::Emergency, Some(CAP_W))?;
+        let began = order(guest, Level::Emergency, Some(CAP_W))?;
         let slow = |sample: &Sample| CPUS.iter().all(|cpu| sample.registers[*cpu] >= FLOOR);
         let at_floor = guest.plant.wait(&"the floor", began, PATIENCE, slow)?;
         notes.put_ms("alert_to_floor", at_floor.at - began);
@@ -176,10 +184,7 @@ pub(super) fn shed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
             bail!("the user-facing VM has a clamp");
         }
 
-        // The agent has closed the connection meanwhile.
-        guest.status_when("an agent that answers", |_| true)?;
-        let from = Instant::now();
-        guest.agent.alert(Level::Watch, None)?;
+        let from = order(guest, Level::Watch, None)?;
         clamp_is(guest, "batch-1", "max")?;
         notes.put_ms("release", from.elapsed());
         at_least("of batch's dynamic power shed", capped.shed(), TO_SHED)?;
@@ -200,7 +205,7 @@ fn at_least(what: &str, is: f64, least: f64) -> anyhow::Result<()> {
 pub(super) fn cost(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     clamped(guest, |guest| {
         work(guest, "batch-1", BATCH, 100)?;
-        guest.agent.alert(Level::Emergency, Some(CAP_W))?;
+        order(guest, Level::Emergency, Some(CAP_W))?;
         clamp_is(guest, "batch-1", HALF)?;
         for weight in [100, 1000] {
             guest.shell.run(&format!("echo {weight} >{GROUPS}/web-1/cpu.weight"))?;
@@ -232,7 +237,7 @@ pub(super) fn killed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()>
     guest.shell.run(&format!("echo {operators} >{GROUPS}/batch-1/cpu.uclamp.max"))?;
     clamped(guest, |guest| {
         work(guest, "batch-1", BATCH, 100)?;
-        guest.agent.alert(Level::Emergency, Some(CAP_W))?;
+        order(guest, Level::Emergency, Some(CAP_W))?;
         clamp_is(guest, "batch-1", HALF)?;
 
         let pid = guest.agent_pid()?;
@@ -245,10 +250,10 @@ pub(super) fn killed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()>
             bail!("what was clamped was not adopted: {:?}", status.report);
         }
         guest.agent.begin_again();
-        guest.agent.alert(Level::Watch, None)?;
+        order(guest, Level::Watch, None)?;
         clamp_is(guest, "batch-1", operators).context("after a release")?;
 
-        guest.agent.alert(Level::Emergency, Some(CAP_W))?;
+        order(guest, Level::Emergency, Some(CAP_W))?;
         clamp_is(guest, "batch-1", HALF)?;
         guest.shell.run("systemctl daemon-reload")?;
         clamp_is(guest, "batch-1", HALF).context("after systemctl daemon-reload")?;
