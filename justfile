@@ -45,6 +45,7 @@ nightly: deb
     cargo run --release --locked --package ballast-model -- 120
     cargo run --release --locked --bin ballast -- experiment faults --seed $(date +%s) --seeds 20000
     cargo run --release --locked --package ballast-testbed --bin guest -- --tries 100
+    cargo run --release --locked --package ballast-testbed --bin guest -- --uclamp
 
 # Every parser that eats bytes from outside, under libFuzzer for so many seconds in all: docs/evidence/fuzzing.md.
 # Needs cargo-fuzz and a C++ compiler; what it finds new stands in fuzz/corpus.
@@ -71,6 +72,10 @@ experiments *ARGS:
 # The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/evidence/guest.md.
 guest *ARGS: deb
     cargo run --release --locked --package ballast-testbed --bin guest -- {{ARGS}}
+
+# The same on a kernel with cpu.uclamp.max, which is built once: ten minutes on two cores. Part of the night.
+guest-uclamp *ARGS: deb
+    cargo run --release --locked --package ballast-testbed --bin guest -- --uclamp {{ARGS}}
 
 # The planner's SQL query on Spark: needs Python 3, Java 17 and 500 MB; not part of CI. docs/place-and-plan/planner.md
 spark-check:

@@ -34,7 +34,7 @@ use crate::predictive::Predictive;
 use crate::shed::Shed;
 use crate::state::State;
 use crate::throttle::Throttle;
-use crate::{ControlledVm, Input, Output, Params, Policy, RecoveredState, Tuning};
+use crate::{Actuator, ControlledVm, Input, Output, Params, Policy, RecoveredState, Tuning};
 
 /// How long a stopping agent waits for a message to answer with its last report: a little less than its
 /// daemon goes on answering.
@@ -304,7 +304,7 @@ impl Machine for Agent {
         match input {
             Input::Alert(mut alert) => {
                 // A quota's sawtooth needs a margin of its own.
-                alert.margin_w = alert.margin_w.filter(|_| !self.params.floating());
+                alert.margin_w = alert.margin_w.filter(|_| self.params.actuator != Actuator::CpuMax);
                 self.alert(now, &alert);
             }
             Input::Power(reading) => {

@@ -1,5 +1,6 @@
 //! What throttling can still shed and what lifting would bring back, by the server's power model.
 
+mod clamps;
 mod pstates;
 mod quotas;
 
@@ -9,11 +10,12 @@ use ballast_types::wire::ClassWatts;
 use ballast_types::{VmClass, Watts};
 use serde::{Deserialize, Serialize};
 
+use self::clamps::Clamps;
 use self::pstates::Pstates;
 use self::quotas::Quotas;
-use crate::Params;
 use crate::bandwidth::View;
 use crate::throttle::Class;
+use crate::{Actuator, Params};
 
 /// Dynamic watts, by what is throttled: cores, or units of floating VMs.
 pub(crate) trait Dynamic {
@@ -60,15 +62,16 @@ pub(crate) struct Estimate {
 enum Model {
     Pstates(Arc<Pstates>),
     Quotas(Arc<Quotas>),
+    Clamps(Arc<Clamps>),
 }
 
 impl Estimate {
     pub(crate) fn new(params: &Params) -> Self {
         let watts = |w| Watts::from_f64(w).unwrap_or(Watts::ZERO);
-        let model = if params.floating() {
-            Model::Quotas(Arc::new(Quotas::new(params)))
-        } else {
-            Model::Pstates(Arc::new(Pstates::new(params)))
+        let model = match params.actuator {
+            Actuator::Pstate => Model::Pstates(Arc::new(Pstates::new(params))),
+            Actuator::CpuMax => Model::Quotas(Arc::new(Quotas::new(params))),
+            Actuator::Uclamp => Model::Clamps(Arc::new(Clamps::new(params))),
         };
         Self { full: watts(params.model.full_w), idle: watts(params.model.idle_w), model }
     }
@@ -78,6 +81,7 @@ impl Estimate {
         match &self.model {
             Model::Pstates(model) => &**model,
             Model::Quotas(model) => &**model,
+            Model::Clamps(model) => &**model,
         }
     }
 

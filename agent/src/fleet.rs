@@ -97,7 +97,7 @@ pub(crate) struct Fleet {
     owners: Vec<Owner>,
     /// Which of the owners a core, or unit, belongs to.
     owner: Vec<Option<u16>>,
-    /// With `cpu-max`: the units that VMs have.
+    /// Where VMs float: the units that they have.
     units: UnitIndices,
     since: Instant,
     limited: bool,

@@ -119,11 +119,12 @@ pub enum Output {
     },
     /// Release one core. Answered.
     Lift { id: ActionId, core: CoreId },
-    /// Limit the CPU bandwidth of one VM (`cpu-max` only). Answered; a VM that is gone is done.
+    /// Limit the CPU bandwidth of one VM (`cpu-max`), or its frequency (`uclamp`). Answered; a VM that is gone is
+    /// done.
     SetQuota {
         id: ActionId,
         vm: VmId,
-        /// CPU time per time, in thousandths of a core.
+        /// CPU time per time, in thousandths of a core; or of a core's highest frequency, summed over its cores.
         millicores: u32,
     },
     /// Put back the bandwidth that a VM had before. Answered.
@@ -192,7 +193,7 @@ pub struct RecoveredState {
     pub capped: Vec<(CoreId, KiloHertz)>,
     /// Whether a previous instance had the server's own limit on.
     pub server_limit: bool,
-    /// VMs whose bandwidth a previous instance had limited; for `cpu-max`.
+    /// VMs whose bandwidth, or frequency, a previous instance had limited; where VMs float.
     #[serde(default)]
     pub quotas: Vec<RecoveredQuota>,
 }
@@ -202,6 +203,6 @@ pub struct RecoveredState {
 pub struct RecoveredQuota {
     pub vm: VmId,
     pub cores: u16,
-    /// CPU time per time, in thousandths of a core.
+    /// CPU time per time, or frequency, in thousandths of a core: as in [`Output::SetQuota`].
     pub millicores: u32,
 }

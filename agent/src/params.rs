@@ -45,6 +45,9 @@ pub enum Actuator {
     /// on: the paper's production lesson (Section V, "Hypervisor support"). A VM of n cores has n units
     /// on the cores' ladder, and its quota is the sum of their shares of the highest frequency.
     CpuMax,
+    /// The frequency of a VM (`cpu.uclamp.max` of its cgroup), which follows it too where the kernel and its
+    /// governor obey that. Units and levels are those of `cpu-max`, but a share is one of frequency, not of time.
+    Uclamp,
 }
 
 impl Actuator {
@@ -53,7 +56,13 @@ impl Actuator {
         match self {
             Self::Pstate => "pstate",
             Self::CpuMax => "cpu-max",
+            Self::Uclamp => "uclamp",
         }
+    }
+
+    /// Whether VMs float over all cores, and are throttled wherever they run.
+    pub const fn floats(self) -> bool {
+        matches!(self, Self::CpuMax | Self::Uclamp)
     }
 }
 
@@ -89,7 +98,7 @@ pub struct Params {
     /// The one chassis that is obeyed.
     pub chassis_id: ChassisId,
     pub policy: Policy,
-    /// What throttling acts on. With `cpu-max` there is no `full-server`: it counts as `stepwise`.
+    /// What throttling acts on. Where VMs float there is no `full-server`: it counts as `stepwise`.
     #[serde(default)]
     pub actuator: Actuator,
     /// Every core of the server, ascending by id, no duplicates.
@@ -206,7 +215,7 @@ impl Params {
 
     /// Whether VMs are throttled and not cores.
     pub(crate) fn floating(&self) -> bool {
-        self.actuator == Actuator::CpuMax
+        self.actuator.floats()
     }
 
     /// Whether a floating VM of this class may be throttled.

@@ -1,6 +1,6 @@
-//! Floating VMs (`cpu-max`): the units of the throttle that stand for them, and their quotas.
+//! Floating VMs (`cpu-max`, `uclamp`): the units of the throttle that stand for them, and their quotas.
 //!
-//! A VM that runs on any core is throttled by its CPU bandwidth. Every non-user-facing VM of n cores has
+//! A VM that runs on any core is throttled by its CPU bandwidth, or by its frequency. Every non-user-facing VM of n cores has
 //! n units, which the throttle moves as it moves cores; the VM's quota is the sum of their shares of the
 //! highest frequency. User-facing VMs have no units, so nothing can be taken from them, unless the operator
 //! allows it.
@@ -55,12 +55,12 @@ impl UnitIndices {
 }
 
 /// The ladder of every unit: that of the first core. Servers whose cores differ are throttled by it too,
-/// because a floating VM's share is one of time, not of a certain core's frequency.
+/// because a floating VM's share is one of time, or of whatever core's frequency it runs on.
 pub(crate) fn ladder(cores: &[Core]) -> Option<&Ladder> {
     cores.first().map(|core| &core.ladder)
 }
 
-/// A unit's share of one core's time, in thousandths; never more than its share of the frequency.
+/// A unit's share of one core's time or frequency, in thousandths; never more than its share of the frequency.
 pub(crate) fn millicores(ladder: &Ladder, level: usize) -> u32 {
     let (khz, max) = (u64::from(ladder.khz(level).get()), u64::from(ladder.max().get()));
     // A share of at most 1.

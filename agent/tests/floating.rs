@@ -167,3 +167,38 @@ fn estimates_are_proportional_and_know_what_a_quota_holds_back() {
     let used = (1.5 + 2.0 + 2.0) * 12.0 / 9.0;
     assert_eq!(it.report().restorable_w, w(112) + per_core(used) - w(200));
 }
+
+#[test]
+fn by_frequency_a_vm_sheds_as_p_states_do_however_busy_it_is() {
+    let clamped = || Params { actuator: Actuator::Uclamp, ..floating() };
+    // Of one core, 16.5 W when busy, at the floor of 1.0 of 1.4 GHz.
+    let floor = PowerModel::PAPER.scale(1.0 / 1.4);
+    let per_core = |cores: f64| cores * 16.5;
+    let close = |is: Watts, expected: f64| {
+        assert!((is.as_f64() - expected).abs() < 0.1, "{is:?} is not {expected} W");
+    };
+    let mut it = World::of(clamped());
+    assert_eq!(it.report().sheddable_w, w(0), "unknown use sheds nothing");
+
+    // `soon` uses less than a quota at the floor would leave it, and sheds all the same.
+    it.input(Input::Usage(vec![usage("soon", 0.5, false), usage("late", 1.0, false)]));
+    let report = it.report();
+    close(report.sheddable_w, per_core(2.0 + 2.0) * (1.0 - floor));
+    close(report.restorable_w, 0.0);
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
+    assert!(it.log().contains("late=1428m, soon=2856m"));
+    let report = it.report();
+    close(report.sheddable_w, 0.0);
+    close(report.restorable_w, per_core(2.0 + 2.0) * (1.0 - floor));
+    it.samples(150, 30).tell_level(Some(180), Level::Emergency);
+    close(it.report().restorable_w, per_core(6.0) * (1.0 - floor));
+
+    // Under the server's own limit: the rise to what they use, unaccounted cores like the others.
+    let mut it = World::of(clamped());
+    it.samples(200, 1).tell_level(Some(120), Level::Emergency);
+    it.samples(200, 4);
+    assert_eq!(it.state(), AgentState::Shedding);
+    let all = [usage("uf", 0.5, false), usage("soon", 0.5, false), usage("late", 1.0, false)];
+    it.input(Input::Usage(all.to_vec()));
+    close(it.report().restorable_w, 112.0 + per_core((1.5 + 2.0 + 2.0) * 12.0 / 9.0) - 200.0);
+}

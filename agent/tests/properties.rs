@@ -103,7 +103,7 @@ struct Play {
 
 impl Play {
     fn new(params: Params, found: RecoveredState) -> Self {
-        let floating = params.actuator == Actuator::CpuMax;
+        let floating = params.actuator.floats();
         let known = |core: &CoreId| core.0 < CORES && !floating;
         let capped: Vec<_> = found.capped.iter().filter(|(core, _)| known(core)).collect();
         let quotas: Vec<_> = found.quotas.iter().filter(|_| floating).collect();
@@ -310,7 +310,7 @@ struct Snapshot {
 }
 
 fn actuator() -> impl Strategy<Value = Actuator> {
-    prop_oneof![2 => Just(Actuator::Pstate), 1 => Just(Actuator::CpuMax)]
+    prop_oneof![2 => Just(Actuator::Pstate), 1 => Just(Actuator::CpuMax), 1 => Just(Actuator::Uclamp)]
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
@@ -356,7 +356,7 @@ proptest! {
 
                         // Between the floor and below all of it.
                         Output::SetQuota { vm, millicores, .. } => {
-                            assert!(policy != Policy::None && actuator == Actuator::CpuMax);
+                            assert!(policy != Policy::None && actuator.floats());
                             let cores = play.low_vms[vm.as_str()];
                             assert!((714 * cores..1000 * cores).contains(millicores), "{vm}");
                         }

@@ -1,5 +1,5 @@
 //! The CPU bandwidth of VMs: `cpu.max` of their cgroups (version 2), `"QUOTA PERIOD"` in microseconds or
-//! `"max PERIOD"`.
+//! `"max PERIOD"`; or their frequency, by `cpu.uclamp.max`, a percentage or `"max"`.
 //!
 //! Traps that shape this module (Linux 6.12, `kernel/sched/core.c`, Documentation/admin-guide/cgroup-v2.rst):
 //! - The file is there only where the parent's `cgroup.subtree_control` has `cpu`. Nothing is enabled
@@ -9,7 +9,8 @@
 //! - The limit of a parent holds as well, so a quota may be looser than what the VM can use.
 //!
 //! A unit's group is limited through systemd (`CPUQuotaPerSecUSec`), whose next change of the unit would
-//! undo what is written into its file.
+//! undo what is written into its file. `cpu.uclamp.max` it knows nothing of (systemd issue 26705): that file is
+//! written in its groups too, and stays as it is for as long as the group has the `cpu` controller.
 //!
 //! A VM may be limited for power and by what it uses at once: the lower limit is in force.
 //!
@@ -29,7 +30,7 @@ use ballast_types::wire::{Alarm, AlarmId};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::cgroup::{CPU_MAX, CpuMax};
+use crate::cgroup::{ClampScale, CpuLimit, Kind};
 use crate::error::{HwError, Operation};
 use crate::root::{look_until, optional, read_value, write_value};
 use crate::systemd::Systemd;
@@ -41,8 +42,9 @@ use crate::{Cgroup, Root};
 pub struct QuotaOriginal {
     pub vm: VmId,
     pub cores: u16,
-    /// What to write back.
-    pub cpu_max: CpuMax,
+    /// What to write back; its kind tells the file.
+    #[serde(rename = "cpu_max")]
+    pub limit: CpuLimit,
     /// The unit that systemd is told to limit; without one the file is written.
     #[serde(default)]
     pub unit: Option<String>,
@@ -68,17 +70,17 @@ struct Limited {
     cores: u16,
     /// Who is told to limit it, and by what name.
     unit: Option<(Systemd, String)>,
-    original: CpuMax,
+    original: CpuLimit,
     /// What the controller has asked for, in thousandths of a core.
     goal: Option<u32>,
     /// What the VM should get by what it uses; the lower of the two is in force.
     recommended: Option<u32>,
     /// What we have put there, or a previous instance of ours.
-    written: Option<CpuMax>,
+    written: Option<CpuLimit>,
     /// What systemd was told and has not answered: it may still come.
-    pending: Option<CpuMax>,
+    pending: Option<CpuLimit>,
     /// Somebody else's value over ours.
-    foreign: Option<CpuMax>,
+    foreign: Option<CpuLimit>,
     /// The VM is in the set, not only left over from a previous instance.
     listed: bool,
 }
@@ -87,7 +89,7 @@ struct Limited {
 #[derive(Debug)]
 pub struct Bandwidth {
     root: Root,
-    period: Duration,
+    kind: Kind,
     through: Through,
     vms: BTreeMap<VmId, Limited>,
     /// By cgroup path: what a previous instance has left where it could not be read.
@@ -97,8 +99,17 @@ pub struct Bandwidth {
 impl Bandwidth {
     /// Knows of no VM yet; quotas are set in periods of `period`.
     pub fn new(root: &Root, period: Duration) -> Self {
+        Self::of(root, Kind::Time(period))
+    }
+
+    /// The same of VMs' frequencies: a thousandth of a core is one of its highest frequency.
+    pub fn clamps(root: &Root, scale: ClampScale) -> Self {
+        Self::of(root, Kind::Frequency(scale))
+    }
+
+    fn of(root: &Root, kind: Kind) -> Self {
         let (vms, unread) = (BTreeMap::new(), BTreeMap::new());
-        Self { root: root.clone(), period, through: Through::Files { even_units: true }, vms, unread }
+        Self { root: root.clone(), kind, through: Through::Files { even_units: true }, vms, unread }
     }
 
     /// From now on VMs that become known are limited through `through`.
@@ -120,14 +131,17 @@ impl Bandwidth {
     /// A VM counts as limited if its limit is stricter than its original. One that is not was changed by
     /// somebody else since, or is gone.
     ///
+    /// One of another kind than is set now is not told: [`Bandwidth::release_others`] puts it back.
+    ///
     /// One whose file cannot be read is warned of and stays among the originals. Nothing is done to it until
     /// it can be put back, which every call that concerns it tries again.
     pub fn adopt(&mut self, saved: &BTreeMap<String, QuotaOriginal>) -> Vec<(VmId, u16, u32)> {
         let mut found = Vec::new();
         for (path, original) in saved {
             match self.left_over(path, original) {
-                Ok(Some((group, millicores))) => {
-                    found.push((original.vm.clone(), original.cores, millicores));
+                Ok(Some(group)) => {
+                    let told = group.goal.map(|goal| (original.vm.clone(), original.cores, goal));
+                    found.extend(told);
                     self.vms.insert(original.vm.clone(), group);
                 }
                 Ok(None) => {}
@@ -141,30 +155,29 @@ impl Bandwidth {
         found
     }
 
-    /// A group that a previous instance left limited, and to how many thousandths of a core.
-    fn left_over(&self, path: &str, saved: &QuotaOriginal) -> Result<Option<(Limited, u32)>, HwError> {
+    /// A group that a previous instance left limited; its goal is how many thousandths of a core, where that is
+    /// of the kind that is set now.
+    fn left_over(&self, path: &str, saved: &QuotaOriginal) -> Result<Option<Limited>, HwError> {
         let unit = match &saved.unit {
             Some(unit) => Some((self.systemd()?, unit.clone())),
             None => None,
         };
 
-        let Some(group) = optional(self.open(path, saved.cores, unit.clone()))? else {
+        let Some(group) = optional(self.open(path, saved.limit.file(), saved.cores, unit.clone()))? else {
             if let Some((systemd, unit)) = unit {
                 // What systemd was told outlives the unit's group.
-                optional(systemd.limit_cpu(&unit, saved.cpu_max))?;
+                saved.limit.time().map(|limit| optional(systemd.limit_cpu(&unit, limit))).transpose()?;
             }
 
             return Ok(None);
         };
 
         let now = group.original;
-        let limit = now.millicores().filter(|_| now.compare(saved.cpu_max).is_lt());
+        let original = saved.limit;
+        let goal = self.kind.millicores(now, saved.cores);
+        let written = Some(now).filter(|now| now.is_stricter_than(original));
 
-        Ok(limit.map(|millicores| {
-            let (goal, written) = (Some(millicores), Some(now));
-            let original = saved.cpu_max;
-            (Limited { original, goal, written, listed: false, ..group }, millicores)
-        }))
+        Ok(written.is_some().then_some(Limited { original, goal, written, listed: false, ..group }))
     }
 
     /// Puts back what could not be read before: of this VM, or on this group.
@@ -173,7 +186,7 @@ impl Bandwidth {
         let due: Vec<_> =
             self.unread.iter().filter(concerns).map(|(at, it)| (at.clone(), it.clone())).collect();
         for (at, saved) in due {
-            if let Some((mut group, _)) = self.left_over(&at, &saved)? {
+            if let Some(mut group) = self.left_over(&at, &saved)? {
                 group.put_back()?;
             }
             self.unread.remove(&at);
@@ -181,11 +194,17 @@ impl Bandwidth {
         Ok(())
     }
 
-    fn open(&self, path: &str, cores: u16, unit: Option<(Systemd, String)>) -> Result<Limited, HwError> {
+    fn open(
+        &self,
+        path: &str,
+        file: &str,
+        cores: u16,
+        unit: Option<(Systemd, String)>,
+    ) -> Result<Limited, HwError> {
         let group = Cgroup::of_vm_or_pod(&self.root, path)?;
-        let file = group.dir().join("cpu.max");
+        let file = group.dir().join(file);
         let inode = group.inode()?;
-        let original = read_value(&file, CPU_MAX)?;
+        let original = read_value(&file, CpuLimit::texts(&file))?;
 
         Ok(Limited {
             path: path.to_owned(),
@@ -209,6 +228,8 @@ impl Bandwidth {
     pub fn know(&mut self, vm: &VmId, path: &str, cores: u16) -> Result<(), HwError> {
         self.reclaim(vm, Some(path))?;
         let unit = match &self.through {
+            // systemd has no property for it, and so never writes it.
+            _ if matches!(self.kind, Kind::Frequency(_)) => None,
             Through::Systemd(systemd) => {
                 let unit = unit_at(&Cgroup::of_vm_or_pod(&self.root, path)?, path)?;
                 Some((systemd.clone(), unit.to_owned()))
@@ -219,9 +240,10 @@ impl Bandwidth {
             }
         };
 
-        let group = self.open(path, cores, unit).map_err(|e| HwError {
+        let group = self.open(path, self.kind.file(), cores, unit).map_err(|e| HwError {
             allowed: if e.is_missing() {
-                "a group with cpu.max: its parent's cgroup.subtree_control has \"cpu\"".to_owned()
+                let file = self.kind.file();
+                format!("a group with {file}: its parent's cgroup.subtree_control has \"cpu\"")
             } else {
                 e.allowed.clone()
             },
@@ -231,13 +253,13 @@ impl Bandwidth {
         let burst = group.file.with_file_name("cpu.max.burst");
         let bursts = optional(read_value::<u64>(&burst, "a whole number of us"))?.unwrap_or(0);
 
-        if bursts > 0 {
+        if bursts > 0 && matches!(self.kind, Kind::Time(_)) {
             let allowed = "0: bursts would exceed the quota";
             return Err(HwError::value(&burst, Operation::Read, bursts, allowed));
         }
 
         match self.vms.get_mut(vm) {
-            Some(old) if old.path == group.path && old.inode == group.inode => {
+            Some(old) if old.file == group.file && old.inode == group.inode => {
                 (old.cores, old.listed) = (cores, true);
             }
 
@@ -266,7 +288,7 @@ impl Bandwidth {
     pub fn originals(&self) -> BTreeMap<String, QuotaOriginal> {
         let original = |(vm, it): (&VmId, &Limited)| {
             let unit = it.unit.as_ref().map(|(_, unit)| unit.clone());
-            let original = QuotaOriginal { vm: vm.clone(), cores: it.cores, cpu_max: it.original, unit };
+            let original = QuotaOriginal { vm: vm.clone(), cores: it.cores, limit: it.original, unit };
             (it.path.clone(), original)
         };
         self.unread.clone().into_iter().chain(self.vms.iter().map(original)).collect()
@@ -275,19 +297,19 @@ impl Bandwidth {
     /// Limits a VM. One that is not known, or whose group is gone, has ended: nothing is to be done. Fails if
     /// the kernel refuses, or somebody else has written the file.
     pub fn set(&mut self, vm: &VmId, millicores: u32) -> Result<(), HwError> {
-        let period = self.period;
+        let kind = self.kind;
         let Some(it) = self.vms.get_mut(vm) else { return Ok(()) };
         it.goal = Some(millicores);
-        it.enforce(period)
+        it.enforce(kind)
     }
 
     /// Limits a VM to what it should get by what it uses, or no more. Beside a limit by [`Bandwidth::set`] the lower one is in
     /// force, and neither is above what was there. Fails as [`Bandwidth::set`].
     pub fn recommend(&mut self, vm: &VmId, millicores: Option<u32>) -> Result<(), HwError> {
-        let period = self.period;
+        let kind = self.kind;
         let Some(it) = self.vms.get_mut(vm).filter(|it| it.recommended != millicores) else { return Ok(()) };
         let before = std::mem::replace(&mut it.recommended, millicores);
-        it.enforce(period).inspect_err(|_| it.recommended = before)
+        it.enforce(kind).inspect_err(|_| it.recommended = before)
     }
 
     /// The VMs that are limited by what they use.
@@ -299,10 +321,10 @@ impl Bandwidth {
     /// The controller limits a VM no more: what the VM had is put back, or what it should get stays in force.
     pub fn release(&mut self, vm: &VmId) -> Result<(), HwError> {
         self.reclaim(vm, None)?;
-        let period = self.period;
+        let kind = self.kind;
         if let Some(it) = self.vms.get_mut(vm) {
             let goal = it.goal.take();
-            it.enforce(period).inspect_err(|_| it.goal = goal)?;
+            it.enforce(kind).inspect_err(|_| it.goal = goal)?;
         }
         if self.vms.get(vm).is_some_and(|it| !it.listed) {
             self.vms.remove(vm);
@@ -321,6 +343,17 @@ impl Bandwidth {
         vms.iter().filter_map(|vm| self.release(vm).err()).collect()
     }
 
+    /// Puts back what a previous instance has limited in the other way.
+    ///
+    /// # Errors
+    /// One for each that could not be put back.
+    pub fn release_others(&mut self) -> Vec<HwError> {
+        let file = self.kind.file();
+        let others = self.vms.iter().filter(|(_, it)| it.original.file() != file);
+        let vms: Vec<_> = others.map(|(vm, _)| vm.clone()).collect();
+        vms.iter().filter_map(|vm| self.release(vm).err()).collect()
+    }
+
     fn free(&mut self, vm: &VmId) -> Result<(), HwError> {
         self.reclaim(vm, None)?;
         self.vms.get_mut(vm).map_or(Ok(()), Limited::put_back)
@@ -333,7 +366,7 @@ impl Bandwidth {
         for (vm, it) in &mut self.vms {
             // A group that is gone, or comes as this looks, is looked at the next time.
             let Ok(dir) = it.dir().metadata() else { continue };
-            let Ok(now) = read_value::<CpuMax>(&it.file, CPU_MAX) else { continue };
+            let Ok(now) = read_value::<CpuLimit>(&it.file, CpuLimit::texts(&it.file)) else { continue };
             it.arrived(now);
 
             if dir.ino() != it.inode && it.unit.is_some() && it.written == Some(now) {
@@ -360,10 +393,10 @@ impl Bandwidth {
 
     /// Sets the quotas that are wanted on groups that have come anew.
     pub fn settle(&mut self) {
-        let period = self.period;
+        let kind = self.kind;
         for (vm, it) in &mut self.vms {
             if it.written.is_none()
-                && let Err(error) = it.enforce(period)
+                && let Err(error) = it.enforce(kind)
             {
                 warn!(%vm, %error, "the CPU limit of a VM could not be set: it is tried again");
             }
@@ -389,19 +422,19 @@ impl Limited {
     }
 
     /// What the file says; `None` if the group is gone.
-    fn read(&self) -> Result<Option<CpuMax>, HwError> {
-        optional(read_value(&self.file, CPU_MAX))
+    fn read(&self) -> Result<Option<CpuLimit>, HwError> {
+        optional(read_value(&self.file, CpuLimit::texts(&self.file)))
     }
 
     /// Sets the lower of what the controller asks for and what the VM should get; without either, what was there.
-    fn enforce(&mut self, period: Duration) -> Result<(), HwError> {
+    fn enforce(&mut self, kind: Kind) -> Result<(), HwError> {
         match self.goal.into_iter().chain(self.recommended).min() {
-            Some(millicores) => self.apply(millicores, period),
+            Some(millicores) => self.apply(kind.limit(millicores, self.cores)),
             None => self.put_back(),
         }
     }
 
-    fn apply(&mut self, millicores: u32, period: Duration) -> Result<(), HwError> {
+    fn apply(&mut self, ours: CpuLimit) -> Result<(), HwError> {
         let Some(now) = self.read()? else {
             self.written = None;
             return Ok(());
@@ -420,10 +453,9 @@ impl Limited {
         }
 
         self.foreign = None;
-        let ours = CpuMax::share(millicores, period);
 
         // Never looser than what the operator allows.
-        let target = if ours.compare(self.original).is_lt() { ours } else { self.original };
+        let target = if ours.is_stricter_than(self.original) { ours } else { self.original };
 
         if target != now {
             // Said first: if the write is refused half-way it must be put back all the same.
@@ -439,7 +471,7 @@ impl Limited {
     }
 
     /// What systemd was told and did not answer has come.
-    fn arrived(&mut self, now: CpuMax) {
+    fn arrived(&mut self, now: CpuLimit) {
         if self.pending == Some(now) {
             (self.written, self.pending) = (Some(now), None);
         }
@@ -474,10 +506,10 @@ impl Limited {
     }
 
     /// Writes, and reads back.
-    fn write(&self, value: CpuMax) -> Result<(), HwError> {
-        let done = match &self.unit {
-            Some((systemd, unit)) => systemd.limit_cpu(unit, value),
-            None => write_value(&self.file, value),
+    fn write(&self, value: CpuLimit) -> Result<(), HwError> {
+        let done = match (&self.unit, value) {
+            (Some((systemd, unit)), CpuLimit::Time(limit)) => systemd.limit_cpu(unit, limit),
+            _ => write_value(&self.file, value),
         };
 
         match done {
@@ -487,7 +519,7 @@ impl Limited {
 
         // systemd may take a moment; a file has it at once.
         let looks = if self.unit.is_some() { 20 } else { 1 };
-        let is_so = |now: &Option<CpuMax>| now.is_none_or(|now| now == value);
+        let is_so = |now: &Option<CpuLimit>| now.is_none_or(|now| now == value);
 
         match look_until(looks, || self.read(), is_so)?.filter(|now| *now != value) {
             Some(now) => {

@@ -2,6 +2,7 @@
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst.
 
+mod cpu_limit;
 mod cpu_max;
 mod cpuset;
 mod kill;
@@ -17,7 +18,8 @@ use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::kubelet::{is_pod_path, pod_paths};
 use crate::root::read_value;
-pub(crate) use cpu_max::CPU_MAX;
+pub(crate) use cpu_limit::Kind;
+pub use cpu_limit::{ClampScale, CpuLimit};
 pub use cpu_max::{CpuMax, CpuMaxError};
 pub use memory::memory_bytes;
 pub use mode::check_mode;
@@ -68,7 +70,7 @@ impl Cgroup {
 
     /// Its bandwidth limit. Fails if it cannot be read.
     pub fn cpu_max(&self) -> Result<CpuMax, HwError> {
-        read_value(&self.dir.join("cpu.max"), CPU_MAX)
+        read_value(&self.dir.join("cpu.max"), cpu_max::CPU_MAX)
     }
 
     /// The root of the hierarchy.

@@ -421,8 +421,8 @@ mod tests {
         let (path, unit) = ("machine.slice/b.scope".to_owned(), "b.scope".to_owned());
         let via = Via::Systemd { unit: unit.clone(), allowed: String::new() };
         let cpuset = CpusetOriginal { cpus: "0-7".into(), via };
-        let (vm, cpu_max) = (VmId::new("b").unwrap(), "max 100000".parse().unwrap());
-        let quota = QuotaOriginal { vm, cores: 4, cpu_max, unit: Some(unit) };
+        let (vm, limit) = (VmId::new("b").unwrap(), "max 100000".parse().unwrap());
+        let quota = QuotaOriginal { vm, cores: 4, limit, unit: Some(unit) };
 
         let limits = MemoryPair { high_bytes: None, max_bytes: Some(1 << 30) };
         let memory = MemoryOriginal { vm: quota.vm.clone(), inode: 7, limits, unit: None };

@@ -30,6 +30,7 @@ pub mod sensor;
 pub mod supplies;
 pub mod systemd;
 mod topology;
+pub mod uclamp;
 pub mod uevents;
 
 #[cfg(test)]
@@ -37,7 +38,7 @@ mod testing;
 
 pub use bandwidth::{Bandwidth, QuotaOriginal, Through};
 pub use binding::{Binders, By, CpusetOriginal};
-pub use cgroup::{Cgroup, CpuMax, CpuUse, UsageMeter, memory_bytes};
+pub use cgroup::{Cgroup, ClampScale, CpuLimit, CpuMax, CpuUse, UsageMeter, memory_bytes};
 pub use cpu_time::CpuTime;
 pub use cpufreq::{Cpufreq, Driver, Floor};
 pub use error::{HwError, Operation};

@@ -30,7 +30,8 @@ const DUMP: &str = "grep -rH '' /sys/devices/system/cpu/cpufreq/policy*/scaling_
     /sys/devices/system/cpu/cpufreq/policy*/scaling_governor /sys/devices/system/cpu/cpu*/online \
     /sys/class/hwmon/hwmon*/device/power1_cap /sys/class/hwmon/hwmon*/device/power1_average_interval; find \
     /sys/class/powercap/ /sys/fs/cgroup/system.slice/guest-vms.service /sys/fs/cgroup -maxdepth 2 '(' -name \
-    'cpuset.cpus*' -o -name 'cpu.max*' -o -name 'memory.high' -o -name 'memory.max' -o -name \
+    'cpuset.cpus*' -o -name 'cpu.max*' -o -name 'cpu.uclamp.*' -o -name 'memory.high' -o -name 'memory.max' \
+    -o -name \
     'cgroup.subtree_control' ')' ! -path '*ballast*' -exec grep -H '' '{}' +";
 
 /// Everything that a scenario works with.
@@ -60,7 +61,13 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Boots a guest and takes the dump; nothing of Ballast is in it yet.
-    pub(crate) fn boot(image: &Path, packages: &Path, dir: &Path, notes: &mut Notes) -> anyhow::Result<Self> {
+    pub(crate) fn boot(
+        image: &Path,
+        kernel: Option<&Path>,
+        packages: &Path,
+        dir: &Path,
+        notes: &mut Notes,
+    ) -> anyhow::Result<Self> {
         let stage = dir.join("stage");
         let payload = dir.join("payload.tar");
         let certs = Certs::make(dir)?;
@@ -68,7 +75,7 @@ impl Guest {
         let manager = image::pack(packages, &dir.join("certs"), &stage, &payload)?;
         let bmc = Bmc::start(&dir.join("bmc.sock"))?;
         let began = Instant::now();
-        let mut machine = Machine::start(image, &payload, dir)?;
+        let mut machine = Machine::start(image, kernel, &payload, dir)?;
         let registers = Registers::new(machine.connect("qtest")?);
         let ram = machine.ram.try_clone()?;
         let plant = Plant::start(registers, ram, bmc, dir.join("chassis-root"))?;

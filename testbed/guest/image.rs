@@ -23,6 +23,13 @@ const RECIPE: [(&str, &str); 8] = [
     ("ssdt.asl", include_str!("recipe/ssdt.asl")),
 ];
 
+/// What the kernel with `cpu.uclamp.max` is made of.
+const KERNEL: [(&str, &str); 3] = [
+    ("build-kernel", include_str!("recipe/build-kernel")),
+    ("kernel.config", include_str!("recipe/kernel.config")),
+    ("invariance.c", include_str!("recipe/invariance.c")),
+];
+
 /// The agent's files among those of the authority.
 const AGENT_CERT: &str = "agent-guest.crt";
 const AGENT_KEY: &str = "agent-guest.key";
@@ -39,13 +46,23 @@ pub(crate) enum Ready {
 /// The image in `cache`, built if it is not there.
 /// This fails if it cannot be built although all that is needed is there: the recipe is wrong.
 pub(crate) fn ready(cache: &Path) -> anyhow::Result<Ready> {
+    made("image", &RECIPE, cache)
+}
+
+/// The same of the folder of the guest's own kernel, which takes ten minutes to build.
+pub(crate) fn kernel(cache: &Path) -> anyhow::Result<Ready> {
+    made("kernel", &KERNEL, cache)
+}
+
+/// What the first file of `recipe` makes, kept by the hash of all of it.
+fn made(kind: &str, recipe: &[(&str, &str)], cache: &Path) -> anyhow::Result<Ready> {
     let mut hasher = SipHasher13::new();
-    for (_, text) in RECIPE {
+    for (_, text) in recipe {
         hasher.write(text.as_bytes());
         hasher.write_u8(0xFF);
     }
 
-    let image = cache.join(format!("image-{:016x}", hasher.finish()));
+    let image = cache.join(format!("{kind}-{:016x}", hasher.finish()));
 
     // QEMU is checked even with a cached image: the machine may be another one.
     let has_qemu = || {
@@ -59,16 +76,16 @@ pub(crate) fn ready(cache: &Path) -> anyhow::Result<Ready> {
     fs::create_dir_all(cache)?;
     let work = tempfile::Builder::new().prefix("build-").tempdir_in(cache)?;
 
-    for (name, text) in RECIPE {
+    for (name, text) in recipe {
         let path = work.path().join(name);
         fs::write(&path, text)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
 
-    let out = work.path().join("image");
+    let out = work.path().join(kind);
     fs::create_dir(&out)?;
 
-    if let Some(why) = build(&work.path().join("build-image"), &out)? {
+    if let Some(why) = build(&work.path().join(format!("build-{kind}")), &out)? {
         return Ok(Ready::NotHere(why));
     }
     if !has_qemu() {
@@ -85,11 +102,11 @@ fn build(recipe: &Path, out: &Path) -> anyhow::Result<Option<String>> {
     let mut command = Command::new(recipe);
     // The summary has stdout for itself.
     let status = command.arg(out).stdin(Stdio::null()).stdout(std::io::stderr()).status();
-    let status = status.context("build-image does not start")?;
+    let status = status.with_context(|| format!("{} does not start", recipe.display()))?;
     match status.code() {
         Some(0) => Ok(None),
-        Some(code) if code == i32::from(crate::NOT_RUN) => Ok(Some("build-image: see above".to_owned())),
-        _ => bail!("build-image failed: {status}"),
+        Some(code) if code == i32::from(crate::NOT_RUN) => Ok(Some("the recipe: see above".to_owned())),
+        _ => bail!("{} failed: {status}", recipe.display()),
     }
 }
 
@@ -111,6 +128,7 @@ pub(crate) fn pack(packages: &Path, certs: &Path, stage: &Path, payload: &Path) 
     put("usr/local/sbin/guest-vms", 0o755, include_bytes!("recipe/guest-vms"))?;
     put("usr/local/sbin/guest-psu", 0o755, include_bytes!("recipe/guest-psu"))?;
     put("usr/local/sbin/guest-load", 0o755, include_bytes!("recipe/guest-load"))?;
+    put("usr/local/sbin/guest-work", 0o755, include_bytes!("recipe/guest-work"))?;
     put("usr/local/sbin/guest-oom", 0o755, include_bytes!("recipe/guest-oom"))?;
     history::write(&stage.join(history::FOLDER))?;
     for (name, from) in [("agent.crt", AGENT_CERT), ("agent.key", AGENT_KEY), ("ca.crt", "ca.crt")] {

@@ -38,7 +38,13 @@ pub(crate) struct Machine {
 impl Machine {
     /// Starts a guest from the image in `image`; sockets and the console's log go to `dir`, where the BMC's
     /// socket `bmc.sock` must be listening.
-    pub(crate) fn start(image: &Path, payload: &Path, dir: &Path) -> anyhow::Result<Self> {
+    /// `kernel` is the folder of a kernel that needs no initramfs, instead of the image's.
+    pub(crate) fn start(
+        image: &Path,
+        kernel: Option<&Path>,
+        payload: &Path,
+        dir: &Path,
+    ) -> anyhow::Result<Self> {
         let agent_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
 
         // In memory, so that storing a double word takes microseconds.
@@ -60,8 +66,17 @@ impl Machine {
 
         // acpi-cpufreq wants an Intel or a modern AMD.
         command.args(["-cpu", "max,vendor=GenuineIntel,family=6,model=60,stepping=3"]);
-        command.args(["-kernel", &image("vmlinuz"), "-initrd", &image("initramfs")]);
-        command.args(["-append", APPEND, "-acpitable"]);
+        match kernel {
+            Some(kernel) => {
+                command.arg("-kernel").arg(kernel.join("vmlinuz"));
+                command.args(["-append", &format!("{APPEND} root=/dev/vda rw")]);
+            }
+            None => {
+                command.args(["-kernel", &image("vmlinuz"), "-initrd", &image("initramfs")]);
+                command.args(["-append", APPEND]);
+            }
+        }
+        command.arg("-acpitable");
         command.arg(format!("file={}", image("ssdt.aml")));
         command.args(["-device", "pc-testdev", "-device", "virtio-serial"]);
         let drive = |file: String| format!("file={file},if=virtio,format=raw,snapshot=on");

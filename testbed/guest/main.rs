@@ -28,7 +28,7 @@ use clap::Parser;
 use guest::Guest;
 use image::Ready;
 use report::{Notes, Outcome, Summary};
-use scenario::{ALL, Scenario};
+use scenario::{ALL, Scenario, UCLAMP};
 
 /// Nothing was tested: QEMU, or what the image is made with, is not to be had.
 const NOT_RUN: u8 = 77;
@@ -57,6 +57,9 @@ struct Args {
     /// Repeat less where a scenario repeats
     #[arg(long)]
     quick: bool,
+    /// Run the scenarios of cpu.uclamp.max instead, on a kernel that is built for them
+    #[arg(long)]
+    uclamp: bool,
     /// Try each memory limit so often [default: 20, and 3 with --quick]
     #[arg(long, value_name = "N")]
     tries: Option<u32>,
@@ -86,28 +89,35 @@ fn say(mut to: impl io::Write, line: &str) {
 }
 
 fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let all = if args.uclamp { &UCLAMP[..] } else { &ALL[..] };
     if args.list {
-        for scenario in &ALL {
+        for scenario in all {
             say(io::stdout(), &format!("{:<16} {}", scenario.name, scenario.about));
         }
         return Ok(ExitCode::SUCCESS);
     }
 
-    let chosen = choose(&args.scenarios)?;
+    let chosen = choose(all, &args.scenarios)?;
     let began = Instant::now();
+    let not_run = |why| {
+        say(io::stderr(), &format!("guest: NOT RUN, nothing was tested: {why}"));
+        Ok(ExitCode::from(NOT_RUN))
+    };
     let image = match image::ready(&args.cache)? {
         Ready::Image(image) => image,
-        Ready::NotHere(why) => {
-            say(io::stderr(), &format!("guest: NOT RUN, nothing was tested: {why}"));
-            return Ok(ExitCode::from(NOT_RUN));
-        }
+        Ready::NotHere(why) => return not_run(why),
+    };
+    let kernel = match args.uclamp.then(|| image::kernel(&args.cache)).transpose()? {
+        Some(Ready::NotHere(why)) => return not_run(why),
+        Some(Ready::Image(kernel)) => Some(kernel),
+        None => None,
     };
 
     let dir = tempfile::Builder::new().prefix("ballast-guest-").tempdir()?;
     let mut outcomes = Vec::new();
     let mut guest = None;
     let boot = outcome("boot", |notes| {
-        let mut booted = Guest::boot(&image, &args.packages, dir.path(), notes)?;
+        let mut booted = Guest::boot(&image, kernel.as_deref(), &args.packages, dir.path(), notes)?;
         let installing = Instant::now();
         booted.judge = !args.busy;
         booted.quick = args.quick;
@@ -137,14 +147,14 @@ fn run(args: &Args) -> anyhow::Result<ExitCode> {
     finish(args, began, outcomes)
 }
 
-fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
+fn choose(all: &'static [Scenario], names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     for name in names {
-        if !ALL.iter().any(|scenario| scenario.name == name) {
+        if !all.iter().any(|scenario| scenario.name == name) {
             bail!("there is no scenario {name:?}; --list names them");
         }
     }
     let named = |scenario: &&Scenario| names.is_empty() || names.iter().any(|n| n == scenario.name);
-    Ok(ALL.iter().filter(named).collect())
+    Ok(all.iter().filter(named).collect())
 }
 
 fn outcome(scenario: &'static str, run: impl FnOnce(&mut Notes) -> anyhow::Result<()>) -> Outcome {

@@ -42,11 +42,18 @@ const CAP: u64 = METER_AT + 4;
 const INTERVAL: u64 = METER_AT + 8;
 const GONE: u64 = METER_AT + 12;
 
+/// Where whoever runs on a CPU writes its number, a byte for each CPU.
+const RUNS: u64 = METER_AT + 0x200;
+/// Nobody of these.
+pub(crate) const IDLE: u8 = 0;
+
 /// One turn of the plant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
     pub(crate) registers: [u8; CPUS],
+    /// Who ran on every CPU, as `recipe/guest-work` has told: [`IDLE`], or its own number.
+    pub(crate) runs: [u8; CPUS],
     pub(crate) watts: f64,
 }
 
@@ -55,6 +62,8 @@ pub(crate) struct Sample {
 pub(crate) struct Knobs {
     /// Utilisation of every CPU.
     pub(crate) load: [f64; CPUS],
+    /// Instead of that, each CPU is busy while a process in the guest says that it runs there.
+    pub(crate) is_told: bool,
     /// Whether the meter answers "unknown".
     pub(crate) meter_gone: bool,
     /// A CPU whose register is set to the highest p-state once, as a reset of the core does.
@@ -90,7 +99,7 @@ impl Plant {
         store(INTERVAL, 1000)?;
         let rapl = Rapl::start(&ram)?;
         let supply = supply(&chassis_root)?;
-        let knobs = Knobs { load: [0.5; CPUS], meter_gone: false, reset: None };
+        let knobs = Knobs { load: [0.5; CPUS], is_told: false, meter_gone: false, reset: None };
         let shared = Arc::new(Mutex::new(Shared { knobs, observed: Vec::new(), failed: None }));
         let stop = Arc::new(AtomicBool::new(false));
         let (inside, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
@@ -178,6 +187,12 @@ fn supply(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(dir.join("power1_input"))
 }
 
+/// What a register's p-state is of the highest frequency.
+pub(crate) fn share(register: u8) -> f64 {
+    let index = usize::from(register.max(TOP) - TOP).min(MHZ.len() - 1);
+    f64::from(MHZ[index]) / f64::from(MHZ[0])
+}
+
 /// The thread's own.
 struct Turn {
     registers: Registers,
@@ -199,7 +214,12 @@ impl Turn {
             }
             let registers = self.registers.read()?;
             let at = Instant::now();
-            let knobs = lock(shared).knobs.clone();
+            let mut knobs = lock(shared).knobs.clone();
+            let mut runs = [IDLE; CPUS];
+            self.ram.read_exact_at(&mut runs, RUNS)?;
+            if knobs.is_told {
+                knobs.load = runs.map(|who| f64::from(u8::from(who != IDLE)));
+            }
             let by_meter = f64::from(self.load(CAP)?) / 1000.0;
             let by_bmc = self.bmc.limit_w().unwrap_or(f64::INFINITY);
             let cap = by_meter.min(by_bmc).min(Rapl::cap_w(&self.ram)?);
@@ -218,7 +238,7 @@ impl Turn {
                 fs::rename(&fresh, &self.supply)?;
             }
 
-            lock(shared).observed.push(Sample { at, registers, watts });
+            lock(shared).observed.push(Sample { at, registers, runs, watts });
             thread::sleep(PERIOD.saturating_sub(at.elapsed()));
         }
 
@@ -249,10 +269,7 @@ impl Physics {
     /// The draw `dt` later, in watts.
     fn step(&mut self, registers: &[u8; CPUS], load: &[f64; CPUS], cap_w: f64, dt: Duration) -> f64 {
         let model = PowerModel::PAPER;
-        let shares = registers.map(|register| {
-            let index = usize::from(register.max(TOP) - TOP).min(MHZ.len() - 1);
-            f64::from(MHZ[index]) / f64::from(MHZ[0])
-        });
+        let shares = registers.map(share);
 
         let floor = model.static_w(shares.iter().sum::<f64>() / CPUS as f64);
         let busy = shares.iter().zip(load).map(|(share, load)| load * model.scale(*share));

@@ -207,10 +207,10 @@ pub struct Report {
     pub restorable_w: Watts,
     /// How many cores are low-priority.
     pub low_cores: u16,
-    /// The lowest p-state that the agent has set; `null` when nothing is capped, and with `cpu-max`.
+    /// The lowest p-state that the agent has set; `null` when nothing is capped, and where VMs float.
     pub min_khz: Option<KiloHertz>,
-    /// With `cpu-max`: the smallest share of its full CPU bandwidth that a VM has; absent when none is
-    /// limited.
+    /// Where VMs float: the smallest share of its full CPU bandwidth, or frequency, that a VM has; absent when none
+    /// is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_share_percent: Option<u8>,
     /// Whether the server's own hardware limit is on.
@@ -634,7 +634,8 @@ pub struct VmStatus {
     pub shares_cores: Option<u16>,
     /// The lowest frequency cap on its cores; `null` when none is capped.
     pub min_khz: Option<KiloHertz>,
-    /// Its CPU bandwidth limit, in thousandths of a core; absent when it has none of this agent's.
+    /// Its CPU bandwidth limit, or with `uclamp` that of its frequency, in thousandths of a core; absent when it has
+    /// none of this agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_millicores: Option<u32>,
     /// Its place in the throttle list: lower is throttled first.

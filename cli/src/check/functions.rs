@@ -21,6 +21,7 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Writ
     let functions = [
         ("pstate", pstate(machine)),
         ("cpu_max", cpu_max(machine)),
+        ("uclamp", uclamp(machine)),
         ("meter", meter(machine, sensors)),
         ("server_limit", server_limit(machine)),
         ("fast_loop", fast_loop(machine)),
@@ -40,7 +41,9 @@ pub(super) fn exit_code(functions: &[Function]) -> u8 {
     if (missing("pstate") && missing("cpu_max")) || missing("meter") {
         return 2;
     }
-    u8::from(functions.iter().any(|f| matches!(f.state, Missing | Degraded)))
+    // Nobody needs it: it is another way to do what the first two do.
+    let counts = |f: &&Function| f.id != "uclamp";
+    u8::from(functions.iter().filter(counts).any(|f| matches!(f.state, Missing | Degraded)))
 }
 
 /// What the write test says of a function goes before what the files look like.
@@ -110,6 +113,26 @@ fn cpu_max(machine: &Machine) -> (State, String) {
     }
     let vm = machine.virtual_machine.then(|| "in a virtual machine the agent runs dry".to_owned());
     verdict(vm.as_slice(), || "cpu.max of the VMs' groups".to_owned())
+}
+
+fn uclamp(machine: &Machine) -> (State, String) {
+    if machine.cgroups.mode != CgroupMode::Unified {
+        return (Missing, "no cgroup version 2".to_owned());
+    }
+    match machine.cgroups.uclamp {
+        None => return (Missing, "the cpu controller is not handed down".to_owned()),
+        Some(false) => return (Missing, "the kernel has no CONFIG_UCLAMP_TASK_GROUP".to_owned()),
+        Some(true) => {}
+    }
+    let groups = &machine.scaling.groups;
+    let Some(first) = groups.first() else { return (Missing, "no cpufreq".to_owned()) };
+    if let Some(group) = groups.iter().find(|group| group.governor.as_deref() != Some("schedutil")) {
+        let governor = group.governor.as_deref().unwrap_or("none");
+        let why = format!("the governor is {governor} under {}, and not schedutil", group.driver);
+        return (Missing, why);
+    }
+    let vm = machine.virtual_machine.then(|| "in a virtual machine the agent runs dry".to_owned());
+    verdict(vm.as_slice(), || format!("cpu.uclamp.max of the VMs' groups, schedutil, {}", first.driver))
 }
 
 /// The channel that measures the whole server best: its input, or the only one that there is.

@@ -109,6 +109,7 @@ fn name(function: &str) -> &str {
     match function {
         "pstate" => "throttle by p-state",
         "cpu_max" => "throttle by cpu.max",
+        "uclamp" => "throttle by cpu.uclamp.max",
         "meter" => "server's meter",
         "server_limit" => "server's own limit",
         "fast_loop" => "fast loop",

@@ -134,8 +134,8 @@ impl<'a> Opened<'a> {
                 let offline = self.cpufreq.domains().iter().filter(|domain| domain.cpus.is_empty());
                 (self.cpufreq.cores(), offline.count() as u16)
             }
-            // Bandwidth is CPU time, so what counts is CPUs and not physical cores.
-            Actuator::CpuMax => (self.cpufreq.cpus(), 0),
+            // Floating VMs run on CPUs, so what counts is these and not physical cores.
+            Actuator::CpuMax | Actuator::Uclamp => (self.cpufreq.cpus(), 0),
         };
 
         let config = self.config;

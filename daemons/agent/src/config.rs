@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ballast_agent_core::{Actuator, Policy, Steps};
 use ballast_hw::{By, JournalFolders};
-use ballast_types::wire::VmSpec;
+use ballast_types::wire::{LimitsMode, VmSpec};
 use ballast_types::{ChassisId, PowerModel, Role, ServerId, VmId};
 
 pub use ballast_runtime::config::ConfigFile;
@@ -136,7 +136,7 @@ impl ConfigFile for AgentConfig {
         let kubernetes = KubernetesConfig::read(root);
         let records = RecordsConfig::read(root);
         let job_limits = JobLimitsConfig::read(root);
-        let floats = throttle.actuator == Actuator::CpuMax;
+        let floats = throttle.actuator.floats();
         let vms = vms::read(root, floats);
 
         if let Some(why) = groups.pools.as_ref().and_then(|pools| pools.contradiction(&vms)) {
@@ -145,6 +145,10 @@ impl ConfigFile for AgentConfig {
         if floats && policy == Policy::FullServer {
             let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
             root.refuse_key("throttle.actuator", allowed);
+        }
+        if throttle.actuator == Actuator::Uclamp && job_limits.mode == LimitsMode::Apply {
+            let allowed = "\"off\" or \"recommend\" with throttle.actuator = \"uclamp\"";
+            root.refuse_key("limits.mode", allowed);
         }
         if job_limits.apply_memory && matches!(groups.by, By::Libvirt(_)) {
             let allowed = "not with groups.by = \"libvirt\": a limit does not make a guest's memory smaller";
@@ -401,8 +405,8 @@ mod tests {
             problems(&format!("{LEAST}policy = \"full-server\"\n{floating}{both}")),
             "agent.toml:6: throttle.actuator = \"cpu-max\": with policy = \"full-server\" only \
              \"pstate\": every core alike\n\
-             agent.toml:11: vm[1].cgroup is missing: with throttle.actuator = \"cpu-max\" it is what \
-             is limited"
+             agent.toml:11: vm[1].cgroup is missing: with throttle.actuator = \"cpu-max\" or \"uclamp\" it \
+             is what is limited"
         );
         let text = format!("{LEAST}{floating}quota_period_ms = 5\n");
         assert!(problems(&text).contains("quota_period_ms = 5: whole milliseconds, 10 to 100"));
@@ -410,6 +414,13 @@ mod tests {
         let config = AgentConfig::parse("agent.toml", &text).unwrap();
         assert_eq!(config.throttle.actuator, Actuator::CpuMax);
         assert_eq!(config.throttle.quota_period, Duration::from_millis(20));
+
+        // A limit by use is one of time, and one group has one kind.
+        let uclamp = format!("{LEAST}[throttle]\nactuator = \"uclamp\"\n");
+        let text = format!("{uclamp}[records]\nenabled = true\n[limits]\nmode = \"apply\"\n");
+        assert!(problems(&text).contains("limits.mode = \"apply\": \"off\" or"), "{}", problems(&text));
+        let config = AgentConfig::parse("agent.toml", &uclamp).unwrap();
+        assert_eq!(config.throttle.actuator, Actuator::Uclamp);
     }
 
     #[test]

@@ -52,6 +52,10 @@ impl<'a> Opened<'a> {
         };
         let has_pstates = cpufreq.is_some();
         let dry = dry::reason(config, &root, cpufreq.as_ref().map(Cpufreq::driver));
+        let clamp_scale = match (&cpufreq, config.throttle.actuator) {
+            (Some(cpufreq), Actuator::Uclamp) if dry.is_none() => Some(hw::uclamp::ready(&root, cpufreq)?),
+            _ => None,
+        };
         let cpufreq = match cpufreq {
             Some(cpufreq) => cpufreq.with_offline()?,
             None if dry.is_some() || config.throttle.actuator == Actuator::CpuMax => Cpufreq::none(&root)?,
@@ -65,7 +69,10 @@ impl<'a> Opened<'a> {
         let mut binders = Binders::new(&root, config.groups.by.clone());
         let through = binders.through()?;
         let memory_limits = MemoryLimits::new(&root, through.clone());
-        let bandwidth = Bandwidth::new(&root, config.throttle.quota_period).through(through);
+        let bandwidth = match clamp_scale {
+            Some(scale) => Bandwidth::clamps(&root, scale),
+            None => Bandwidth::new(&root, config.throttle.quota_period).through(through),
+        };
 
         Ok(Self {
             config,

@@ -93,7 +93,7 @@ impl<'a> Adopted<'a> {
 
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
-        let floating = (config.throttle.actuator == Actuator::CpuMax).then(|| Arc::clone(&quotas));
+        let floating = config.throttle.actuator.floats().then(|| Arc::clone(&quotas));
         let (answers, answered) = mpsc::channel();
         let pods = Pods::start(config, &root, &answers)?;
         let (sources, mut binders, journal) = (vm_sources(config, pods), opened.binders, opened.journal);
@@ -191,11 +191,16 @@ impl<'a> Adopted<'a> {
         let failed: Vec<_> = match actuator {
             Actuator::Pstate => self.opened.bandwidth.release_all().iter().map(ToString::to_string).collect(),
             // Those that are not told as capped too: a cap may be hidden behind a stronger limit.
-            Actuator::CpuMax => self.opened.cpufreq.release_all(),
+            Actuator::CpuMax | Actuator::Uclamp => {
+                let others = self.opened.bandwidth.release_others();
+                let mut failed = self.opened.cpufreq.release_all();
+                failed.extend(others.iter().map(ToString::to_string));
+                failed
+            }
         };
 
         self.originals.quotas = self.opened.bandwidth.originals();
-        if actuator == Actuator::CpuMax && failed.is_empty() {
+        if actuator.floats() && failed.is_empty() {
             self.originals.cpufreq = None;
         }
         for error in failed {

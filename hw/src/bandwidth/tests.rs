@@ -1,6 +1,7 @@
 //! Quotas on folders that look like cgroups.
 
 use super::*;
+use crate::CpuMax;
 use crate::systemd::testing::Mock;
 use crate::testing::Tree;
 
@@ -32,7 +33,7 @@ fn a_quota_is_set_and_what_was_there_is_put_back() {
         assert_eq!(tree.read(FILE), "40000 20000\n");
         bandwidth.set(&vm(), 1500).unwrap();
         assert_eq!(tree.read(FILE), "30000 20000\n");
-        assert_eq!(bandwidth.originals()[PATH].cpu_max.to_string(), before);
+        assert_eq!(bandwidth.originals()[PATH].limit.to_string(), before);
         bandwidth.release(&vm()).unwrap();
         assert_eq!(tree.read(FILE).trim(), before);
     }
@@ -65,7 +66,7 @@ fn of_a_power_cap_and_a_recommendation_the_lower_is_in_force_and_the_original_be
             let now: CpuMax = tree.read(FILE).trim().parse().unwrap();
             let lowest = [cap, recommended].into_iter().flatten().min().unwrap_or(u32::MAX).min(millicores);
             assert_eq!(now.millicores().unwrap_or(u32::MAX), lowest, "{cap:?} {recommended:?} {before}");
-            assert_eq!(bandwidth.originals()[PATH].cpu_max.to_string(), before);
+            assert_eq!(bandwidth.originals()[PATH].limit.to_string(), before);
         }
         bandwidth.recommend(&vm(), Some(100)).unwrap();
         bandwidth.set(&vm(), 50).unwrap();
@@ -123,7 +124,7 @@ fn a_limit_that_changes_while_none_of_ours_is_on_becomes_the_original() {
     let mut bandwidth = known(&tree);
     tree.write(FILE, "300000 100000\n");
     assert!(bandwidth.look() && !bandwidth.look());
-    assert_eq!(bandwidth.originals()[PATH].cpu_max.quota_us, Some(300_000));
+    assert_eq!(bandwidth.originals()[PATH].limit.time().unwrap().quota_us, Some(300_000));
     // Even if nobody has looked.
     tree.write(FILE, "200000 100000\n");
     bandwidth.set(&vm(), 1000).unwrap();
@@ -375,4 +376,76 @@ fn who_owns_a_group_is_asked_or_it_is_left() {
         Bandwidth::new(tree.root(), PERIOD).through(Through::Systemd(Systemd::start(tree.root()).unwrap()));
     let e = systemd.know(&vm(), "vms/b", 4).unwrap_err();
     assert!(e.to_string().contains("groups.by = \"cgroup\""), "{e}");
+}
+
+const CLAMP: &str = "sys/fs/cgroup/machine.slice/b.scope/cpu.uclamp.max";
+
+fn clamps(tree: &Tree) -> Bandwidth {
+    Bandwidth::clamps(tree.root(), ClampScale::of("6.12", 2_400_000, 2_400_000))
+}
+
+#[test]
+fn a_clamp_is_set_and_what_was_there_is_put_back_even_by_who_limits_time() {
+    for (before, half) in [("max", "50.00"), ("80.00", "50.00"), ("30.00", "30.00")] {
+        let tree = tree("max 100000");
+        tree.write(CLAMP, before);
+        let mut bandwidth = clamps(&tree);
+        bandwidth.know(&vm(), PATH, 4).unwrap();
+        bandwidth.set(&vm(), 2000).unwrap();
+        assert_eq!(tree.read(CLAMP).trim(), half, "never looser than {before}");
+        let saved = bandwidth.originals();
+        assert_eq!(saved[PATH].limit.to_string(), before);
+
+        // The next instance is told of it and goes on from there.
+        let mut next = clamps(&tree);
+        let told = next.adopt(&saved);
+        let is_ours = before != half;
+        assert_eq!(told.len(), usize::from(is_ours), "{told:?}");
+        for (_, cores, millicores) in told {
+            assert_eq!(
+                Kind::Frequency(ClampScale::of("6.12", 1, 1)).limit(millicores, cores).to_string(),
+                half
+            );
+        }
+        assert!(next.release_all().is_empty());
+        assert_eq!(tree.read(CLAMP).trim(), before);
+
+        // One that limits time puts it back, and tells nobody of thousandths of another kind.
+        let mut another = clamps(&tree);
+        another.know(&vm(), PATH, 4).unwrap();
+        another.set(&vm(), 2000).unwrap();
+        let mut next = Bandwidth::new(tree.root(), PERIOD);
+        assert_eq!(next.adopt(&saved), []);
+        assert!(next.release_others().is_empty());
+        assert_eq!(tree.read(CLAMP).trim(), before);
+        next.know(&vm(), PATH, 4).unwrap();
+        next.set(&vm(), 2000).unwrap();
+        assert_eq!((&*tree.read(FILE), tree.read(CLAMP).trim()), ("40000 20000\n", before));
+    }
+}
+
+#[test]
+fn somebody_elses_clamp_is_told_of_and_left() {
+    let tree = tree("max 100000");
+    tree.write(CLAMP, "max");
+    let mut bandwidth = clamps(&tree);
+    bandwidth.know(&vm(), PATH, 4).unwrap();
+    bandwidth.set(&vm(), 2000).unwrap();
+    tree.write(CLAMP, "70.00");
+    assert!(!bandwidth.look());
+    let [alarm] = &bandwidth.alarms()[..] else { panic!("{:?}", bandwidth.alarms()) };
+    assert!(alarm.message.contains("\"70.00\" is there, not \"50.00\""), "{}", alarm.message);
+    assert!(bandwidth.set(&vm(), 1000).is_err());
+    assert!(bandwidth.release_all().is_empty());
+    assert_eq!(tree.read(CLAMP), "70.00");
+}
+
+#[test]
+fn a_kernel_without_clamps_is_told_by_the_file() {
+    let tree = tree("max 100000");
+    let error = clamps(&tree).know(&vm(), PATH, 4).unwrap_err().to_string();
+    assert!(
+        error.contains("b.scope/cpu.uclamp.max") && error.contains("a group with cpu.uclamp.max"),
+        "{error}"
+    );
 }

@@ -26,6 +26,8 @@ pub struct Cgroups {
     pub enabled: Vec<String>,
     /// Those that VMs below `machine.slice` have; `None` where there is no such slice.
     pub machine_slice: Option<Vec<String>>,
+    /// Whether groups with CPU control have `cpu.uclamp.max`; `None` where no group below the root has CPU control.
+    pub uclamp: Option<bool>,
     /// Whether this process may make groups and move controllers at the root.
     pub writable: bool,
 }
@@ -56,6 +58,7 @@ impl Cgroups {
             enabled: words("cgroup.subtree_control").unwrap_or_default(),
             machine_slice: has("machine.slice")
                 .then(|| words("machine.slice/cgroup.controllers").unwrap_or_default()),
+            uclamp: crate::uclamp::is_missing(root).map(|missing| !missing),
             writable: writable(&root.path(&format!("{top}/cgroup.subtree_control"))),
         }
     }

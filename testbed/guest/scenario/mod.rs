@@ -11,6 +11,7 @@ mod rapl;
 mod recovery;
 mod service;
 mod supplies;
+mod uclamp;
 
 use crate::guest::Guest;
 use crate::report::Notes;
@@ -28,6 +29,14 @@ const fn of(
 ) -> Scenario {
     Scenario { name, about, run }
 }
+
+/// Those of `--uclamp`, on a kernel with `cpu.uclamp.max`.
+pub(crate) const UCLAMP: [Scenario; 4] = [
+    of("uclamp-refused", "without schedutil the agent does not start, and says why", uclamp::refused),
+    of("uclamp-shed", "batch alone: its dynamic power at the floor", uclamp::shed),
+    of("uclamp-cost", "batch beside user-facing load on the same CPUs: what each is slowed", uclamp::cost),
+    of("uclamp-killed", "a clamp outlives a killed agent, and what was there comes back", uclamp::killed),
+];
 
 /// All of them, in the order in which they run. The last one takes the packages away.
 pub(crate) const ALL: [Scenario; 34] = [

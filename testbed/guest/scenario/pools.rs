@@ -14,23 +14,29 @@ const VMS: &str = "[[vm]]\nid = \"web-1\"\nclass = \"user-facing\"\ncores = 2\n\
                    cgroup = \"system.slice/guest-vms.service/web-1\"\n\n\
                    [[vm]]\nid = \"batch-1\"\nclass = \"non-user-facing\"\ncores = 2\n\
                    cgroup = \"system.slice/guest-vms.service/batch-1\"\n";
-/// Each VM is as wide as the guest: together they have twice its CPUs.
+/// Two VMs of two CPUs and four of one: twice what the guest has.
 const POOLS: &str = "[groups]\nby = \"systemd\"\nrescan_ms = 500\n\
-                     [[discover]]\npattern = \"machine.slice/machine-critical.slice/*.service\"\ncores = 4\n\
-                     [[discover]]\npattern = \"machine.slice/machine-batch.slice/*.service\"\ncores = 4\n\
+                     [[discover]]\npattern = \"machine.slice/machine-critical.slice/*.service\"\ncores = 2\n\
+                     [[discover]]\npattern = \"machine.slice/machine-batch.slice/*.service\"\ncores = 1\n\
                      [pools]\nenabled = true\nstep_s = 1\n\
                      user_facing_slice = \"machine.slice/machine-critical.slice\"\n\
                      batch_slice = \"machine.slice/machine-batch.slice\"\n";
 
+const BATCH: [&str; 4] = ["batch-a", "batch-b", "batch-c", "batch-d"];
+
 /// Two classes of VMs in nested slices: batch is slowed in its pool, the pools follow their VMs, also while capped.
 pub(super) fn slices(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
-    begin(guest, "web-a", "critical")?;
-    begin(guest, "batch-a", "batch")?;
+    for vm in ["web-a", "web-b"] {
+        begin(guest, vm, "critical")?;
+    }
+    for vm in BATCH {
+        begin(guest, vm, "batch")?;
+    }
     let usual = (guest.low.clone(), guest.high.clone());
     let result = guest.with_config(&[(VMS, "")], POOLS, |guest| capped(guest, notes));
     (guest.low, guest.high) = usual;
     let left = allowed(guest, "batch-a");
-    for vm in ["web-a", "web-b", "batch-a"] {
+    for vm in ["web-a", "web-b", "web-c"].into_iter().chain(BATCH) {
         guest.shell.run(&format!("systemctl stop {vm} || true"))?;
     }
     result?;
@@ -83,15 +89,15 @@ fn capped(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     notes.put_ms("alert_to_floor", guest.throttle(Level::Emergency, Some(CAP_W))?);
 
     // One more user-facing VM: a core that is at its floor becomes theirs, and is free at once.
-    begin(guest, "web-b", "critical")?;
-    held(guest, &[("web-b", "0-2"), ("batch-a", "3")])?;
+    begin(guest, "web-c", "critical")?;
+    held(guest, &[("web-c", "0-2"), ("batch-a", "3")])?;
     let moved = |sample: &Sample| sample.registers[2] == TOP && sample.registers[3] >= FLOOR;
     guest.plant.wait(&"the core that moved is free", began, PATIENCE, moved)?;
     guest.high_untouched(began)?;
 
     guest.shell.run("systemctl daemon-reload")?;
     held(guest, &[("web-a", "0-2"), ("batch-a", "3")]).context("after systemctl daemon-reload")?;
-    let status = guest.status_when("VMs in pools", |status| status.vms.len() == 3)?;
+    let status = guest.status_when("VMs in pools", |status| status.vms.len() == 7)?;
     if status.vms.iter().any(|vm| vm.shares_cores.is_none()) {
         bail!("not in pools: {:?}", status.vms);
     }

@@ -92,7 +92,7 @@ impl KubernetesConfig {
 
     /// Refuses what would name other VMs, or write where the kubelet does.
     pub(super) fn check(config: &AgentConfig, root: &Section<'_, '_>) {
-        let floats = config.throttle.actuator == Actuator::CpuMax;
+        let actuator = config.throttle.actuator;
         let Some(kubernetes) = &config.kubernetes else { return };
         let pods = "not with [kubernetes]: the VMs of this server are its pods";
         for (key, given) in [("vm", !config.vms.is_empty()), ("discover", !config.groups.discover.is_empty())]
@@ -113,12 +113,13 @@ impl KubernetesConfig {
         if config.policy == Policy::FullServer {
             root.refuse_key("policy", "not \"full-server\" with [kubernetes]: it slows every pod");
         }
-        if floats && !kubernetes.cpu_max {
-            let allowed = "with [kubernetes] only \"pstate\", unless kubernetes.cpu_max = true: nothing is \
-                           written below kubepods";
+        let by_limit = kubernetes.cpu_max && actuator == Actuator::CpuMax;
+        if actuator != Actuator::Pstate && !by_limit {
+            let allowed = "with [kubernetes] only \"pstate\", or \"cpu-max\" with kubernetes.cpu_max = true: \
+                           nothing else is written below kubepods";
             root.refuse_key("throttle.actuator", allowed);
         }
-        if kubernetes.cpu_max && !floats {
+        if kubernetes.cpu_max && !by_limit {
             root.refuse_key("kubernetes.cpu_max", "only with throttle.actuator = \"cpu-max\"");
         }
     }

@@ -69,11 +69,9 @@ impl PoolsConfig {
         let user_facing = section.key("user_facing_slice", help).optional(slice());
         let batch = section.key("batch_slice", "The same of the other VMs.").optional(slice());
 
-        if enabled && actuator == Actuator::CpuMax {
-            section.refuse_key(
-                "enabled",
-                "only with throttle.actuator = \"pstate\": with \"cpu-max\" VMs float",
-            );
+        if enabled && actuator.floats() {
+            section
+                .refuse_key("enabled", "only with throttle.actuator = \"pstate\": with the others VMs float");
         }
         let nested = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
         let slices = match (user_facing, batch) {

@@ -40,10 +40,13 @@ impl ThrottleConfig {
             actuator: section
                 .key(
                     "actuator",
-                    "Frequencies of the cores of every VM; or VMs float, and `cpu.max` of their cgroups is \
-                     limited.",
+                    "Frequencies of the cores of every VM; or VMs float, and their time is limited by \
+                     `cpu.max` of their cgroups, or their frequency by `cpu.uclamp.max`.",
                 )
-                .or(Actuator::Pstate, choice([Actuator::Pstate, Actuator::CpuMax].map(|it| (it.name(), it)))),
+                .or(
+                    Actuator::Pstate,
+                    choice([Actuator::Pstate, Actuator::CpuMax, Actuator::Uclamp].map(|it| (it.name(), it))),
+                ),
             quota_period: section
                 .key("quota_period_ms", "With `\"cpu-max\"`: the shorter, the smoother the draw.")
                 .or(Duration::from_millis(20), millis(10..=100)),

@@ -87,9 +87,10 @@ fn read_vm(
     Some((id?, spec?))
 }
 
-/// With `cpu-max`: what is missing of a VM for it to be limited.
+/// Where VMs float: what is missing of a VM for it to be limited.
 pub(crate) fn has_nothing_to_limit(spec: &VmSpec) -> Option<&'static str> {
     let low = spec.class() == VmClass::NonUserFacing;
-    (low && spec.cgroup.is_none())
-        .then_some("cgroup is missing: with throttle.actuator = \"cpu-max\" it is what is limited")
+    (low && spec.cgroup.is_none()).then_some(
+        "cgroup is missing: with throttle.actuator = \"cpu-max\" or \"uclamp\" it is what is limited",
+    )
 }

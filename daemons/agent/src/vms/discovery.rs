@@ -68,7 +68,7 @@ impl Discovery {
                 if !paths.insert(group.path.clone()) {
                     continue;
                 }
-                let limit = originals.quotas.get(&group.path).map(|it| it.cpu_max);
+                let limit = originals.quotas.get(&group.path).and_then(|it| it.limit.time());
                 let key = (group.path.clone(), group.inode);
                 let known = sizes.get(&key).copied();
                 let is_its_own = known.is_none() || !originals.cpusets.contains_key(&group.path);

@@ -1,4 +1,4 @@
-//! Floating VMs (`cpu-max`): none is bound to cores, and their quotas go where they go.
+//! Floating VMs (`cpu-max`, `uclamp`): none is bound to cores, and their quotas go where they go.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -76,7 +76,7 @@ pub(super) struct Vms {
     originals: Originals,
     /// `None` once everything has been put back.
     journal: Option<Journal>,
-    /// With `cpu-max`: what limits them, instead of cores of their own.
+    /// Where they float: what limits them, instead of cores of their own.
     floating: Option<Arc<Quotas>>,
     /// What sets limits by what VMs use, if they are set.
     limiting: Option<Limiting>,

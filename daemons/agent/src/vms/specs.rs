@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ballast_agent_core::{Actuator, ControlledVm, PhysicalCore, core_groups};
+use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
 use ballast_hw::{CpuList, Domain, Root, possible};
 use ballast_types::wire::{Alarm, AlarmId, VmPrediction, VmSpec};
 use ballast_types::{CoreId, Instant, OnExtreme, VmClass, VmId, VmStart};
@@ -23,7 +23,7 @@ pub(crate) const CHANGES: &str = "vms.json";
 /// Which VM, of the config and what the API has changed, has more cores than this machine can ever have CPUs: that VM
 /// never fits, while others may once CPUs come back.
 pub(crate) fn misfit(config: &AgentConfig) -> Option<String> {
-    if config.throttle.actuator == Actuator::CpuMax || config.kubernetes.is_some() {
+    if config.throttle.actuator.floats() || config.kubernetes.is_some() {
         return None;
     }
     let has = possible(&Root::at(&config.daemon.root)).ok()??.len();
