@@ -368,6 +368,14 @@ impl Fleet {
         used.sum::<Option<f64>>().map(|used| used.min(1.0))
     }
 
+    /// How busy it is at least, by those of whom it is known.
+    pub(crate) fn least_usage(&self, now: Instant, core: usize) -> f64 {
+        let known =
+            |member: &Member| member.observed.usage.filter(|(_, at)| now.since(*at) <= USAGE_VALID_FOR);
+        let used = self.users(core).filter_map(|member| Some(known(member)?.0.ratio()));
+        used.sum::<f64>().min(1.0)
+    }
+
     /// Books the time since the last call at what was seen then, and looks anew.
     pub(crate) fn account(&mut self, now: Instant, throttle: &Throttle, limited: bool) {
         let span = now.since(self.since);
@@ -536,6 +544,7 @@ mod tests {
         let now = Instant::from_millis(0);
         fleet.usage(now, &[usage("a", 0.3)]);
         assert_eq!(fleet.core_usage(now, 3), None, "one is not known");
+        assert!((fleet.least_usage(now, 3) - 0.3).abs() < 1e-9);
         fleet.usage(now, &[usage("a", 0.3), usage("b", 0.9)]);
         assert_eq!(fleet.core_usage(now, 3), Some(1.0), "a core is no busier than that");
 

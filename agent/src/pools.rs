@@ -28,6 +28,8 @@ pub struct Pools {
     /// How many of the cores, in order of node and id, the user-facing pool has; `None` before the first VMs.
     split: Option<usize>,
     moved_at: Instant,
+    /// Whether there were VMs of each class.
+    had: [bool; 2],
 }
 
 /// The cores of both pools.
@@ -51,15 +53,23 @@ impl Pools {
     /// Pools of at least `min_cores` each, whose split moves by one core every `step` at most. At first it is
     /// where it belongs.
     pub fn new(min_cores: u16, step: Duration) -> Self {
-        Self { min_cores, step, split: None, moved_at: Instant::ZERO }
+        Self { min_cores, step, split: None, moved_at: Instant::ZERO, had: [false; 2] }
     }
 
-    /// Moves the split by one core towards where it belongs with these VMs, if it is time to. Says whether it has
-    /// moved.
+    /// Moves the split by one core towards where it belongs with these VMs, if it is time to; at once with the first
+    /// VM of a class. Says whether it has moved.
     pub fn advance(&mut self, now: Instant, places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> bool {
         let Ok((_, shared)) = split_off_pinned(places, vms) else { return false };
+        let of = |class| vms.iter().any(|(_, spec)| !spec.pinned && spec.class() == class);
+        let has = [VmClass::UserFacing, VmClass::NonUserFacing].map(of);
+        if has == [false; 2] {
+            return false;
+        }
+        let is_first = has.iter().zip(self.had).any(|(has, had)| *has && !had);
+        self.had = has;
+
         let target = self.target(&shared, vms);
-        let next = match self.split {
+        let next = match self.split.filter(|_| !is_first) {
             Some(split) if split == target || now.since(self.moved_at) < self.step => return false,
             Some(split) if split < target => split + 1,
             Some(split) => split - 1,
@@ -239,6 +249,10 @@ mod tests {
             assert_eq!(pools.advance(at(second), &places(8), &after), moved, "{second}");
             assert_eq!(split(&pools, &after), cores, "{second}");
         }
+        // The first VM of a class does not wait; and nobody is no reason to move.
+        assert!(!pools.advance(at(400), &places(8), &[]));
+        assert!(pools.advance(at(401), &places(8), &before));
+        assert_eq!(split(&pools, &before), 4);
     }
 
     #[test]
@@ -271,14 +285,16 @@ mod tests {
             for (n, second) in seconds.iter().enumerate() {
                 now += Duration::from_secs(*second);
                 let vms = &all[..all.len().min(n)];
+                let had = pools.had;
                 pools.advance(now, &places(count), vms);
+                let is_new = pools.had != had;
                 let (_, cores) = pools.groups(&places(count), vms).unwrap();
                 let (high, low) = (&cores.user_facing, &cores.batch);
                 prop_assert_eq!(high.len() + low.len(), usize::from(count));
                 let least = usize::from(min_cores).min(usize::from(count) / 2);
                 prop_assert!(high.len() >= least && low.len() >= least, "{:?}", cores);
                 prop_assert!(high.iter().all(|core| !low.contains(core)));
-                if let Some(before) = before {
+                if let Some(before) = before.filter(|_| !is_new) {
                     prop_assert!(before.abs_diff(high.len()) <= 1, "one core a step");
                 }
                 before = Some(high.len());

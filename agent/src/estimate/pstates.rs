@@ -92,7 +92,7 @@ impl Dynamic for Pstates {
             .filter(|core| !actuators.stuck(*core))
             .map(|core| {
                 let table = self.of(core);
-                let used = fleet.core_usage(now, core).unwrap_or(0.0);
+                let used = fleet.least_usage(now, core);
                 used * (table[throttle.level(core)] - table[throttle.floor_level(core)])
             })
             .sum()

@@ -117,7 +117,7 @@ impl Effects<Agent> for AgentEffects {
             Message::Input(input) => {
                 match &input {
                     Input::Power(_) => self.is_read.set(true),
-                    Input::Usage(usage) => self.counts.used(usage, self.notes.sizes()),
+                    Input::Usage(usage) => self.counts.used(usage, self.notes.measured_cpus()),
                     _ => {}
                 }
                 Some(input)

@@ -33,19 +33,15 @@ pub(crate) struct Counts {
 struct VmCounts {
     /// The newest CPU use, as a share of each VM's cores.
     use_ratio: BTreeMap<VmId, f64>,
-    /// How many CPUs that is a share of, where a VM has no cores of its own.
-    sizes: BTreeMap<VmId, u16>,
+    /// How many CPUs that is a share of.
+    cpus: BTreeMap<VmId, usize>,
     energy_j: BTreeMap<VmId, f64>,
 }
 
 impl VmCounts {
     /// Each VM's share of what all of them use; none unless the use of each is known.
     fn shares(&self, vms: &[VmStatus]) -> Option<Vec<f64>> {
-        let cores = |vm: &VmStatus| match vm.cores {
-            0 => self.sizes.get(&vm.vm).copied().unwrap_or(0),
-            cores => cores,
-        };
-        let of_vm = |vm: &VmStatus| Some(self.use_ratio.get(&vm.vm)? * f64::from(cores(vm)));
+        let of_vm = |vm: &VmStatus| Some(self.use_ratio.get(&vm.vm)? * *self.cpus.get(&vm.vm)? as f64);
         let uses: Vec<f64> = vms.iter().map(of_vm).collect::<Option<_>>()?;
         let all: f64 = uses.iter().sum();
         (all > 0.0).then(|| uses.iter().map(|used| used / all).collect())
@@ -80,10 +76,10 @@ impl Counts {
     }
 
     /// The VMs' use has come; empty where nobody could look.
-    pub(crate) fn used(&self, usage: &[VmUsage], sizes: BTreeMap<VmId, u16>) {
+    pub(crate) fn used(&self, usage: &[VmUsage], cpus: BTreeMap<VmId, usize>) {
         let ratios = usage.iter().map(|it| (it.vm.clone(), it.utilisation.ratio()));
         let mut vms = lock(&self.vms);
-        (vms.use_ratio, vms.sizes) = (ratios.collect(), sizes);
+        (vms.use_ratio, vms.cpus) = (ratios.collect(), cpus);
     }
 
     /// The meter was read.

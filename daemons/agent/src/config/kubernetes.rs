@@ -164,7 +164,9 @@ mod tests {
             ("[[discover]]\npattern = \"a/*\"\n", "discover = [[discover]]: not with"),
             ("[groups]\nby = \"libvirt\"\n", "groups.by"),
             ("[limits]\nmode = \"apply\"\n", "limits.mode"),
-            (float, "throttle.actuator = \"cpu-max\": with [kubernetes] only \"pstate\", unless"),
+            (float, "throttle.actuator = \"cpu-max\": with [kubernetes] only \"pstate\", or"),
+            ("[throttle]\nactuator = \"uclamp\"\n", "throttle.actuator = \"uclamp\": with [kubernetes] only"),
+            ("[pools]\nenabled = true\n", "pools.enabled = true: not with [kubernetes]"),
         ] {
             let said = read(&format!("{more}[kubernetes]\n")).unwrap_err();
             assert!(said.contains(says), "{more}: {said}");

@@ -38,6 +38,11 @@ impl Meters {
         self.0.insert(vm.clone(), meter);
     }
 
+    /// How many CPUs every VM's use is a share of.
+    pub(super) fn cpus(&self) -> BTreeMap<VmId, usize> {
+        self.0.iter().map(|(vm, meter)| (vm.clone(), meter.cpus)).collect()
+    }
+
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.
     pub(super) fn slow(&mut self, now: Instant) -> Vec<VmUsage> {
         self.sample(now, |meter| &mut meter.slow)

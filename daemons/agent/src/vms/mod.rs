@@ -336,6 +336,7 @@ impl Vms {
         let alarms = alarms.chain(self.discovery.troubles().cloned());
         let alarms = alarms.chain(self.pods.iter().flat_map(Pods::alarms).cloned()).collect();
         self.notes.replace(self.specs(), self.specs.origins(), alarms);
+        self.notes.measure(self.meters.cpus());
         self.note_predictions();
     }
 

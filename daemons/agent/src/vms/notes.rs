@@ -15,6 +15,7 @@ use super::limits::{HeldCounts, LimitTarget, LimitsInForce};
 #[derive(Default)]
 struct VmNotes {
     specs: BTreeMap<VmId, VmSpec>,
+    cpus: BTreeMap<VmId, usize>,
     origins: BTreeMap<VmId, String>,
     alarms: Vec<Alarm>,
     predicted: BTreeMap<VmId, VmPrediction>,
@@ -70,9 +71,14 @@ impl Notes {
         lock(&self.0).specs.clone()
     }
 
-    /// How many CPUs every VM has, as it was asked for or found.
-    pub(crate) fn sizes(&self) -> BTreeMap<VmId, u16> {
-        lock(&self.0).specs.iter().map(|(id, spec)| (id.clone(), spec.cores)).collect()
+    /// How many CPUs every VM's use is told as a share of.
+    pub(super) fn measure(&self, cpus: BTreeMap<VmId, usize>) {
+        lock(&self.0).cpus = cpus;
+    }
+
+    /// The same, as it is now.
+    pub(crate) fn measured_cpus(&self) -> BTreeMap<VmId, usize> {
+        lock(&self.0).cpus.clone()
     }
 
     pub(crate) fn usage(&self, tell: impl FnOnce(&mut Usage)) {

@@ -28,8 +28,7 @@ impl Vms {
 
     /// Whether the slice of its class holds a VM.
     pub(super) fn is_in_slice(&self, vm: &ControlledVm, path: &str) -> bool {
-        let class = || self.specs.slices().and_then(|(slices, _)| slices.class(path));
-        vm.vcpus.is_some() && class() == Some(vm.class)
+        vm.vcpus.is_some() && self.specs.slice_class(path) == Some(vm.class)
     }
 
     /// Checks that a VM in a slice runs on CPUs of its pool alone. Fails if it may run elsewhere.

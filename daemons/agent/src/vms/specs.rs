@@ -281,6 +281,14 @@ impl Specs {
         Some((slices, [VmClass::UserFacing, VmClass::NonUserFacing].map(cpus)))
     }
 
+    /// The class of the pool's slice that this group is in.
+    pub(super) fn slice_class(&self, path: &str) -> Option<VmClass> {
+        match &self.layout {
+            Layout::Pools(PoolsConfig { slices, .. }) => slices.as_ref()?.class(path),
+            Layout::Own | Layout::Floating => None,
+        }
+    }
+
     /// Lets the pools follow their VMs. Says whether a core has moved from one to the other.
     pub(super) fn advance(&mut self, now: Instant) -> bool {
         let vms: Vec<_> = self.classed().into_iter().collect();
