@@ -36,6 +36,8 @@ pub struct Policy {
     pub ties: Ties,
     /// The promise of [`CpuPromise`], in millionths of the time; `None` where nothing is promised.
     pub cpu_target_ppm: Option<u32>,
+    /// Whether hosts' VMs share two pools of cores by class, so that the promise is one to user-facing VMs.
+    pub cpu_pools: bool,
 }
 
 impl Policy {
@@ -49,6 +51,7 @@ impl Policy {
         anti_affinity: true,
         ties: Ties::HASH,
         cpu_target_ppm: None,
+        cpu_pools: false,
     };
     /// Best fit alone.
     pub const BEST_FIT: Self = Self { best_fit: 1, power: 0, ..Self::POWER };
@@ -69,7 +72,7 @@ impl Policy {
             fits.push(Box::new(FaultDomains::default()));
         }
         if let Some(target_ppm) = self.cpu_target_ppm {
-            fits.push(Box::new(CpuPromise::new(target_ppm)));
+            fits.push(Box::new(CpuPromise::new(target_ppm, self.cpu_pools)));
         }
         let ties = self.ties;
         // Where nothing is weighed against best fit, one search finds the class and the best within it.

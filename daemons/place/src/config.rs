@@ -105,7 +105,11 @@ impl ConfigFile for PlaceConfig {
         let predict = PredictConfig::read(root);
         let policy = read_policy(root);
         let overcommit = OvercommitConfig::read(root);
-        let policy = Policy { cpu_target_ppm: overcommit.map(|overcommit| overcommit.target_ppm), ..policy };
+        let policy = Policy {
+            cpu_target_ppm: overcommit.map(|overcommit| overcommit.target_ppm),
+            cpu_pools: overcommit.is_some_and(|overcommit| overcommit.pools),
+            ..policy
+        };
         let inventory = read_inventory(root, tls.is_some());
         let drains = DrainsConfig::read(root);
         let admission = AdmissionConfig::read(root);

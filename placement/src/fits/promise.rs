@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ballast_types::Instant;
+use ballast_types::{Instant, VmClass};
 
-use super::estimate::{Convolution, EstimateError, Histogram, Load};
+use super::estimate::{CELLS, Convolution, EstimateError, Histogram, Load};
 use crate::measured::{CpuUse, Measured};
 use crate::rule::{Ask, Event, Fit};
 use crate::{Cluster, HostId, TenantId, VmKey, VmRequest};
@@ -21,9 +21,13 @@ const STEPS: usize = 200;
 ///
 /// A VM that was not measured counts as its tenant's others do, in proportion to its cores, where [`ALIKE_MIN`] of them were
 /// measured, else as always using all its cores. Where all VMs' cores together are no more than the host's there is no risk.
+///
+/// On hosts whose VMs share two pools of cores by class the promise is one to the user-facing VMs: what they would use
+/// together is held against their pool, which has their part of the host's cores, by all VMs' cores.
 #[derive(Debug)]
 pub struct CpuPromise {
     target: f64,
+    pools: bool,
     vms: HashMap<VmKey, Arc<CpuUse>>,
     alike: HashMap<TenantId, Alike>,
     /// By the number of the host.
@@ -58,10 +62,33 @@ struct HostLoad {
     /// Holds may have one number twice.
     guests: Vec<Guest>,
     load: Convolution,
-    /// All cores of all of them, in thousandths.
-    cores_mc: u64,
+    sold: Sold,
     closed: Option<f64>,
     allowed: Option<f64>,
+}
+
+/// Cores of VMs, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sold {
+    user_facing: u64,
+    all: u64,
+}
+
+impl Sold {
+    fn with(self, vm: &VmRequest) -> Self {
+        let more = Self::of(vm);
+        Self { user_facing: self.user_facing + more.user_facing, all: self.all + more.all }
+    }
+
+    fn without(self, vm: &VmRequest) -> Self {
+        let less = Self::of(vm);
+        Self { user_facing: self.user_facing - less.user_facing, all: self.all - less.all }
+    }
+
+    fn of(vm: &VmRequest) -> Self {
+        let all = u64::from(vm.resources.cores.milli());
+        Self { user_facing: if vm.class == VmClass::UserFacing { all } else { 0 }, all }
+    }
 }
 
 #[derive(Debug)]
@@ -81,9 +108,20 @@ enum By {
 
 impl CpuPromise {
     /// A host's demand is above its cores for at most so many millionths of the time.
-    pub fn new(target_ppm: u32) -> Self {
+    /// With `pools` the hosts' VMs share two pools of cores by class.
+    pub fn new(target_ppm: u32, pools: bool) -> Self {
         let target = f64::from(target_ppm) / 1e6;
-        Self { target, vms: HashMap::new(), alike: HashMap::new(), hosts: Vec::new() }
+        Self { target, pools, vms: HashMap::new(), alike: HashMap::new(), hosts: Vec::new() }
+    }
+
+    /// Whether CPU time is promised to a VM.
+    fn is_promised(&self, vm: &VmRequest) -> bool {
+        !self.pools || vm.class == VmClass::UserFacing
+    }
+
+    /// The share of a host's cores that the promise is about.
+    fn part(&self, sold: Sold) -> f64 {
+        if self.pools { sold.user_facing as f64 / sold.all.max(1) as f64 } else { 1.0 }
     }
 
     /// How the VM's use stands on a host of so many cores. Fails only for a host that can have no VM.
@@ -107,13 +145,16 @@ impl CpuPromise {
         let capacity = cluster.host(host).capacity.cores;
         let none = HostLoad::default();
         let there = self.hosts.get(host.0 as usize).unwrap_or(&none);
-        let more = vm.map_or(0, |vm| u64::from(vm.resources.cores.milli()));
-        if there.cores_mc + more <= u64::from(capacity.milli()) {
+        let sold = vm.map_or(there.sold, |vm| there.sold.with(vm));
+        let part = self.part(sold);
+        if sold.all <= u64::from(capacity.milli()) || part == 0.0 {
             return (0.0, By::Cores);
         }
-        match vm.map(|vm| self.usage(vm, capacity.cores())).transpose() {
-            Ok(Some((usage, by))) => (there.load.share_above(Some(&usage)), by),
-            Ok(None) => (there.load.share_above(None), By::Cores),
+        let cells = ((CELLS as f64 * part) as usize).max(1);
+        let newcomer = vm.filter(|vm| self.is_promised(vm));
+        match newcomer.map(|vm| self.usage(vm, capacity.cores())).transpose() {
+            Ok(Some((usage, by))) => (there.load.share_above_cells(Some(&usage), cells), by),
+            Ok(None) => (there.load.share_above_cells(None, cells), By::Cores),
             // It has no cores.
             Err(_) => (1.0, By::Cores),
         }
@@ -146,10 +187,11 @@ impl CpuPromise {
     fn renew(&mut self, cluster: &Cluster, host: HostId) {
         let vms: Vec<VmRequest> = self.load_mut(host).guests.iter().map(|guest| guest.vm).collect();
         let guests: Vec<Guest> = vms.iter().filter_map(|vm| self.guest(cluster, vm, host)).collect();
+        let mut load = Convolution::default();
+        let promised = guests.iter().filter(|guest| self.is_promised(&guest.vm));
+        promised.for_each(|guest| load.add(&guest.usage));
         let there = self.load_mut(host);
-        there.load = Convolution::default();
-        guests.iter().for_each(|guest| there.load.add(&guest.usage));
-        there.guests = guests;
+        (there.load, there.guests) = (load, guests);
     }
 
     fn measure(&mut self, host: HostId, measured: &Measured<VmKey>) {
@@ -184,16 +226,19 @@ impl CpuPromise {
 }
 
 impl HostLoad {
-    fn add(&mut self, guest: Guest) {
-        self.cores_mc += u64::from(guest.vm.resources.cores.milli());
-        self.load.add(&guest.usage);
+    fn add(&mut self, guest: Guest, is_promised: bool) {
+        self.sold = self.sold.with(&guest.vm);
+        if is_promised {
+            self.load.add(&guest.usage);
+        }
         self.guests.push(guest);
     }
 
     fn remove(&mut self, vm: VmKey) {
         if let Some(place) = self.guests.iter().position(|guest| guest.vm.id == vm) {
             let guest = self.guests.remove(place);
-            self.cores_mc -= u64::from(guest.vm.resources.cores.milli());
+            self.sold = self.sold.without(&guest.vm);
+            // What is not part of the load is not taken off it.
             self.load.remove(&guest.usage);
         }
     }
@@ -227,6 +272,12 @@ impl Fit for CpuPromise {
     fn remark(&self, ask: &Ask<'_>, host: HostId) -> Option<String> {
         let (risk, by) = self.risk_of(ask.cluster, Some(ask.vm), host);
         let cores = ask.cluster.host(host).capacity.cores.cores();
+        let sold = self.hosts.get(host.0 as usize).map(|there| there.sold).unwrap_or_default().with(ask.vm);
+        let pool = libm::round(cores * self.part(sold) * 10.0) / 10.0;
+        let who = match self.pools {
+            true => format!("its user-facing VMs would demand more than their pool of {pool} cores"),
+            false => format!("its VMs would demand more than its {cores} cores"),
+        };
         // Whole millionths of a percent: more is noise of the arithmetic.
         let round = |share: f64| libm::round(share * 1e8) / 1e6;
         let (percent, target, allowed) = (100.0 * risk, round(self.target), round(self.allowed(host)));
@@ -237,13 +288,14 @@ impl Fit for CpuPromise {
         let guests = self.hosts.get(host.0 as usize).map(|there| &there.guests);
         let unmeasured = guests.map_or(0, |guests| guests.iter().filter(|it| it.by != By::Measured).count());
         let taken_for = match by {
+            _ if !self.is_promised(ask.vm) => "not user-facing",
             By::Measured => "as it was measured",
             By::Tenant => "taken for its subscription's others",
             By::Cores => "taken for all its cores",
         };
         Some(format!(
-            "its VMs would demand more than its {cores} cores for {percent:.2} % of the time, {allowed} % is \
-             allowed{because}; this VM is {taken_for}, of those there {unmeasured} were not measured"
+            "{who} for {percent:.2} % of the time, {allowed} % is allowed{because}; this VM is \
+             {taken_for}, of those there {unmeasured} were not measured"
         ))
     }
 
@@ -269,7 +321,8 @@ impl Fit for CpuPromise {
         if let Some((vm, host)) = came
             && let Some(guest) = self.guest(cluster, vm, host)
         {
-            self.load_mut(host).add(guest);
+            let is_promised = self.is_promised(&guest.vm);
+            self.load_mut(host).add(guest, is_promised);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ballast_types::VmClass;
 use proptest::prelude::*;
 
 use super::*;
@@ -78,6 +79,44 @@ fn vms_that_were_not_measured_count_with_all_their_cores() {
     measure(&mut scheduler, [], None);
     assert!(scheduler.place(NOW, &vm(8, 0)).is_err());
     assert_eq!((risk(&scheduler), scheduler.cluster().vms(HOST)), (1.0, 6));
+}
+
+#[test]
+fn in_pools_only_user_facing_vms_are_promised_their_pool() {
+    let mut host = Host::new(ChassisId(0), size(8));
+    host.room = size(32);
+    let policy = Policy { cpu_target_ppm: Some(10_000), cpu_pools: true, ..Policy::POWER };
+    let mut scheduler = policy.scheduler(Cluster::new(&[host]));
+    let of = |id, class| VmRequest { class, ..vm(id, 0) };
+    let (web, batch) = (|id| of(id, VmClass::UserFacing), |id| of(id, VmClass::NonUserFacing));
+
+    // Batch alone is promised nothing, however much there is.
+    for id in 0..8 {
+        scheduler.place(NOW, &batch(id)).unwrap();
+    }
+    assert_eq!(risk(&scheduler), 0.0);
+
+    // One of two cores among sixteen others has a pool of 0.9 cores, and is taken for two.
+    let why = scheduler.refusals(NOW, &web(8), HOST).unwrap();
+    let [("cpu-promise", why)] = &why[..] else { panic!("{why:?}") };
+    assert!(
+        why.contains("user-facing VMs would demand more than their pool of 0.9 cores for 100.00 %"),
+        "{why}"
+    );
+
+    // Six that use a quarter of a core each fit a pool of 8 × 12 / 28 cores, and twice as much does not.
+    for (used, fits) in [(0.25, true), (1.0, false)] {
+        let calm = usage(&[(used, 1)]);
+        let mut scheduler = policy.scheduler(Cluster::new(&[host]));
+        measure(&mut scheduler, (8..14).map(|id| (id, Arc::clone(&calm))), None);
+        let all = (0..8).map(batch).chain((8..14).map(web));
+        for vm in all {
+            // Those that are there already stay.
+            scheduler.observe(NOW, &vm, HOST).unwrap();
+        }
+        measure(&mut scheduler, (8..14).map(|id| (id, Arc::clone(&calm))), None);
+        assert_eq!(risk(&scheduler) < 0.01, fits, "{used}: {}", risk(&scheduler));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `[overcommit]`.
 
-use ballast_runtime::config::allowed::{choice, number_as};
+use ballast_runtime::config::allowed::{choice, flag, number_as};
 use ballast_runtime::config::reader::Section;
 
 /// How a VM's use is taken together with others'. What there is must be right for VMs that are measured one by one.
@@ -18,6 +18,8 @@ pub struct OvercommitConfig {
     /// VMs demand more than their host has for at most so many millionths of the time.
     pub target_ppm: u32,
     pub estimator: Estimator,
+    /// Whether hosts' VMs share two pools of cores by class (`[pools]` of their agents).
+    pub pools: bool,
 }
 
 impl OvercommitConfig {
@@ -38,7 +40,10 @@ impl OvercommitConfig {
         let help = "How VMs' use is added up: \"convolution\" takes them for independent; \"auto\" is that, \
                     and allows hosts each day what was measured to keep the target over the last seven.";
         let estimator = section.key("estimator", help).or(Estimator::Auto, choice(words));
+        let help = "Whether the hosts' agents have VMs share two pools of cores by class (`[pools]`): then \
+                    the promise is one to the user-facing VMs, about their pool.";
+        let pools = section.key("pools", help).or(false, flag());
         section.finish();
-        target_ppm.map(|target_ppm| Self { target_ppm, estimator })
+        target_ppm.map(|target_ppm| Self { target_ppm, estimator, pools })
     }
 }

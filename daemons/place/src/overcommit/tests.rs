@@ -14,7 +14,8 @@ use crate::api::Api;
 use crate::config::{Estimator, parse_hosts};
 use crate::routes::tests::{api_with, call, get};
 
-const CONFIG: OvercommitConfig = OvercommitConfig { target_ppm: 10_000, estimator: Estimator::Auto };
+const CONFIG: OvercommitConfig =
+    OvercommitConfig { target_ppm: 10_000, estimator: Estimator::Auto, pools: false };
 
 /// An agent at this socket that answers everything with what stands in `answer`.
 fn agent(socket: &Path, answer: Arc<Mutex<String>>) {

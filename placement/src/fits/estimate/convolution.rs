@@ -85,6 +85,21 @@ impl Convolution {
         f64::from(vm.map_or(self.over, |vm| self.over(vm))).min(1.0)
     }
 
+    /// The share of time above so many cells of the capacity, [`CELLS`] at most.
+    pub(crate) fn share_above_cells(&self, vm: Option<&Histogram>, cells: usize) -> f64 {
+        if cells >= CELLS {
+            return self.share_above(vm);
+        }
+        let (below, above) = self.shares.split_at(cells);
+        let there = self.over + above.iter().sum::<f32>();
+        let with = |vm: &Histogram| {
+            let lifted =
+                below.iter().enumerate().map(|(cell, share)| share * vm.above[CELLS - (cells - cell)]);
+            lifted.sum::<f32>()
+        };
+        f64::from(there + vm.map_or(0.0, with)).min(1.0)
+    }
+
     fn over(&self, vm: &Histogram) -> f32 {
         let mut lanes = [0.0_f32; LANES];
         for (mine, above) in self.shares.chunks_exact(LANES).zip(vm.above.chunks_exact(LANES)) {
