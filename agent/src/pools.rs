@@ -25,8 +25,9 @@ pub struct Pools {
     pub min_cores: u16,
     /// Between two moves of one core from pool to pool.
     pub step: Duration,
-    /// How many of the cores, in order of node and id, the user-facing pool has; `None` before the first VMs.
-    split: Option<usize>,
+    /// The first core of the batch pool, in order of node and id; `None` before the first VMs. A core and not a count,
+    /// so that cores which are pinned, or go offline, move nobody else.
+    border: Option<(u16, CoreId)>,
     moved_at: Instant,
     /// Whether there were VMs of each class.
     had: [bool; 2],
@@ -53,7 +54,7 @@ impl Pools {
     /// Pools of at least `min_cores` each, whose split moves by one core every `step` at most. At first it is
     /// where it belongs.
     pub fn new(min_cores: u16, step: Duration) -> Self {
-        Self { min_cores, step, split: None, moved_at: Instant::ZERO, had: [false; 2] }
+        Self { min_cores, step, border: None, moved_at: Instant::ZERO, had: [false; 2] }
     }
 
     /// Moves the split by one core towards where it belongs with these VMs, if it is time to; at once with the first
@@ -69,13 +70,14 @@ impl Pools {
         self.had = has;
 
         let target = self.target(&shared, vms);
-        let next = match self.split.filter(|_| !is_first) {
+        let next = match self.split(&shared).filter(|_| !is_first) {
             Some(split) if split == target || now.since(self.moved_at) < self.step => return false,
             Some(split) if split < target => split + 1,
             Some(split) => split - 1,
             None => target,
         };
-        (self.split, self.moved_at) = (Some(next), now);
+        let Some(first) = shared.get(next) else { return false };
+        (self.border, self.moved_at) = (Some((first.node, first.core)), now);
         true
     }
 
@@ -95,7 +97,7 @@ impl Pools {
             return Err(GroupError { vm: vm.clone(), requested: spec.cores, left });
         }
 
-        let split = self.split.unwrap_or_else(|| self.target(&shared, vms)).min(shared.len());
+        let split = self.split(&shared).unwrap_or_else(|| self.target(&shared, vms));
         let ids = |places: &[PhysicalCore]| places.iter().map(|place| place.core).collect();
         let (low, high) = shared.split_at(split);
         let pools = PoolCores { user_facing: ids(low), batch: ids(high) };
@@ -111,6 +113,19 @@ impl Pools {
         Ok((set, pools))
     }
 
+    /// How many of these cores, in order of node and id, the user-facing pool has now; each pool its least.
+    fn split(&self, shared: &[PhysicalCore]) -> Option<usize> {
+        let border = self.border?;
+        let split = shared.partition_point(|place| (place.node, place.core) < border);
+        let least = self.least(shared.len());
+        Some(split.clamp(least, shared.len().saturating_sub(least).max(least)).min(shared.len()))
+    }
+
+    /// The fewest cores of a pool, of so many.
+    fn least(&self, count: usize) -> usize {
+        usize::from(self.min_cores).clamp(1, (count / 2).max(1))
+    }
+
     /// Where the split belongs: in proportion to the CPUs of both classes, with the least of each; and a pool is as
     /// wide as its widest VM where there is room, the user-facing one first.
     fn target(&self, shared: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> usize {
@@ -123,7 +138,7 @@ impl Pools {
         let all: usize = shared.iter().map(|place| usize::from(place.cpus)).sum();
         // Without a VM both pools are alike.
         let share = if high + low == 0 { all / 2 } else { (all * high).div_ceil(high + low) };
-        let least = usize::from(self.min_cores).clamp(1, (count / 2).max(1));
+        let least = self.least(count);
         let wide = |cpus| cores_for(shared.iter(), cpus).max(least);
         let most =
             count.saturating_sub(cores_for(shared.iter().rev(), widest(VmClass::NonUserFacing)).max(least));
@@ -249,6 +264,12 @@ mod tests {
             assert_eq!(pools.advance(at(second), &places(8), &after), moved, "{second}");
             assert_eq!(split(&pools, &after), cores, "{second}");
         }
+        // Cores that are pinned are taken from whom they were, and neither pool is without one.
+        for (class, cpus, high, low) in [(Uf, 4, 1, 5), (Nuf, 4, 1, 5), (Nuf, 12, 1, 1), (Uf, 12, 1, 1)] {
+            let vms = [vm("b", Nuf, 2, false), vm("p", class, cpus, true)];
+            let (_, cores) = pools.groups(&places(8), &vms).unwrap();
+            assert_eq!((cores.user_facing.len(), cores.batch.len()), (high, low), "{class:?} {cpus}");
+        }
         // The first VM of a class does not wait; and nobody is no reason to move.
         assert!(!pools.advance(at(400), &places(8), &[]));
         assert!(pools.advance(at(401), &places(8), &before));
@@ -273,6 +294,7 @@ mod tests {
             count in 1u16..20,
             min_cores in 1u16..8,
             sizes in proptest::collection::vec((proptest::bool::ANY, 1u16..40), 0..12),
+            pins in proptest::collection::vec((proptest::bool::ANY, 0u16..8), 0..30),
             seconds in proptest::collection::vec(0u64..40, 0..30),
         ) {
             let count = count * 2;
@@ -284,20 +306,34 @@ mod tests {
             let mut before: Option<usize> = None;
             for (n, second) in seconds.iter().enumerate() {
                 now += Duration::from_secs(*second);
-                let vms = &all[..all.len().min(n)];
+                // One that is pinned comes and goes, of up to half of the cores.
+                let (high, cpus) = pins.get(n).copied().unwrap_or((false, 0));
+                let class = if high { Uf } else { Nuf };
+                let pinned = (cpus > 0 && cpus <= count).then(|| vm("pinned", class, cpus, true));
+                let most = count * 2 - pinned.as_ref().map_or(0, |_| cpus.next_multiple_of(2));
+                let fits = |it: &&(VmId, VmSpec)| it.1.cores <= most;
+                let shared = all.iter().take(n).filter(fits);
+                let vms: Vec<_> = shared.chain(&pinned).cloned().collect();
                 let had = pools.had;
-                pools.advance(now, &places(count), vms);
-                let is_new = pools.had != had;
-                let (_, cores) = pools.groups(&places(count), vms).unwrap();
+                pools.advance(now, &places(count), &vms);
+                let is_same = pools.had == had && pinned.is_none();
+                let set = pools.groups(&places(count), &vms);
+                if most < 4 {
+                    // Too few cores are left for two pools.
+                    prop_assert!(set.is_err() || vms.iter().all(|(_, spec)| spec.pinned));
+                    before = None;
+                    continue;
+                }
+                let (_, cores) = set.unwrap();
                 let (high, low) = (&cores.user_facing, &cores.batch);
-                prop_assert_eq!(high.len() + low.len(), usize::from(count));
-                let least = usize::from(min_cores).min(usize::from(count) / 2);
+                prop_assert_eq!(high.len() + low.len(), usize::from(most) / 2);
+                let least = usize::from(min_cores).min(usize::from(most) / 4).max(1);
                 prop_assert!(high.len() >= least && low.len() >= least, "{:?}", cores);
                 prop_assert!(high.iter().all(|core| !low.contains(core)));
-                if let Some(before) = before.filter(|_| !is_new) {
-                    prop_assert!(before.abs_diff(high.len()) <= 1, "one core a step");
+                if let Some(before) = before.filter(|_| is_same) {
+                    prop_assert!(high.len().abs_diff(before) <= 1, "one core a step");
                 }
-                before = Some(high.len());
+                before = pinned.is_none().then_some(high.len());
             }
         }
     }

@@ -166,10 +166,10 @@ fn load_is_estimated_from_labelled_history_and_what_is_told_wins() {
     fs::write(folder.join("bad.csv"), vms().replace("v3,a,s3,0,,2", "v3,a,s3,0,-5,2")).unwrap();
     refused(folder, &format!("{plan} --history bad.csv"), "line 5: end_s = \"-5\": not before arrival_s");
 
-    let cores = "--physical-cores a=100 b=720";
+    let cores = "--physical-cores a=10 b=720";
     refused(
         folder,
         &format!("{plan} --history vms.csv {cores}"),
-        "--physical-cores 100: the VMs had 3.60 times",
+        "--physical-cores 10: the VMs had 36.00 times",
     );
 }

@@ -6,6 +6,7 @@
 //! kubelet.config.k8s.io/v1beta1 (`config.yaml`).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -45,7 +46,7 @@ impl CpuState {
     /// Reads the state in the kubelet's folder `dir`; `None` if there is none. Fails if it is no state.
     pub fn read(root: &Root, dir: &str) -> Result<Option<Self>, HwError> {
         let path = root.path(&format!("{dir}/{STATE}"));
-        let Some(text) = optional(read_text(&path))? else { return Ok(None) };
+        let Some(text) = optional(read_file(&path))? else { return Ok(None) };
         Self::parse(&text).map(Some).map_err(|why| {
             let allowed = format!("a cpu_manager_state of a kubelet: {why}");
             HwError::value(&path, Operation::Read, text.chars().take(80).collect::<String>(), allowed)
@@ -88,7 +89,7 @@ pub struct KubeletConfig {
 impl KubeletConfig {
     /// Reads the file in the kubelet's folder `dir`; `None` if there is none, or it cannot be read.
     pub fn read(root: &Root, dir: &str) -> Option<Self> {
-        read_text(&root.path(&format!("{dir}/{CONFIG}"))).ok().map(|text| Self::parse(&text))
+        read_file(&root.path(&format!("{dir}/{CONFIG}"))).ok().map(|text| Self::parse(&text))
     }
 
     /// Whether the kubelet is plainly told not to write `cpu.max`.
@@ -155,6 +156,14 @@ pub(crate) fn is_pod_path(path: &str) -> bool {
         None => name.strip_prefix("pod").map(str::to_owned),
     };
     uid.is_some_and(|uid| pod_paths(&uid).iter().any(|it| it == path))
+}
+
+/// A file's text. Fails for what is no file: nobody may write into a pipe for ever.
+fn read_file(path: &Path) -> Result<String, HwError> {
+    match path.metadata() {
+        Ok(it) if !it.is_file() => Err(HwError::value(path, Operation::Read, "", "a regular file")),
+        _ => read_text(path),
+    }
 }
 
 #[cfg(test)]
@@ -266,5 +275,15 @@ mod tests {
             let _ = (CpuState::parse(&text), KubeletConfig::parse(&text));
             let _ = (is_pod_path(&text), top_level(&text, &key));
         }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read() {
+        let tree = crate::testing::Tree::new();
+        let path = tree.root().path("var/lib/kubelet").join(STATE);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = CpuState::read(tree.root(), "var/lib/kubelet").unwrap_err();
+        assert!(error.to_string().contains("a regular file"), "{error}");
     }
 }

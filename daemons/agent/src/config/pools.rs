@@ -106,10 +106,17 @@ impl PoolsConfig {
         let slices = self.slices.as_ref()?;
         vms.iter().find_map(|(id, spec)| {
             let (path, told) = (spec.cgroup.as_deref()?, spec.class);
-            let is_ours =
-                [VmClass::UserFacing, VmClass::NonUserFacing].iter().any(|class| slices.of(*class) == path);
+            let holds = |class: &VmClass| {
+                slices
+                    .of(*class)
+                    .strip_prefix(path)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            let is_ours = [VmClass::UserFacing, VmClass::NonUserFacing].iter().any(holds);
             if is_ours {
-                return Some(format!("VM {id}: cgroup = {path:?}: a VM's own, and not the slice of a pool"));
+                return Some(format!(
+                    "VM {id}: cgroup = {path:?}: a VM's own, and not the slice of a pool or above one"
+                ));
             }
             let class = slices.class(path).filter(|class| told.is_some_and(|told| told != *class))?;
             let of = if class == VmClass::UserFacing { "user-facing" } else { "other" };

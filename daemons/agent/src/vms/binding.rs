@@ -38,8 +38,9 @@ impl Vms {
         }
 
         self.know_original(path, inode, &*binder)?;
-        let before = self.bound.remove(path).filter(|it| it.inode == inode && it.cpus == *cpus);
-        let mut strikes = before.as_ref().map_or(0, |it| it.strikes);
+        let known = self.bound.remove(path).filter(|it| it.inode == inode);
+        let before = known.as_ref().filter(|it| it.cpus == *cpus);
+        let mut strikes = before.map_or(0, |it| it.strikes);
         let now = binder.effective(path)?;
         let mut done = Ok(group);
 
@@ -48,8 +49,8 @@ impl Vms {
             if strikes <= STRIKES {
                 if let Err(error) = binder.bind(path, cpus) {
                     // Whether it has moved once more is not known before the answer.
-                    let before = before.filter(|_| error.is_pending());
-                    self.bound.extend(before.map(|it| (path.to_owned(), it)));
+                    let known = known.filter(|_| error.is_pending());
+                    self.bound.extend(known.map(|it| (path.to_owned(), it)));
                     return Err(error);
                 }
             } else {

@@ -127,9 +127,11 @@ impl Vms {
         let found = self.found();
         let left = self.specs.find(found);
         let is_new = left.is_some() | self.specs.predicted.expire(clock::now());
-        let is_new = is_new | self.specs.advance(clock::now());
+        // Who waits for an answer is not moved meanwhile.
+        let is_new = is_new | (!self.waits_for_answers && self.specs.advance(clock::now()));
         self.give_all_back(left.unwrap_or_default());
-        let is_settled = self.troubles.is_empty() && !self.waits_for_answers;
+        let is_settled =
+            self.troubles.is_empty() && self.slice_troubles.is_empty() && !self.waits_for_answers;
         if !is_new && is_settled && !self.astray() {
             self.note();
             return None;

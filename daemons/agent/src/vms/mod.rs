@@ -44,6 +44,9 @@ pub(super) use specs::{CHANGES, VmsError, misfit};
 use specs::{Layout, Specs};
 pub(super) use usage::Measured;
 
+/// Why a VM without a cgroup is in no pool.
+const NO_GROUP: &str = "it has no cgroup, which is what is bound to a pool";
+
 /// Every VM of this server.
 pub(super) struct Vms {
     root: Root,
@@ -150,13 +153,12 @@ impl Vms {
             leaving_memory: None,
         };
 
-        if vms.pods.is_some() {
-            // Of a previous instance that bound VMs to cores.
-            vms.give_all_back(vms.originals.cpusets.keys().cloned().collect());
-        }
         let found = vms.found();
         vms.specs.find(found);
         vms.specs.advance(clock::now());
+        // What a previous instance bound, and this one does not.
+        let left = |path: &&String| vms.pods.is_some() || !vms.specs.binds(path);
+        vms.give_all_back(vms.originals.cpusets.keys().filter(left).cloned().collect());
         let set = vms.move_all();
 
         Ok((vms, set))
@@ -272,7 +274,13 @@ impl Vms {
         self.bind_slices();
 
         for vm in &mut set {
-            let Some(path) = self.specs.cgroup(&vm.id) else { continue };
+            let Some(path) = self.specs.cgroup(&vm.id) else {
+                if vm.vcpus.is_some() {
+                    troubles.insert(vm.id.clone(), NO_GROUP.to_owned());
+                    self.is_not_placed(vm, None);
+                }
+                continue;
+            };
             let cpus = self.specs.cpus(vm);
             let placed = match (&self.pods, &self.floating) {
                 (Some(_), None) => self.watch(&path),
@@ -284,7 +292,16 @@ impl Vms {
                 }),
             };
 
-            match placed.and_then(|group| Ok((group.inode()?, group))) {
+            let placed = placed.and_then(|group| Ok((group.inode()?, group)));
+            if placed.is_err() && vm.vcpus.is_some() {
+                // In a pool its use counts all the same.
+                let group =
+                    Cgroup::at(&self.root, &path).and_then(|group| Ok((group.clone(), group.inode()?)));
+                if let Ok(group) = group {
+                    meters.measure(&vm.id, cpus.len(), group, &mut self.meters);
+                }
+            }
+            match placed {
                 Ok((inode, group)) => {
                     self.inodes.insert(path.clone(), inode);
                     meters.measure(&vm.id, cpus.len(), (group.clone(), inode), &mut self.meters);
@@ -296,7 +313,7 @@ impl Vms {
                     let before = self.troubles.get(&vm.id);
                     troubles.extend(before.map(|why| (vm.id.clone(), why.clone())));
                     self.waits_for_answers = true;
-                    self.is_not_placed(vm, &path, true);
+                    self.is_not_placed(vm, Some(&path));
                 }
                 Err(error) => {
                     let error = error.to_string();
@@ -304,7 +321,7 @@ impl Vms {
                         tracing::warn!(vm = %vm.id, error, "the VM is not held on its cores");
                     }
                     troubles.insert(vm.id.clone(), error);
-                    self.is_not_placed(vm, &path, false);
+                    self.is_not_placed(vm, Some(&path));
                 }
             }
         }
@@ -333,7 +350,7 @@ impl Vms {
             Alarm::about(AlarmId::VmNotBound, id, format!("VM {id} {what}: {why}"))
         };
         let alarms = self.troubles.iter().map(of_vm).chain(self.specs.left_out());
-        let alarms = alarms.chain(self.discovery.troubles().cloned());
+        let alarms = alarms.chain(self.discovery.troubles().cloned()).chain(self.slice_alarms());
         let alarms = alarms.chain(self.pods.iter().flat_map(Pods::alarms).cloned()).collect();
         self.notes.replace(self.specs(), self.specs.origins(), alarms);
         self.notes.measure(self.meters.cpus());

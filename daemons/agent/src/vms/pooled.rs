@@ -2,6 +2,7 @@
 
 use ballast_agent_core::ControlledVm;
 use ballast_hw::{Cgroup, CpuList, HwError, Journal, Operation};
+use ballast_types::wire::{Alarm, AlarmId};
 use ballast_types::{OnExtreme, VmClass};
 
 use super::Vms;
@@ -12,7 +13,8 @@ impl Vms {
         let Some((slices, pools)) = self.specs.slices() else { return };
         let slices = pools.map(|(class, cpus)| (slices.of(class).to_owned(), cpus));
         for (path, cpus) in slices {
-            match self.confine(&path, &cpus) {
+            let bound = Cgroup::check_vm(&self.root, &path).and_then(|()| self.confine(&path, &cpus));
+            match bound {
                 Ok(_) => drop(self.slice_troubles.remove(&path)),
                 Err(error) if error.is_missing() || error.is_pending() => {}
                 Err(error) => {
@@ -47,27 +49,36 @@ impl Vms {
         Ok(group)
     }
 
-    /// What is made of a VM that is not where it should be.
+    /// What is made of a VM that is not where it should be; without a `path` nobody binds it.
     ///
     /// One with cores of its own counts as user-facing, and its cores with it. In a pool that would free all the
     /// others: a batch VM stays batch, since running elsewhere only makes it faster; with a user-facing one all
     /// the cores that it may run on count as user-facing.
-    pub(super) fn is_not_placed(&mut self, vm: &mut ControlledVm, path: &str, is_pending: bool) {
+    pub(super) fn is_not_placed(&mut self, vm: &mut ControlledVm, path: Option<&str>) {
         vm.on_extreme = OnExtreme::None;
-        let is_pooled = vm.vcpus.is_some();
-        if !is_pooled {
+        if vm.vcpus.is_none() {
             vm.class = VmClass::UserFacing;
-            return;
+        } else if vm.class == VmClass::UserFacing {
+            let cpus = path.and_then(|path| self.known_cpus(path));
+            vm.cores.extend(self.specs.cores_with(cpus.as_ref()));
+            vm.cores.sort_unstable();
+            vm.cores.dedup();
         }
-        if vm.class == VmClass::NonUserFacing {
-            return;
-        }
+    }
 
-        let before = || self.bound.get(path).map(|bound| bound.cpus().clone());
-        let now = || Cgroup::at(&self.root, path).and_then(|group| group.inherited()).ok();
-        let cpus = if is_pending { Some(before().unwrap_or_default()) } else { now() };
-        vm.cores.extend(self.specs.cores_with(cpus.as_ref()));
-        vm.cores.sort_unstable();
-        vm.cores.dedup();
+    /// The CPUs that a VM may run on: by whoever binds it, or as it was last bound, or by its group.
+    fn known_cpus(&mut self, path: &str) -> Option<CpuList> {
+        let told = self.binders.binder().and_then(|binder| binder.effective(path)).ok();
+        let bound = || self.bound.get(path).map(|bound| bound.cpus().clone());
+        let granted = || Cgroup::at(&self.root, path).and_then(|group| group.inherited()).ok();
+        told.or_else(bound).or_else(granted)
+    }
+
+    /// Which slices are not bound to their pools, and why.
+    pub(super) fn slice_alarms(&self) -> impl Iterator<Item = Alarm> {
+        self.slice_troubles.iter().map(|(path, why)| {
+            let message = format!("the slice {path} is not bound to its pool: {why}");
+            Alarm::about(AlarmId::VmNotBound, path, message)
+        })
     }
 }

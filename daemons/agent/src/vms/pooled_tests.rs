@@ -20,6 +20,43 @@ fn shown(set: &[ControlledVm]) -> Vec<(&str, VmClass, Option<u16>, [u16; 2])> {
     set.iter().map(|vm| (vm.id.as_str(), vm.class, vm.vcpus, ends(vm))).collect()
 }
 
+#[test]
+fn what_contradicts_the_slices_is_left_out_with_an_alarm_whoever_has_told_it() {
+    let server = overcommitted();
+    server.make("high.slice", 0, "0-3");
+    server.make("low.slice", 0, "4-7");
+    // A pattern that matches the slices too, and says of their VMs what is not so of half of them.
+    let rules = "[[discover]]\npattern = \"low.slice\"\ncores = 4\n\
+                 [[discover]]\npattern = \"low.slice/*\"\nclass = \"user-facing\"\n\
+                 [[discover]]\npattern = \"high.slice/*\"\n";
+    let (mut vms, set) = server.start(&format!("{POOLS}{SLICES}{rules}"));
+    let names: Vec<_> = set.iter().map(|vm| vm.id.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let said = alarms(&vms);
+    assert!(said.contains("VM low is left out") && said.contains("VM c is left out"), "{said}");
+
+    // Others come and go all the same; and a VM without a cgroup may run on any core.
+    vms.change(id("e"), Some(spec(NonUserFacing, 1, Some("low.slice/e")))).unwrap();
+    let set = vms.change(id("nowhere"), Some(spec(UserFacing, 1, None))).unwrap();
+    let nowhere = set.iter().find(|vm| vm.id == id("nowhere")).unwrap();
+    assert_eq!(nowhere.cores.len(), 8);
+    assert!(alarms(&vms).contains("VM nowhere counts as user-facing: it has no cgroup"), "{}", alarms(&vms));
+}
+
+#[test]
+fn what_a_previous_instance_bound_otherwise_is_given_back_at_the_start() {
+    let server = overcommitted();
+    server.make("high.slice", 0, "0-3");
+    server.make("low.slice", 0, "4-7");
+    let (vms, _) = server.start(&format!("{POOLS}{SLICES}{RULES}"));
+    assert_eq!(held(&vms).len(), 2);
+    // It dies; the next one binds every VM.
+    drop(vms);
+    let (vms, _) = server.start(&format!("{POOLS}{RULES}"));
+    let bound: Vec<_> = held(&vms).into_iter().map(|(path, _)| path.to_owned()).collect();
+    assert_eq!(bound, ["high.slice/a", "high.slice/b", "low.slice/c", "low.slice/d"]);
+}
+
 /// Which groups are bound, and journalled, with their CPUs.
 fn held(vms: &Vms) -> Vec<(&str, String)> {
     assert!(vms.originals.cpusets.keys().eq(vms.bound.keys()));
@@ -113,7 +150,7 @@ fn contradictions_are_refused_by_name() {
             "neither within the other",
         ),
         (format!("{POOLS}{SLICES}{}", vm("low.slice/x")), "VM v: cgroup = \"low.slice/x\""),
-        (format!("{POOLS}{SLICES}{}", vm("low.slice")), "not the slice of a pool"),
+        (format!("{POOLS}{SLICES}{}", vm("low.slice")), "not the slice of a pool or above one"),
     ] {
         let error = server.try_start(&config, By::Cgroup).err().expect(&config).to_string();
         assert!(error.contains(says), "{config}: {error}");

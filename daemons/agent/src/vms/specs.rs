@@ -187,9 +187,6 @@ impl Specs {
         if let Some(why) = explicit.iter().find_map(unlimited).filter(|_| self.floats()) {
             bail!(why);
         }
-        if let Some(why) = self.layout.contradiction(&explicit) {
-            bail!(why);
-        }
         if let Some(why) = self.refusal(&explicit) {
             let changes = self.changes_path.display();
             bail!("the config's VMs with the changes of {changes}: {why}");
@@ -276,9 +273,25 @@ impl Specs {
     pub(super) fn slices(&self) -> Option<(&Slices, [(VmClass, CpuList); 2])> {
         let Layout::Pools(PoolsConfig { pools, slices: Some(slices) }) = &self.layout else { return None };
         let vms: Vec<_> = self.classed().into_iter().collect();
-        let (_, cores) = pools.groups(&self.places, &vms).ok()?;
+        let (_, cores) = pools.groups(&self.shared_places(), &vms).ok()?;
         let cpus = |class| (class, self.cpus_of(cores.of(class)));
         Some((slices, [VmClass::UserFacing, VmClass::NonUserFacing].map(cpus)))
+    }
+
+    /// The cores that VMs are given now: in pools those that are online, since whoever is in a pool shares the rest.
+    fn shared_places(&self) -> Vec<PhysicalCore> {
+        let cpus = |place: &PhysicalCore| self.online.get(&place.core).map_or(0, |cpus| cpus.len() as u16);
+        let now = |place: &PhysicalCore| PhysicalCore { cpus: cpus(place), ..*place };
+        if self.has_pools() { self.places.iter().map(now).collect() } else { self.places.clone() }
+    }
+
+    /// Whether this group is what is bound: a VM's own, or the slice of a pool.
+    pub(super) fn binds(&self, path: &str) -> bool {
+        let is_slice = || {
+            let Layout::Pools(PoolsConfig { slices: Some(slices), .. }) = &self.layout else { return false };
+            [VmClass::UserFacing, VmClass::NonUserFacing].iter().any(|class| slices.of(*class) == path)
+        };
+        self.uses(path) || is_slice()
     }
 
     /// The class of the pool's slice that this group is in.
@@ -291,9 +304,12 @@ impl Specs {
 
     /// Lets the pools follow their VMs. Says whether a core has moved from one to the other.
     pub(super) fn advance(&mut self, now: Instant) -> bool {
-        let vms: Vec<_> = self.classed().into_iter().collect();
+        if !self.has_pools() {
+            return false;
+        }
+        let (vms, places): (Vec<_>, _) = (self.classed().into_iter().collect(), self.shared_places());
         match &mut self.layout {
-            Layout::Pools(PoolsConfig { pools, .. }) => pools.advance(now, &self.places, &vms),
+            Layout::Pools(PoolsConfig { pools, .. }) => pools.advance(now, &places, &vms),
             Layout::Own | Layout::Floating => false,
         }
     }
@@ -322,9 +338,10 @@ impl Specs {
             let cpus = |id: &VmId| Some((id.clone(), self.given_cpus(id)?.clone()));
             return given::set(&self.online, &all, &all.keys().filter_map(cpus).collect());
         }
-        let fitted = |all| self.layout.groups(&self.places, all);
-        // Whatever is in the set was checked to fit.
-        let mut set = fitted(&all).or_else(|_| fitted(&self.all)).unwrap_or_default();
+        let fitted = |places: &[PhysicalCore], all| self.layout.groups(places, all);
+        // Whatever is in the set was checked to fit, on the cores with all their CPUs.
+        let set = fitted(&self.shared_places(), &all).or_else(|_| fitted(&self.places, &all));
+        let mut set = set.or_else(|_| fitted(&self.places, &self.all)).unwrap_or_default();
         if !self.floats() {
             for vm in &mut set {
                 vm.cores.retain(|core| self.online.contains_key(core));
@@ -419,7 +436,7 @@ impl Specs {
             None => return Err(VmsError::Unknown(id)),
         }
 
-        if let Some(why) = self.layout.contradiction(&explicit).or_else(|| self.refusal(&explicit)) {
+        if let Some(why) = self.refusal(&explicit) {
             return refused(why);
         }
         let mut changes = self.changes.clone();
@@ -518,14 +535,6 @@ impl Layout {
         slices.class(spec.cgroup.as_deref()?)
     }
 
-    /// Why these VMs cannot be in pools.
-    fn contradiction(&self, vms: &BTreeMap<VmId, VmSpec>) -> Option<String> {
-        match self {
-            Self::Pools(pools) => pools.contradiction(vms),
-            Self::Own | Self::Floating => None,
-        }
-    }
-
     /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move both.
     fn groups(
         &self,
@@ -537,19 +546,26 @@ impl Layout {
         Ok(match self {
             Self::Own => core_groups(places, &all())?,
             Self::Floating => floating::set(places.iter().map(|place| place.cpus).sum(), specs)?,
-            Self::Pools(PoolsConfig { pools, .. }) => pools.groups(places, &all())?.0,
+            Self::Pools(config) => {
+                if let Some(why) = config.contradiction(specs) {
+                    bail!(why);
+                }
+                config.pools.groups(places, &all())?.0
+            }
         })
     }
 }
 
 fn refuse_nested(specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<()> {
-    let cgroups: Vec<_> = specs.iter().filter_map(|(id, spec)| Some((id, spec.cgroup.as_deref()?))).collect();
-    for (n, (id, path)) in cgroups.iter().enumerate() {
-        let inside = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}/"));
-        let clash = cgroups[..n].iter().find(|(_, p)| inside(p, path) || inside(path, p));
-        if let Some((other, _)) = clash {
-            bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
-        }
+    let parts = |path: &str| -> Vec<String> { path.split('/').map(str::to_owned).collect() };
+    let group = |(id, spec): (&VmId, &VmSpec)| Some((parts(spec.cgroup.as_deref()?), id.clone()));
+    let mut cgroups: Vec<_> = specs.iter().filter_map(group).collect();
+    // In this order what is inside a group follows it.
+    cgroups.sort();
+    let inside = |pair: &&[(Vec<String>, VmId)]| pair[1].0.starts_with(&pair[0].0);
+    if let Some([(_, other), (path, id)]) = cgroups.windows(2).find(inside) {
+        let path = path.join("/");
+        bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
     }
     Ok(())
 }
