@@ -39,6 +39,8 @@ pub(super) fn slices(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()>
     for vm in ["web-a", "web-b", "web-c"].into_iter().chain(BATCH) {
         guest.shell.run(&format!("systemctl stop {vm} || true"))?;
     }
+    // systemd keeps a slice that it has begun.
+    guest.shell.run("systemctl stop machine-critical.slice machine-batch.slice machine.slice")?;
     result?;
 
     // Back among all CPUs by the end of the agent that bound it.
