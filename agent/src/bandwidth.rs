@@ -63,27 +63,49 @@ impl Bandwidth {
     }
 }
 
+/// A floating VM, with what stands for it.
+pub(crate) struct Floating<'a> {
+    pub(crate) units: &'a [u16],
+    pub(crate) cores: usize,
+    /// Share of its cores' time, and whether its limit stopped it; `None` if that is not known.
+    pub(crate) usage: Option<(f64, bool)>,
+    /// Its limit cannot be set.
+    pub(crate) stuck: bool,
+}
+
+/// Every floating VM, or those of one class.
+pub(crate) fn floating<'a>(
+    view: &'a View<'_>,
+    class: Option<&'a Class>,
+) -> impl Iterator<Item = Floating<'a>> + use<'a> {
+    let &View { now, actuators, fleet, .. } = view;
+    // All units of a VM are of one class.
+    let is_in = move |units: &[u16]| {
+        class.is_none_or(|class| units.first().is_some_and(|unit| class.cores.contains(unit)))
+    };
+    fleet.floating(now).filter(move |(_, units, _)| is_in(units)).map(move |(vm, units, usage)| Floating {
+        units,
+        cores: vm.cores.len(),
+        usage,
+        stuck: actuators.index_of(&vm.id).is_some_and(|index| actuators.stuck(index)),
+    })
+}
+
 /// The bandwidth of every VM, or of those of one class; VMs that are not throttled have no quota.
 pub(crate) fn bandwidths<'a>(
     view: &'a View<'_>,
     class: Option<&'a Class>,
 ) -> impl Iterator<Item = Bandwidth> + 'a {
-    let &View { now, throttle, actuators, fleet } = view;
-
-    // All units of a VM are of one class.
-    let is_in = move |units: &[u16]| {
-        class.is_none_or(|class| units.first().is_some_and(|unit| class.cores.contains(unit)))
-    };
-
-    fleet.floating(now).filter(move |(_, units, _)| is_in(units)).map(move |(vm, units, usage)| {
-        let cores = vm.cores.len() as f64;
+    let throttle = view.throttle;
+    floating(view, class).map(move |Floating { units, cores: count, usage, stuck }| {
+        let cores = count as f64;
         let ladder = |unit: &u16| throttle.ladder(usize::from(*unit));
         let sum =
             |share: &dyn Fn(&u16) -> u32| -> f64 { f64::from(units.iter().map(share).sum::<u32>()) / 1000.0 };
         let (mut quota, mut floor) = (cores, cores);
 
         // Without units, or with too few of them, nothing is taken.
-        if units.len() == vm.cores.len() {
+        if units.len() == count {
             quota = sum(&|unit| millicores(ladder(unit), throttle.level(usize::from(*unit))));
             floor = sum(&|unit| millicores(ladder(unit), throttle.floor_level(usize::from(*unit))));
         }
@@ -94,7 +116,7 @@ pub(crate) fn bandwidths<'a>(
             floor,
             used: usage.map(|(share, _)| share * cores),
             stopped: usage.is_some_and(|(_, stopped)| stopped),
-            stuck: actuators.index_of(&vm.id).is_some_and(|unit| actuators.stuck(unit)),
+            stuck,
         }
     })
 }

@@ -117,6 +117,30 @@ impl Estimate {
     }
 }
 
+/// What one core draws beyond idle, fully busy at the highest frequency.
+fn watts_per_core(params: &Params) -> f64 {
+    params.model.dynamic_w() / online(params) as f64
+}
+
+/// How many cores the model is of.
+fn online(params: &Params) -> usize {
+    params.cores.len().saturating_sub(params.offline_cores.into()).max(1)
+}
+
+/// What floating VMs would draw on `all` cores of so many watts each; every VM is told with its cores, and how many of
+/// them it would keep busy, where that is known. The cores that no VM accounts for count as the others do; `None` where
+/// nothing is known.
+fn floating_w(core_w: f64, all: usize, vms: impl Iterator<Item = (f64, Option<f64>)>) -> Option<f64> {
+    let (mut known, mut busy) = (0.0, 0.0);
+    for (cores, used) in vms {
+        if let Some(used) = used {
+            known += cores;
+            busy += used;
+        }
+    }
+    (known > 0.0).then(|| core_w * busy * (all as f64 / known).max(1.0))
+}
+
 fn low(watts: f64) -> Watts {
     Watts::from_f64(watts).unwrap_or(Watts::ZERO).at_least_zero()
 }

@@ -33,6 +33,12 @@ struct ObservedUse {
 }
 
 impl ObservedUse {
+    /// The use as last read, while that is known.
+    fn known(&self, now: Instant) -> Option<f64> {
+        let (utilisation, at) = self.usage?;
+        (now.since(at) <= USAGE_VALID_FOR).then(|| utilisation.ratio())
+    }
+
     /// Takes the use of a fast window.
     fn window(&mut self, share: f64, stopped: bool) {
         (self.fast, self.fast_stopped) = (share, stopped);
@@ -233,8 +239,7 @@ impl Fleet {
         now: Instant,
     ) -> impl Iterator<Item = (&ControlledVm, &[u16], Option<(f64, bool)>)> {
         self.members.iter().map(move |member| {
-            let usage = member.observed.usage.filter(|(_, at)| now.since(*at) <= USAGE_VALID_FOR);
-            let usage = usage.map(|(share, _)| (share.ratio(), member.observed.stopped));
+            let usage = member.observed.known(now).map(|share| (share, member.observed.stopped));
             (&member.vm, &member.cores[..], usage)
         })
     }
@@ -361,18 +366,13 @@ impl Fleet {
     /// How busy a core is, if that is known of all that use it.
     pub(crate) fn core_usage(&self, now: Instant, core: usize) -> Option<f64> {
         self.owner(core)?;
-        let used = self.users(core).map(|member| {
-            let (utilisation, at) = member.observed.usage?;
-            (now.since(at) <= USAGE_VALID_FOR).then(|| utilisation.ratio())
-        });
+        let used = self.users(core).map(|member| member.observed.known(now));
         used.sum::<Option<f64>>().map(|used| used.min(1.0))
     }
 
     /// How busy it is at least, by those of whom it is known.
     pub(crate) fn least_usage(&self, now: Instant, core: usize) -> f64 {
-        let known =
-            |member: &Member| member.observed.usage.filter(|(_, at)| now.since(*at) <= USAGE_VALID_FOR);
-        let used = self.users(core).filter_map(|member| Some(known(member)?.0.ratio()));
+        let used = self.users(core).filter_map(|member| member.observed.known(now));
         used.sum::<f64>().min(1.0)
     }
 

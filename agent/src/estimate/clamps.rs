@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Dynamic;
+use super::{Dynamic, floating_w, watts_per_core};
 use crate::Params;
-use crate::bandwidth::View;
+use crate::bandwidth::{Floating, View, floating};
 use crate::throttle::Class;
 use crate::units::ladder;
 
@@ -20,51 +20,18 @@ pub(super) struct Clamps {
     cores: usize,
 }
 
-/// What a VM uses, and how it stands.
-struct Floating<'a> {
-    units: &'a [u16],
-    cores: f64,
-    /// Share of its cores' time.
-    used: Option<f64>,
-    /// Its clamp cannot be set.
-    stuck: bool,
-}
-
 impl Clamps {
     pub(super) fn new(params: &Params) -> Self {
-        let cores = params.cores.len();
-        let online = cores.saturating_sub(params.offline_cores.into()).max(1);
-        let per_core = params.model.dynamic_w() / online as f64;
+        let per_core = watts_per_core(params);
         let share = |level, ladder: &ballast_types::Ladder| ladder.khz(level).share_of(ladder.max());
         let table = ladder(&params.cores).map_or(vec![per_core], |ladder| {
             (0..ladder.len()).map(|level| per_core * params.model.scale(share(level, ladder))).collect()
         });
-        Self { table, cores }
+        Self { table, cores: params.cores.len() }
     }
 
     fn top(&self) -> f64 {
         self.table.last().copied().unwrap_or(0.0)
-    }
-
-    /// Every VM, or those of one class.
-    fn vms<'a>(
-        &self,
-        view: &'a View<'_>,
-        class: Option<&'a Class>,
-    ) -> impl Iterator<Item = Floating<'a>> + use<'a> {
-        let &View { now, actuators, fleet, .. } = view;
-        // All units of a VM are of one class.
-        let is_in = move |units: &[u16]| {
-            class.is_none_or(|class| units.first().is_some_and(|unit| class.cores.contains(unit)))
-        };
-        fleet.floating(now).filter(move |(_, units, _)| is_in(units)).map(move |(vm, units, usage)| {
-            Floating {
-                units,
-                cores: vm.cores.len() as f64,
-                used: usage.map(|(share, _)| share),
-                stuck: actuators.index_of(&vm.id).is_some_and(|index| actuators.stuck(index)),
-            }
-        })
     }
 }
 
@@ -97,9 +64,9 @@ impl Dynamic for Clamps {
                 let unit = usize::from(*unit);
                 self.table[throttle.level(unit)] - self.table[throttle.floor_level(unit)]
             };
-            vm.used.unwrap_or(0.0) * vm.units.iter().map(to_floor).sum::<f64>()
+            vm.usage.map_or(0.0, |(used, _)| used) * vm.units.iter().map(to_floor).sum::<f64>()
         };
-        self.vms(view, Some(class)).filter(|vm| !vm.stuck).map(sheds).sum()
+        floating(view, Some(class)).filter(|vm| !vm.stuck).map(sheds).sum()
     }
 
     fn restorable(&self, view: &View<'_>, class: Option<&Class>) -> f64 {
@@ -109,20 +76,16 @@ impl Dynamic for Clamps {
                 let level = if vm.stuck { 0 } else { throttle.level(usize::from(*unit)) };
                 self.top() - self.table[level]
             };
-            vm.used.unwrap_or(1.0) * vm.units.iter().map(held).sum::<f64>()
+            vm.usage.map_or(1.0, |(used, _)| used) * vm.units.iter().map(held).sum::<f64>()
         };
-        self.vms(view, class).map(restores).sum()
+        floating(view, class).map(restores).sum()
     }
 
-    /// The cores that no VM accounts for count as the others do.
     fn unrestricted(&self, view: &View<'_>) -> Option<f64> {
-        let (mut known, mut busy) = (0.0, 0.0);
-        for vm in self.vms(view, None) {
-            if let Some(used) = vm.used {
-                known += vm.cores;
-                busy += used * vm.cores;
-            }
-        }
-        (known > 0.0).then(|| self.top() * busy * (self.cores as f64 / known).max(1.0))
+        let busy = |vm: Floating<'_>| {
+            let cores = vm.cores as f64;
+            (cores, vm.usage.map(|(used, _)| used * cores))
+        };
+        floating_w(self.top(), self.cores, floating(view, None).map(busy))
     }
 }

@@ -3,7 +3,7 @@
 use ballast_types::Ladder;
 use serde::{Deserialize, Serialize};
 
-use super::Dynamic;
+use super::{Dynamic, online, watts_per_core};
 use crate::Params;
 use crate::bandwidth::View;
 use crate::throttle::Class;
@@ -22,8 +22,7 @@ pub(super) struct Pstates {
 impl Pstates {
     pub(super) fn new(params: &Params) -> Self {
         let Params { model, cores, .. } = params;
-        let online = cores.len().saturating_sub(params.offline_cores.into()).max(1);
-        let per_core = model.dynamic_w() / online as f64;
+        let (online, per_core) = (online(params), watts_per_core(params));
         let mut ladders: Vec<&Ladder> = Vec::new();
         let mut tables = Vec::new();
         let mut table = Vec::with_capacity(cores.len());

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Dynamic;
+use super::{Dynamic, floating_w, watts_per_core};
 use crate::Params;
 use crate::bandwidth::{View, bandwidths};
 use crate::throttle::Class;
@@ -18,9 +18,7 @@ pub(super) struct Quotas {
 
 impl Quotas {
     pub(super) fn new(params: &Params) -> Self {
-        let cores = params.cores.len();
-        let online = cores.saturating_sub(params.offline_cores.into()).max(1);
-        Self { per_core: params.model.dynamic_w() / online as f64, cores }
+        Self { per_core: watts_per_core(params), cores: params.cores.len() }
     }
 }
 
@@ -51,15 +49,8 @@ impl Dynamic for Quotas {
         self.per_core * bandwidths(view, class).map(|vm| vm.restores()).sum::<f64>()
     }
 
-    /// The cores that no VM accounts for count as the others do.
     fn unrestricted(&self, view: &View<'_>) -> Option<f64> {
-        let (mut known, mut busy) = (0.0, 0.0);
-        for vm in bandwidths(view, None) {
-            if let Some(demand) = vm.demand() {
-                known += vm.cores;
-                busy += demand;
-            }
-        }
-        (known > 0.0).then(|| self.per_core * busy * (self.cores as f64 / known).max(1.0))
+        let vms = bandwidths(view, None).map(|vm| (vm.cores, vm.demand()));
+        floating_w(self.per_core, self.cores, vms)
     }
 }
