@@ -62,7 +62,7 @@ impl Pools {
     pub fn advance(&mut self, now: Instant, places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> bool {
         let Ok((_, shared)) = split_off_pinned(places, vms) else { return false };
         let of = |class| vms.iter().any(|(_, spec)| !spec.pinned && spec.class() == class);
-        let has = [VmClass::UserFacing, VmClass::NonUserFacing].map(of);
+        let has = VmClass::ALL.map(of);
         if has == [false; 2] {
             return false;
         }

@@ -11,7 +11,6 @@ pub(crate) mod fleet;
 pub(crate) mod grid;
 pub(crate) mod labelled;
 pub(crate) mod lifetimes;
-pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod parent;
 pub(crate) mod plant;

@@ -16,7 +16,6 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::common::lifetimes::Target;
-use crate::common::names::class_name;
 use crate::common::one_of;
 use crate::common::table;
 use crate::common::terminal::{is_broken_pipe, say, tell};
@@ -164,7 +163,7 @@ fn csv(model: &ModelFile, input: impl Read, file: &str, output: &mut impl Write)
         let Reply { vm_id, prediction: p, .. } = reply;
         csv.write_record([
             vm_id.unwrap_or_default(),
-            class_name(p.class).to_owned(),
+            p.class.name().to_owned(),
             p.class_confidence.to_string(),
             p.class_confident.to_string(),
             p.p95_bucket.number().to_string(),

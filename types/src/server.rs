@@ -109,6 +109,24 @@ pub enum VmClass {
     NonUserFacing,
 }
 
+impl VmClass {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::UserFacing, Self::NonUserFacing];
+
+    /// Its word in files, labels and answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UserFacing => "user-facing",
+            Self::NonUserFacing => "non-user-facing",
+        }
+    }
+
+    /// The class of this word, if it is one.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == word)
+    }
+}
+
 /// What may be done to a VM when throttling is not enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

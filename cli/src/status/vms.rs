@@ -7,7 +7,6 @@ use ballast_types::wire::{AgentStatus, VmStatus};
 
 use super::mhz;
 use crate::common::grid::{Column, Fit, grid};
-use crate::common::names::class_name;
 
 /// A VM's line. Where there is no room, where it is in the throttle order goes first.
 const COLUMNS: [Column; 13] = [
@@ -48,7 +47,7 @@ fn row(server: &str, vm: &VmStatus) -> [String; 13] {
     [
         server.to_owned(),
         vm.vm.to_string(),
-        class_name(vm.class).to_owned(),
+        vm.class.name().to_owned(),
         vm.cores.to_string(),
         order,
         quota.or(vm.min_khz.map(mhz)).unwrap_or_else(none),
@@ -67,7 +66,7 @@ fn notes(vm: &VmStatus) -> String {
     let killed = vm.killed.then(|| "killed".to_owned());
     let advice = vm.advised_class.map(|class| {
         let by = if vm.origin.as_deref() == Some("auto") { "auto" } else { "advised" };
-        format!("{by} {}: {}", class_name(class), vm.advised_why.as_deref().unwrap_or("-"))
+        format!("{by} {}: {}", class.name(), vm.advised_why.as_deref().unwrap_or("-"))
     });
     let origin = vm.origin.clone().filter(|origin| origin != "auto" || advice.is_none());
     origin.into_iter().chain(killed).chain(advice).collect::<Vec<_>>().join("; ")

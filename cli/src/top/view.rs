@@ -13,7 +13,6 @@ use ratatui::widgets::{Paragraph, Row};
 
 use crate::common::answers::{Answer, Said};
 use crate::common::daemons::chassis_state;
-use crate::common::names::class_name;
 use crate::common::scrolled_table::{AROUND, SERVER_COLUMNS, scroll, server_row, table};
 
 /// So many lines of what is wrong are shown; the last one counts the others.
@@ -198,7 +197,7 @@ fn vm_row(server: &str, vm: &VmStatus) -> Row<'static> {
     Row::new([
         vm.vm.to_string(),
         server.to_owned(),
-        class_name(vm.class).to_owned(),
+        vm.class.name().to_owned(),
         now,
         seconds(vm.impact.throttled_core_ms),
         seconds(vm.impact.lost_core_ms),

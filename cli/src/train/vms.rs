@@ -8,8 +8,6 @@ use ballast_predict::{VmHistory, vm};
 use ballast_sim::trace::TableReader;
 use ballast_types::VmClass;
 
-use crate::common::names::class_name;
-
 /// The columns; each must be there, in any order. Others are left alone.
 pub(super) const COLUMNS: [&str; 10] = [
     "vm_id",
@@ -117,7 +115,7 @@ pub(super) fn write(vms: &[VmHistory], output: impl Write) -> anyhow::Result<()>
             vm.cores.to_string(),
             vm.memory_gb.to_string(),
             vm.vm_type.clone(),
-            vm.class.map_or("", class_name).to_owned(),
+            vm.class.map_or("", VmClass::name).to_owned(),
             text(vm.avg_cpu),
             text(vm.p95_cpu),
             vm.deployment.clone(),

@@ -16,8 +16,6 @@ use super::predictor::{self, Loaded};
 const LIFETIME_MAX_S: f64 = 3.2e9;
 /// No batch has more VMs.
 const BATCH_MAX: u32 = 1_000_000_000;
-const CLASSES: [(&str, VmClass); 2] =
-    [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
 
 /// What is asked for a VM.
 #[derive(Clone, Debug)]
@@ -119,7 +117,7 @@ impl VmRequest {
         let request = Self {
             name: vm.name("vm_id")?,
             spec,
-            class: vm.word("class", &CLASSES)?,
+            class: vm.word("class", &VmClass::ALL.map(|class| (class.name(), class)))?,
             batch_told: batch_vms.is_some(),
             p95: p95.and_then(|percent| Utilisation::from_ratio(percent / 100.0)),
             question: Request { vm_id: None, subscription, features },

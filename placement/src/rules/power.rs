@@ -83,8 +83,6 @@ struct ServerPosition {
 /// The best server of a chassis: minus its score, its tie, and the chassis.
 type Head = (i64, TieKey, u32);
 
-const CLASSES: [VmClass; 2] = [VmClass::UserFacing, VmClass::NonUserFacing];
-
 /// How much a server that leans so is disliked for VMs of a class.
 fn against(class: VmClass, lean: i64) -> i64 {
     match class {
@@ -124,7 +122,7 @@ impl Power {
         });
         order.positions[at] = after;
 
-        for (class, order) in CLASSES.into_iter().zip(&mut order.classes) {
+        for (class, order) in VmClass::ALL.into_iter().zip(&mut order.classes) {
             if before != after {
                 before.into_iter().for_each(|it| order.remove(class, it));
                 after.into_iter().for_each(|it| order.insert(class, it));

@@ -6,13 +6,14 @@ use std::time::Duration;
 use ballast_agent_core::{Actuator, Policy};
 use ballast_hw::kubelet::KUBELET_DIR;
 use ballast_hw::{By, Root};
-use ballast_runtime::config::allowed::{Allowed, choice, flag, list, seconds};
+use ballast_runtime::config::allowed::{Allowed, flag, list, seconds};
 use ballast_runtime::config::kubernetes::{object_name, read_api, read_label_prefix};
 use ballast_runtime::config::reader::Section;
 use ballast_types::VmClass;
 use ballast_types::wire::LimitsMode;
 
 use super::AgentConfig;
+use super::vms::class;
 
 /// `[kubernetes]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +56,9 @@ impl KubernetesConfig {
                 "Pods of these priority classes are non-user-facing, unless their label says otherwise.",
             )
             .or(vec![], list("names of priority classes, such as [\"batch-low\"]", object_name));
-        let classes = [("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)];
         let best_effort = section
             .key("best_effort", "What pods without requests (`BestEffort`) are, where nothing else tells.")
-            .or(VmClass::UserFacing, choice(classes));
+            .or(VmClass::UserFacing, class());
         let help = "With `throttle.actuator = \"cpu-max\"`, and a kubelet with `cpuCFSQuota: false`: \
                     `cpu.max` of non-user-facing pods' own cgroups is limited.";
         let cpu_max = section.key("cpu_max", help).or(false, flag());

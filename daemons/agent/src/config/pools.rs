@@ -40,7 +40,7 @@ impl Slices {
     pub fn class(&self, path: &str) -> Option<VmClass> {
         let in_it =
             |class: &VmClass| path.strip_prefix(self.of(*class)).is_some_and(|it| it.starts_with('/'));
-        [VmClass::UserFacing, VmClass::NonUserFacing].into_iter().find(in_it)
+        VmClass::ALL.into_iter().find(in_it)
     }
 }
 
@@ -112,7 +112,7 @@ impl PoolsConfig {
                     .strip_prefix(path)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
-            let is_ours = [VmClass::UserFacing, VmClass::NonUserFacing].iter().any(holds);
+            let is_ours = VmClass::ALL.iter().any(holds);
             if is_ours {
                 return Some(format!(
                     "VM {id}: cgroup = {path:?}: a VM's own, and not the slice of a pool or above one"

@@ -10,7 +10,7 @@ use ballast_runtime::config::allowed::{Allowed, ID, choice, flag, whole};
 use ballast_runtime::config::reader::Section;
 
 pub(super) fn class() -> Allowed<VmClass> {
-    choice([("user-facing", VmClass::UserFacing), ("non-user-facing", VmClass::NonUserFacing)])
+    choice(VmClass::ALL.map(|class| (class.name(), class)))
 }
 
 /// How many CPUs a VM has.

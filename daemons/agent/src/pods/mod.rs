@@ -200,7 +200,7 @@ impl Pods {
 fn pod_vm(pod: &NodePod, path: String, cpus: CpuList) -> PodVm {
     let own = u16::try_from(cpus.len()).unwrap_or(u16::MAX);
     let spec = VmSpec {
-        // PodsState, so that neither its own use nor a prediction makes it another.
+        // Told, so that neither its own use nor a prediction makes it another.
         class: Some(pod.class),
         throttle_order: 0,
         cores: if own > 0 { own } else { pod.cpus },

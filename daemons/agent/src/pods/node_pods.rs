@@ -146,10 +146,9 @@ impl Sink<Pod> for NodePods {
 fn class(pod: &Pod, config: &KubernetesConfig) -> (VmClass, String) {
     let label = format!("{}class", config.label_prefix);
     if let Some(value) = pod.metadata.labels.get(&label) {
-        return match &**value {
-            "non-user-facing" => (VmClass::NonUserFacing, format!("label {label}")),
-            "user-facing" => (VmClass::UserFacing, format!("label {label}")),
-            other => (VmClass::UserFacing, format!("label {label} = {other:.63?}, which is no class")),
+        return match VmClass::named(value) {
+            Some(class) => (class, format!("label {label}")),
+            None => (VmClass::UserFacing, format!("label {label} = {value:.63?}, which is no class")),
         };
     }
     let priority = &pod.spec.priority_class_name;

@@ -56,7 +56,7 @@ pub(crate) fn hints(
 /// A hint: the label's name without the prefix, how its value is read, what is allowed.
 type Hint<T> = (&'static str, fn(&str) -> Option<T>, &'static str);
 
-const CLASS: Hint<VmClass> = ("class", class, "user-facing or non-user-facing");
+const CLASS: Hint<VmClass> = ("class", VmClass::named, "user-facing or non-user-facing");
 const P95: Hint<Utilisation> = ("p95", p95, "0 to 100, percent of the CPU requested");
 const LIFETIME: Hint<Duration> = ("lifetime", lifetime, "a whole number and s, m, h or d, up to ten years");
 
@@ -80,21 +80,6 @@ fn told<T>(
 /// The label that says what a pod is, in the word of its class.
 pub(super) fn criticality(prefix: &str) -> String {
     format!("{prefix}criticality")
-}
-
-pub(super) const fn word(class: VmClass) -> &'static str {
-    match class {
-        VmClass::UserFacing => "user-facing",
-        VmClass::NonUserFacing => "non-user-facing",
-    }
-}
-
-fn class(value: &str) -> Option<VmClass> {
-    match value {
-        "user-facing" => Some(VmClass::UserFacing),
-        "non-user-facing" => Some(VmClass::NonUserFacing),
-        _ => None,
-    }
 }
 
 /// Labels know no `%`: percent as a plain number.

@@ -59,7 +59,7 @@ impl Labels {
         };
         let class = read.spec.class;
         let is_due = match &read.criticality {
-            Some(says) => says != hints::word(class),
+            Some(says) => says != class.name(),
             None => read.spec.known,
         };
         if is_due && state.settled.get(uid) != Some(&class) {
@@ -95,12 +95,12 @@ impl Labels {
             // One that cannot be labelled keeps no other waiting.
             last.clone_from(&uid);
             let (namespace, pod) = name.split_once('/').unwrap_or_default();
-            let labels = json!({&self.label: hints::word(class)});
+            let labels = json!({&self.label: class.name()});
             let metadata = json!({"name": pod, "namespace": namespace, "uid": uid, "labels": labels});
             let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
             let path = format!("namespaces/{namespace}/pods/{pod}");
             match connection.apply(api, &path, body.to_string()).await {
-                Ok(()) => tracing::debug!(pod = name, class = hints::word(class), "the label is written"),
+                Ok(()) => tracing::debug!(pod = name, class = class.name(), "the label is written"),
                 Err(failure) if failure.status.is_some_and(|status| FINAL.contains(&status)) => {
                     tracing::debug!(pod = name, "the label is not written: {failure}");
                 }
