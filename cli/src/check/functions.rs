@@ -74,9 +74,7 @@ fn pstate(machine: &Machine) -> (State, String) {
     }
     let mut why = Vec::new();
 
-    if machine.virtual_machine {
-        why.push("in a virtual machine the agent runs dry".to_owned());
-    }
+    why.extend(runs_dry(machine));
     if let Some(group) = scaling.groups.iter().find(|group| !group.known) {
         why.push(format!("the driver {} is not known: the agent runs dry", group.driver));
     }
@@ -99,6 +97,10 @@ fn pstate(machine: &Machine) -> (State, String) {
     })
 }
 
+fn runs_dry(machine: &Machine) -> Option<String> {
+    machine.virtual_machine.then(|| "in a virtual machine the agent runs dry".to_owned())
+}
+
 /// Works where nothing speaks against it.
 fn verdict(why: &[String], works: impl FnOnce() -> String) -> (State, String) {
     if why.is_empty() { (Works, works()) } else { (Degraded, why.join("; ")) }
@@ -111,8 +113,7 @@ fn cpu_max(machine: &Machine) -> (State, String) {
     if !machine.cgroups.has("cpu") {
         return (Missing, "the cpu controller is not handed down".to_owned());
     }
-    let vm = machine.virtual_machine.then(|| "in a virtual machine the agent runs dry".to_owned());
-    verdict(vm.as_slice(), || "cpu.max of the VMs' groups".to_owned())
+    verdict(runs_dry(machine).as_slice(), || "cpu.max of the VMs' groups".to_owned())
 }
 
 fn uclamp(machine: &Machine) -> (State, String) {
@@ -131,8 +132,9 @@ fn uclamp(machine: &Machine) -> (State, String) {
         let why = format!("the governor is {governor} under {}, and not schedutil", group.driver);
         return (Missing, why);
     }
-    let vm = machine.virtual_machine.then(|| "in a virtual machine the agent runs dry".to_owned());
-    verdict(vm.as_slice(), || format!("cpu.uclamp.max of the VMs' groups, schedutil, {}", first.driver))
+    verdict(runs_dry(machine).as_slice(), || {
+        format!("cpu.uclamp.max of the VMs' groups, schedutil, {}", first.driver)
+    })
 }
 
 /// The channel that measures the whole server best: its input, or the only one that there is.

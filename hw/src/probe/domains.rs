@@ -1,3 +1,5 @@
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
 use crate::Root;
@@ -15,20 +17,17 @@ pub struct Domains {
 impl Domains {
     /// Those in `machine.slice` and in the slices right below it.
     pub(super) fn read(root: &Root) -> Self {
+        let entries = |dir: &Path| dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let is_slice = |path: &PathBuf| name(path).is_some_and(|name| name.ends_with(".slice"));
+        let is_domain = |path: &PathBuf| name(path).is_some_and(|name| unit::domain_of(&name).is_some());
+
+        let top = root.path("sys/fs/cgroup/machine.slice");
+        let below = entries(&top).filter(is_slice).flat_map(|slice| entries(&slice));
         let mut found = Self::default();
-        let mut slices = vec![root.path("sys/fs/cgroup/machine.slice")];
-        let mut depth = 0;
-        while let Some(slice) = slices.pop() {
-            depth += 1;
-            for entry in slice.read_dir().into_iter().flatten().flatten() {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if unit::domain_of(&name).is_some() {
-                    found.count += 1;
-                    found.vcpus += numbered(&entry.path().join("libvirt"), "vcpu").map_or(0, |it| it.len());
-                } else if depth == 1 && name.ends_with(".slice") {
-                    slices.push(entry.path());
-                }
-            }
+        for scope in entries(&top).chain(below).filter(is_domain) {
+            found.count += 1;
+            found.vcpus += numbered(&scope.join("libvirt"), "vcpu").map_or(0, |it| it.len());
         }
         found
     }

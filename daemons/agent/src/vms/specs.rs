@@ -275,7 +275,7 @@ impl Specs {
         let vms: Vec<_> = self.classed().into_iter().collect();
         let (_, cores) = pools.groups(&self.shared_places(), &vms).ok()?;
         let cpus = |class| (class, self.cpus_of(cores.of(class)));
-        Some((slices, [VmClass::UserFacing, VmClass::NonUserFacing].map(cpus)))
+        Some((slices, VmClass::ALL.map(cpus)))
     }
 
     /// The cores that VMs are given now: in pools those that are online, since whoever is in a pool shares the rest.
@@ -287,19 +287,13 @@ impl Specs {
 
     /// Whether this group is what is bound: a VM's own, or the slice of a pool.
     pub(super) fn binds(&self, path: &str) -> bool {
-        let is_slice = || {
-            let Layout::Pools(PoolsConfig { slices: Some(slices), .. }) = &self.layout else { return false };
-            [VmClass::UserFacing, VmClass::NonUserFacing].iter().any(|class| slices.of(*class) == path)
-        };
-        self.uses(path) || is_slice()
+        let is_one = |slices: &Slices| VmClass::ALL.iter().any(|class| slices.of(*class) == path);
+        self.uses(path) || self.layout.slices().is_some_and(is_one)
     }
 
     /// The class of the pool's slice that this group is in.
     pub(super) fn slice_class(&self, path: &str) -> Option<VmClass> {
-        match &self.layout {
-            Layout::Pools(PoolsConfig { slices, .. }) => slices.as_ref()?.class(path),
-            Layout::Own | Layout::Floating => None,
-        }
+        self.layout.slices()?.class(path)
     }
 
     /// Lets the pools follow their VMs. Says whether a core has moved from one to the other.
@@ -308,10 +302,8 @@ impl Specs {
             return false;
         }
         let (vms, places): (Vec<_>, _) = (self.classed().into_iter().collect(), self.shared_places());
-        match &mut self.layout {
-            Layout::Pools(PoolsConfig { pools, .. }) => pools.advance(now, &places, &vms),
-            Layout::Own | Layout::Floating => false,
-        }
+        let Layout::Pools(PoolsConfig { pools, .. }) = &mut self.layout else { return false };
+        pools.advance(now, &places, &vms)
     }
 
     /// CPUs went or came. What was left out for want of CPUs may fit now.
@@ -364,7 +356,7 @@ impl Specs {
                 spec.class = Some(VmClass::NonUserFacing);
             }
             // The kernel keeps it there, whoever says what.
-            spec.class = self.layout.class_of_slice(spec).or(spec.class);
+            spec.class = spec.cgroup.as_deref().and_then(|path| self.slice_class(path)).or(spec.class);
             if spec.class() == VmClass::UserFacing {
                 spec.on_extreme = OnExtreme::None;
             }
@@ -529,10 +521,12 @@ fn merged(
 }
 
 impl Layout {
-    /// The class of the slice that a VM is in.
-    fn class_of_slice(&self, spec: &VmSpec) -> Option<VmClass> {
-        let Self::Pools(PoolsConfig { slices: Some(slices), .. }) = self else { return None };
-        slices.class(spec.cgroup.as_deref()?)
+    /// What is bound instead of every VM, if anything is.
+    fn slices(&self) -> Option<&Slices> {
+        match self {
+            Self::Pools(pools) => pools.slices.as_ref(),
+            Self::Own | Self::Floating => None,
+        }
     }
 
     /// Cores for every VM; no two of them in one cgroup, or one inside the other's: moving one would move both.

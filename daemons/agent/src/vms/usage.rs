@@ -31,10 +31,6 @@ impl Measured {
     }
 }
 
-fn is_promised(vm: &ControlledVm) -> bool {
-    vm.vcpus.is_none() || vm.class == VmClass::UserFacing
-}
-
 impl Vms {
     /// Every VM whose use can be recorded, as it is now.
     pub(crate) fn measured(&self) -> &[Measured] {
@@ -43,17 +39,19 @@ impl Vms {
 
     /// How many CPUs the promise is about, where they are not all of the server's: those of the user-facing pool.
     pub(crate) fn promised_cpus(&self) -> Option<u64> {
-        self.set
-            .iter()
-            .find(|vm| is_promised(vm) && vm.vcpus.is_some())
-            .map(|vm| self.specs.cpus(vm).len() as u64)
+        let promised = self.set.iter().find(|vm| self.specs.has_pools() && self.is_promised(vm))?;
+        Some(self.specs.cpus(promised).len() as u64)
+    }
+
+    fn is_promised(&self, vm: &ControlledVm) -> bool {
+        !self.specs.has_pools() || (vm.vcpus.is_some() && vm.class == VmClass::UserFacing)
     }
 
     pub(super) fn measure(&self, vm: &ControlledVm, path: &str, group: &Cgroup) -> Option<Measured> {
         let spec = self.specs.all().get(&vm.id)?;
         Some(Measured {
             vm: vm.id.clone(),
-            promised: is_promised(vm) && !(spec.pinned && self.specs.has_pools()),
+            promised: self.is_promised(vm),
             cores: spec.cores,
             classless: spec.class.is_none(),
             group: group.clone(),
