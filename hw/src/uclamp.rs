@@ -5,19 +5,21 @@
 //! mode) has no schedutil.
 
 use std::fs;
+use std::path::PathBuf;
 
 use crate::cgroup::ClampScale;
 use crate::cpufreq::Cpufreq;
 use crate::error::{HwError, Operation};
-use crate::root::{optional, read_text};
+use crate::root::{optional, read_text, write_value};
 use crate::{Driver, Root};
 
+const CLAMP: &str = "cpu.uclamp.max";
 const GOVERNOR: &str = "\"schedutil\": no other governor knows of cpu.uclamp.max";
 const DRIVER: &str = "a driver that lets a governor choose, such as acpi-cpufreq, intel_cpufreq \
                       (intel_pstate=passive) or amd-pstate (amd_pstate=passive)";
 const KERNEL: &str = "a kernel with CONFIG_UCLAMP_TASK_GROUP";
 
-/// How frequencies become clamps here. Fails if clamps do nothing: the kernel has none, or not every policy of `cpufreq`
+/// How frequencies become clamps here; the kernel counts them from now on. Fails if clamps do nothing: the kernel has none, or not every policy of `cpufreq`
 /// is schedutil's.
 pub fn ready(root: &Root, cpufreq: &Cpufreq) -> Result<ClampScale, HwError> {
     for policy in cpufreq.policies() {
@@ -37,9 +39,14 @@ pub fn ready(root: &Root, cpufreq: &Cpufreq) -> Result<ClampScale, HwError> {
             return Err(HwError::value(&path, Operation::Read, governor.trim(), GOVERNOR));
         }
     }
-    if is_missing(root) == Some(true) {
-        let path = root.path("sys/fs/cgroup/*/cpu.uclamp.max");
-        return Err(HwError::io(&path, Operation::Read, KERNEL, std::io::ErrorKind::NotFound.into()));
+    if let Some(group) = controlled(root) {
+        let path = group.join(CLAMP);
+        if !path.exists() {
+            return Err(HwError::io(&path, Operation::Read, KERNEL, std::io::ErrorKind::NotFound.into()));
+        }
+        // The kernel counts clamps from the first write since boot (`sched_uclamp_used` in kernel/sched/core.c), and from
+        // then on a task once it has slept: without this a VM that never sleeps would run on through the first cap.
+        write_value(&path, read_text(&path)?.trim())?;
     }
 
     let release = optional(read_text(&root.path("proc/sys/kernel/osrelease")))?.unwrap_or_default();
@@ -54,9 +61,14 @@ pub fn ready(root: &Root, cpufreq: &Cpufreq) -> Result<ClampScale, HwError> {
 /// Whether groups with CPU control have no clamps; `None` where no group below the root has CPU control, so that it is
 /// told once a VM is looked at. The root itself never has the file.
 pub(crate) fn is_missing(root: &Root) -> Option<bool> {
-    let groups = fs::read_dir(root.path("sys/fs/cgroup")).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut controlled = groups.filter(|dir| dir.join("cpu.max").exists());
-    controlled.next().map(|dir| !dir.join("cpu.uclamp.max").exists())
+    controlled(root).map(|group| !group.join(CLAMP).exists())
+}
+
+/// One of the groups below the root with CPU control.
+fn controlled(root: &Root) -> Option<PathBuf> {
+    let mut groups =
+        fs::read_dir(root.path("sys/fs/cgroup")).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    groups.find(|group| group.join("cpu.max").exists())
 }
 
 #[cfg(test)]
