@@ -83,7 +83,8 @@ impl Tuner {
     /// The first look: few runs of each stratum, for all thresholds.
     pub fn pilot(&self) -> Vec<Job> {
         let jobs = self.races.iter().flat_map(|race| {
-            let runs = first_runs(race, self.options.pilot_runs);
+            let few = self.options.sets[race.set].runs / 4;
+            let runs = first_runs(race, self.options.pilot_runs.min(few));
             let job =
                 move |threshold| runs.clone().into_iter().map(move |run| self.job(race, threshold, run));
             (0..race.thresholds.len()).flat_map(job)

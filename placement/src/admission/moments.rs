@@ -1,6 +1,7 @@
 //! How large a deployment will be: mean and variance, so many hours ahead.
 
 use super::{Belief, absorbed, gamma, paper};
+use crate::admission::demand::HORIZONS;
 use crate::admission::vector::{exp, ln};
 
 /// Mean and variance of a number of cores.
@@ -68,20 +69,33 @@ impl Belief {
         let [mean_c, mean_0, square_0, square_1, square_2] = into;
         let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
         let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
-        for i in 0..n {
-            // Written out: the compiler makes vectors of this, and calls of a `map`.
-            let t = hours[i];
-            let (y0, y1, y2) = (ln(b + d * t), ln(b + (d + 1.0) * t), ln(b + (d + 2.0) * t));
-            let (u0, u1, u2) = (exp(a * (ln_b - y0)), exp(a * (ln_b - y1)), exp(a * (ln_b - y2)));
-            let (z0, z1, z2) = (exp(-s * y0), exp(-s * y1), exp(-s * y2));
-            let (v0, v1, v2) = (u0 * z0, u1 * z1, u2 * z2);
-            let (w0, w1, w2) = (v0 * z0, v1 * z1, v2 * z2);
+        for from in (0..n).step_by(HORIZONS) {
+            let hours = &hours[from..n.min(from + HORIZONS)];
+            // A loop for each function: the processor then works on several horizons at once.
+            let mut y = [[1.0; HORIZONS]; 3];
+            for (k, y) in y.iter_mut().enumerate() {
+                let rate = d + k as f64;
+                for (y, t) in y.iter_mut().zip(hours) {
+                    *y = b + rate * t;
+                }
+            }
+            y.as_flattened_mut().iter_mut().for_each(|y| *y = ln(*y));
+            let (mut u, mut z) = (y, y);
+            u.as_flattened_mut().iter_mut().for_each(|u| *u = exp(a * (ln_b - *u)));
+            z.as_flattened_mut().iter_mut().for_each(|z| *z = exp(-s * *z));
 
-            mean_c[i] = u1;
-            mean_0[i] = arrived * (v0 - v1);
-            square_0[i] = arrived * (v0 - v1) + together * (v0 - v2) + squared * (w0 - 2.0 * w1 + w2);
-            square_1[i] = (u1 - u2) + 2.0 * arrived * (v1 - v2);
-            square_2[i] = u2;
+            for i in 0..hours.len() {
+                let ([u0, u1, u2], [z0, z1, z2]) = ([u[0][i], u[1][i], u[2][i]], [z[0][i], z[1][i], z[2][i]]);
+                let (v0, v1, v2) = (u0 * z0, u1 * z1, u2 * z2);
+                let (w0, w1, w2) = (v0 * z0, v1 * z1, v2 * z2);
+                let at = from + i;
+
+                mean_c[at] = u1;
+                mean_0[at] = arrived * (v0 - v1);
+                square_0[at] = arrived * (v0 - v1) + together * (v0 - v2) + squared * (w0 - 2.0 * w1 + w2);
+                square_1[at] = (u1 - u2) + 2.0 * arrived * (v1 - v2);
+                square_2[at] = u2;
+            }
         }
     }
 
