@@ -204,7 +204,7 @@ impl Bandwidth {
         let group = Cgroup::of_vm_or_pod(&self.root, path)?;
         let file = group.dir().join(file);
         let inode = group.inode()?;
-        let original = read_value(&file, CpuLimit::texts(&file))?;
+        let original = CpuLimit::read(&file)?;
 
         Ok(Limited {
             path: path.to_owned(),
@@ -366,7 +366,7 @@ impl Bandwidth {
         for (vm, it) in &mut self.vms {
             // A group that is gone, or comes as this looks, is looked at the next time.
             let Ok(dir) = it.dir().metadata() else { continue };
-            let Ok(now) = read_value::<CpuLimit>(&it.file, CpuLimit::texts(&it.file)) else { continue };
+            let Ok(now) = CpuLimit::read(&it.file) else { continue };
             it.arrived(now);
 
             if dir.ino() != it.inode && it.unit.is_some() && it.written == Some(now) {
@@ -423,7 +423,7 @@ impl Limited {
 
     /// What the file says; `None` if the group is gone.
     fn read(&self) -> Result<Option<CpuLimit>, HwError> {
-        optional(read_value(&self.file, CpuLimit::texts(&self.file)))
+        optional(CpuLimit::read(&self.file))
     }
 
     /// Sets the lower of what the controller asks for and what the VM should get; without either, what was there.

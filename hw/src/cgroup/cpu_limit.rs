@@ -8,6 +8,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_max::{CPU_MAX, CpuMax};
+use crate::error::{HwError, Operation};
+use crate::root::read_value;
 
 /// What `cpu.uclamp.max` holds.
 const UCLAMP_MAX: &str = "\"max\" or a percentage of 0 to 100 with at most two decimals";
@@ -122,9 +124,14 @@ impl Kind {
 }
 
 impl CpuLimit {
-    /// What one of both files holds, in words.
-    pub(crate) fn texts(file: &Path) -> &'static str {
-        if file.ends_with("cpu.max") { CPU_MAX } else { UCLAMP_MAX }
+    /// What one of both files holds.
+    pub(crate) fn read(file: &Path) -> Result<Self, HwError> {
+        let allowed = if file.ends_with("cpu.max") { CPU_MAX } else { UCLAMP_MAX };
+        let limit: Self = read_value(file, allowed)?;
+        match file.ends_with(limit.file()) {
+            true => Ok(limit),
+            false => Err(HwError::value(file, Operation::Read, limit, allowed)),
+        }
     }
 
     /// The file that holds it.
@@ -210,6 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::Tree;
 
     #[test]
     fn both_files_are_read_as_the_kernel_writes_them_or_refused() {
@@ -222,6 +230,21 @@ mod tests {
             ["", ".", "1.", ".5", "100.01", "1.234", "-1", "+1.00", "1e1", "655.36", "9999999", "max 1"]
         {
             assert!(bad.parse::<CpuLimit>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_time_is_none_of_frequency() {
+        let tree = Tree::new();
+        for (file, text, is_read) in [
+            ("cpu.max", "50000 100000", true),
+            ("cpu.uclamp.max", "40.00", true),
+            ("cpu.max", "40.00", false),
+            ("cpu.uclamp.max", "50000 100000", false),
+        ] {
+            tree.write(file, text);
+            let read = CpuLimit::read(&tree.root().path(file));
+            assert_eq!(read.is_ok(), is_read, "{file}: {read:?}");
         }
     }
 
