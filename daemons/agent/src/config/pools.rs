@@ -55,7 +55,7 @@ impl PoolsConfig {
         let enabled =
             section.key("enabled", "Whether they do; a VM that is `pinned` does not.").or(false, flag());
         let min_cores = section
-            .key("min_cores", "Neither pool has fewer physical cores.")
+            .key("min_cores", "Neither pool has fewer physical cores; half of the server's at most.")
             .or(1, whole("a whole number of cores", 1..=4096));
         let step = section
             .key("step_s", "Between two moves of one core from pool to pool.")
