@@ -1,7 +1,6 @@
 //! How large a deployment will be: mean and variance, so many hours ahead.
 
 use super::{Belief, absorbed, gamma, paper};
-use crate::admission::demand::HORIZONS;
 use crate::admission::vector::{exp, ln};
 
 /// Mean and variance of a number of cores.
@@ -30,6 +29,8 @@ pub enum Form {
 /// `square_0` + C · `square_1` + C² · `square_2`.
 pub(super) type Coefficients<'a> = [&'a mut [f64]; 5];
 
+/// So many horizons are computed at once: those of a cluster's demand are one go.
+const AT_ONCE: usize = 28;
 /// This near to a pole of Γ, kappa is moved by as much: the brackets are finite there, but no longer precise.
 const POLE: f64 = 1e-3;
 
@@ -69,10 +70,10 @@ impl Belief {
         let [mean_c, mean_0, square_0, square_1, square_2] = into;
         let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
         let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
-        for from in (0..n).step_by(HORIZONS) {
-            let hours = &hours[from..n.min(from + HORIZONS)];
+        for from in (0..n).step_by(AT_ONCE) {
+            let hours = &hours[from..n.min(from + AT_ONCE)];
             // A loop for each function: the processor then works on several horizons at once.
-            let mut y = [[1.0; HORIZONS]; 3];
+            let mut y = [[1.0; AT_ONCE]; 3];
             for (k, y) in y.iter_mut().enumerate() {
                 let rate = d + k as f64;
                 for (y, t) in y.iter_mut().zip(hours) {
