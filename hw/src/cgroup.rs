@@ -18,7 +18,7 @@ use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::kubelet::{is_pod_path, pod_paths};
 use crate::root::read_value;
-pub(crate) use cpu_limit::Kind;
+pub(crate) use cpu_limit::{CLAMP_FILE, Kind};
 pub use cpu_limit::{ClampScale, CpuLimit};
 pub use cpu_max::{CpuMax, CpuMaxError};
 pub use memory::memory_bytes;

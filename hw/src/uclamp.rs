@@ -7,20 +7,19 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cgroup::ClampScale;
+use crate::cgroup::{CLAMP_FILE, ClampScale};
 use crate::cpufreq::Cpufreq;
 use crate::error::{HwError, Operation};
 use crate::root::{optional, read_text, write_value};
 use crate::{Driver, Root};
 
-const CLAMP: &str = "cpu.uclamp.max";
 const GOVERNOR: &str = "\"schedutil\": no other governor knows of cpu.uclamp.max";
 const DRIVER: &str = "a driver that lets a governor choose, such as acpi-cpufreq, intel_cpufreq \
                       (intel_pstate=passive) or amd-pstate (amd_pstate=passive)";
 const KERNEL: &str = "a kernel with CONFIG_UCLAMP_TASK_GROUP";
 
-/// How frequencies become clamps here; the kernel counts them from now on. Fails if clamps do nothing: the kernel has none, or not every policy of `cpufreq`
-/// is schedutil's.
+/// How frequencies become clamps here; the kernel counts them from now on. Fails if clamps do nothing: the kernel has
+/// none, or not every policy of `cpufreq` is schedutil's.
 pub fn ready(root: &Root, cpufreq: &Cpufreq) -> Result<ClampScale, HwError> {
     for policy in cpufreq.policies() {
         let file =
@@ -40,7 +39,7 @@ pub fn ready(root: &Root, cpufreq: &Cpufreq) -> Result<ClampScale, HwError> {
         }
     }
     if let Some(group) = controlled(root) {
-        let path = group.join(CLAMP);
+        let path = group.join(CLAMP_FILE);
         if !path.exists() {
             return Err(HwError::io(&path, Operation::Read, KERNEL, std::io::ErrorKind::NotFound.into()));
         }
@@ -61,7 +60,7 @@ pub fn ready(root: &Root, cpufreq: &Cpufreq) -> Result<ClampScale, HwError> {
 /// Whether groups with CPU control have no clamps; `None` where no group below the root has CPU control, so that it is
 /// told once a VM is looked at. The root itself never has the file.
 pub(crate) fn is_missing(root: &Root) -> Option<bool> {
-    controlled(root).map(|group| !group.join(CLAMP).exists())
+    controlled(root).map(|group| !group.join(CLAMP_FILE).exists())
 }
 
 /// One of the groups below the root with CPU control.

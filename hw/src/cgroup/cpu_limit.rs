@@ -11,6 +11,8 @@ use super::cpu_max::{CPU_MAX, CpuMax};
 use crate::error::{HwError, Operation};
 use crate::root::read_value;
 
+const CPU_MAX_FILE: &str = "cpu.max";
+pub(crate) const CLAMP_FILE: &str = "cpu.uclamp.max";
 /// What `cpu.uclamp.max` holds.
 const UCLAMP_MAX: &str = "\"max\" or a percentage of 0 to 100 with at most two decimals";
 /// A utilisation of 1, in the scheduler's units.
@@ -117,8 +119,8 @@ impl Kind {
 
     pub(crate) const fn file(self) -> &'static str {
         match self {
-            Self::Time(_) => "cpu.max",
-            Self::Frequency(_) => "cpu.uclamp.max",
+            Self::Time(_) => CPU_MAX_FILE,
+            Self::Frequency(_) => CLAMP_FILE,
         }
     }
 }
@@ -126,7 +128,7 @@ impl Kind {
 impl CpuLimit {
     /// What one of both files holds.
     pub(crate) fn read(file: &Path) -> Result<Self, HwError> {
-        let allowed = if file.ends_with("cpu.max") { CPU_MAX } else { UCLAMP_MAX };
+        let allowed = if file.ends_with(CPU_MAX_FILE) { CPU_MAX } else { UCLAMP_MAX };
         let limit: Self = read_value(file, allowed)?;
         match file.ends_with(limit.file()) {
             true => Ok(limit),
@@ -137,8 +139,8 @@ impl CpuLimit {
     /// The file that holds it.
     pub(crate) const fn file(self) -> &'static str {
         match self {
-            Self::Time(_) => "cpu.max",
-            Self::Frequency(_) => "cpu.uclamp.max",
+            Self::Time(_) => CPU_MAX_FILE,
+            Self::Frequency(_) => CLAMP_FILE,
         }
     }
 

@@ -40,8 +40,9 @@ pub struct Options {
     /// Shares of scale-outs that may fail, from the lowest.
     pub slas: Vec<f64>,
     pub sets: Vec<Set>,
-    /// Runs of the first look, but at most a quarter of the set's; and among how many runs the zeroth moment's bad ones are chosen.
+    /// Runs of the first look, but at most a quarter of the set's.
     pub pilot_runs: u64,
+    /// Among how many runs the zeroth moment's bad ones are chosen.
     pub pool: u64,
     /// How many thresholds get all runs.
     pub grid: usize,

@@ -73,17 +73,15 @@ impl Belief {
         for from in (0..n).step_by(AT_ONCE) {
             let hours = &hours[from..n.min(from + AT_ONCE)];
             // A loop for each function: the processor then works on several horizons at once.
-            let mut y = [[1.0; AT_ONCE]; 3];
-            for (k, y) in y.iter_mut().enumerate() {
+            let mut y = [0.0; AT_ONCE];
+            let [mut u, mut z] = [[[0.0; AT_ONCE]; 3]; 2];
+            for (k, (u, z)) in u.iter_mut().zip(&mut z).enumerate() {
+                let y = &mut y[..hours.len()];
                 let rate = d + k as f64;
-                for (y, t) in y.iter_mut().zip(hours) {
-                    *y = b + rate * t;
-                }
+                y.iter_mut().zip(hours).for_each(|(y, t)| *y = ln(b + rate * t));
+                u.iter_mut().zip(&*y).for_each(|(u, y)| *u = exp(a * (ln_b - y)));
+                z.iter_mut().zip(&*y).for_each(|(z, y)| *z = exp(-s * y));
             }
-            y.as_flattened_mut().iter_mut().for_each(|y| *y = ln(*y));
-            let (mut u, mut z) = (y, y);
-            u.as_flattened_mut().iter_mut().for_each(|u| *u = exp(a * (ln_b - *u)));
-            z.as_flattened_mut().iter_mut().for_each(|z| *z = exp(-s * *z));
 
             for i in 0..hours.len() {
                 let ([u0, u1, u2], [z0, z1, z2]) = ([u[0][i], u[1][i], u[2][i]], [z[0][i], z[1][i], z[2][i]]);
