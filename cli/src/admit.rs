@@ -139,9 +139,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         let runs: Vec<u64> = (0..n).collect();
         threads::run("bad runs", &runs, threads, |run| bad(*run))
     });
-    let pilot = tuner.pilot();
-    let done = threads::run("first look", &pilot, threads, Job::run);
-    tuner.refine(&pilot, &done);
+    tuner.look(|jobs| threads::run("first looks", jobs, threads, Job::run));
     let jobs = tuner.jobs(Part { index: 0, of: 1 });
     let done = threads::run("all runs", &jobs, threads, Job::run);
     let rows = result(&options, &tuner, &tuner.measured(&jobs, done), 0).rows;

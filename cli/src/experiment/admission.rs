@@ -82,9 +82,7 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
         let runs: Vec<u64> = (0..n).collect();
         threads::run("bad runs", &runs, threads, |run| bad(*run))
     });
-    let pilot = tuner.pilot();
-    let done = threads::run("first look", &pilot, threads, ballast_lab::admission::Job::run);
-    tuner.refine(&pilot, &done);
+    tuner.look(|jobs| threads::run("first looks", jobs, threads, ballast_lab::admission::Job::run));
 
     let measured = if choice.merge.is_empty() {
         let part = choice.part.unwrap_or(Part { index: 0, of: 1 });

@@ -14,9 +14,7 @@ fn small() -> Options {
 
 fn play(options: &Options, parts: u64) -> Vec<SetResult> {
     let mut tuner = Tuner::new(options, |bad, n| (0..n).map(bad).collect());
-    let pilot = tuner.pilot();
-    let done: Vec<_> = pilot.iter().map(Job::run).collect();
-    tuner.refine(&pilot, &done);
+    tuner.look(|jobs| jobs.iter().map(Job::run).collect());
 
     let mut all = vec![vec![]; tuner.arms()];
     for index in 0..parts {

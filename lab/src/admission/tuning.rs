@@ -12,14 +12,14 @@ const CUTS: [f64; 2] = [0.9, 0.99];
 const SHARES: [f64; 3] = [0.5, 0.3, 0.2];
 /// The threshold at which badness is looked at, as a share of the capacity.
 const BAD_AT: f64 = 0.6;
-/// Thresholds whose failures are so many times the highest SLA after the first look are given up.
-const GIVEN_UP: f64 = 30.0;
 /// So far beside the SLAs the thresholds of all runs begin and end: few runs know little of what many will say.
 const BESIDE: f64 = 5.0;
 /// Thresholds of the first look: shares of the capacity; the second moment's are risks.
-const ZEROTH: [f64; 8] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.001];
-const FIRST: [f64; 8] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.4];
-const SECOND: [f64; 8] = [0.001, 0.004, 0.012, 0.03, 0.07, 0.15, 0.3, 0.6];
+const ZEROTH: [f64; 5] = [0.3, 0.5, 0.7, 0.85, 1.001];
+const FIRST: [f64; 5] = [0.5, 0.7, 0.9, 1.1, 1.4];
+const SECOND: [f64; 5] = [0.001, 0.008, 0.05, 0.2, 0.6];
+/// Thresholds of the second look, between two of the first.
+const BETWEEN: usize = 3;
 
 /// One arm of one set: its runs and thresholds.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub(super) struct Race {
     pub(super) policy: Arm,
     pub(super) strata: Vec<Stratum>,
     pub(super) thresholds: Vec<f64>,
+    /// What was looked at: thresholds as they are interpolated, from the lowest, with their shares of failures.
+    points: Vec<(f64, f64)>,
 }
 
 /// The races of all arms, step by step: the caller runs the jobs, on as many threads and machines as it likes.
@@ -68,6 +70,7 @@ impl Tuner {
                     policy: *policy,
                     strata,
                     thresholds: thresholds.to_vec(),
+                    points: vec![],
                 });
             }
         }
@@ -80,8 +83,33 @@ impl Tuner {
         Job { set: race.set, arm: race.arm, threshold, site, policy, at, seed: self.options.seed, run }
     }
 
-    /// The first look: few runs of each stratum, for all thresholds.
-    pub fn pilot(&self) -> Vec<Job> {
+    /// Looks at each arm twice, and the thresholds become those around the wanted shares of failures. `run` runs jobs.
+    pub fn look(&mut self, mut run: impl FnMut(&[Job]) -> Vec<Tally>) {
+        let wanted = self.wanted();
+        for look in 0..2 {
+            let jobs = self.few();
+            let done = run(&jobs);
+            for race in &mut self.races {
+                race.take(&jobs, &done);
+                race.thresholds = if look == 0 {
+                    between(&race.points, wanted).map(|it| race.unscale(it)).collect()
+                } else {
+                    let capacity = self.options.sets[race.set].site.capacity;
+                    race.grid(wanted, self.options.grid, capacity)
+                };
+            }
+        }
+    }
+
+    /// The least share of failures that is looked for, and the highest.
+    fn wanted(&self) -> (f64, f64) {
+        let slas = &self.options.slas;
+        let (lowest, highest) = (slas.first().copied(), slas.last().copied());
+        (lowest.unwrap_or(1e-4) / BESIDE, highest.unwrap_or(1e-4) * BESIDE)
+    }
+
+    /// Few runs of each stratum, for all thresholds.
+    fn few(&self) -> Vec<Job> {
         let jobs = self.races.iter().flat_map(|race| {
             let few = self.options.sets[race.set].runs / 4;
             let runs = first_runs(race, self.options.pilot_runs.min(few));
@@ -90,39 +118,6 @@ impl Tuner {
             (0..race.thresholds.len()).flat_map(job)
         });
         jobs.collect()
-    }
-
-    /// Takes what the first look came to: the thresholds become those around the wanted shares of failures.
-    pub fn refine(&mut self, jobs: &[Job], done: &[Tally]) {
-        let (lowest, highest) = (
-            self.options.slas.first().copied().unwrap_or(1e-4),
-            self.options.slas.last().copied().unwrap_or(1e-4),
-        );
-        for race in &mut self.races {
-            let mut points = vec![];
-            for threshold in 0..race.thresholds.len() {
-                let mut seen: Vec<(u64, f64)> = vec![];
-                for (job, tally) in jobs.iter().zip(done) {
-                    if (job.set, job.arm, job.threshold) == (race.set, race.arm, threshold) {
-                        seen.push((job.run, tally.failed_share()));
-                    }
-                }
-                points.push((race.scale(race.thresholds[threshold]), mean(&race.strata, &seen)));
-            }
-            points.retain(|(_, failed)| *failed <= GIVEN_UP * highest);
-            let (low, high) = (at(&points, lowest / BESIDE), at(&points, highest * BESIDE));
-
-            let steps = self.options.grid;
-            let step = |i: usize| low + (high - low) * i as f64 / (steps - 1) as f64;
-            let mut thresholds: Vec<f64> = (0..steps).map(|i| race.unscale(step(i))).collect();
-            if race.policy.moment == Moment::Zeroth {
-                // Everything that fits: the ceiling.
-                let capacity = self.options.sets[race.set].site.capacity;
-                thresholds.retain(|it| *it < capacity);
-                thresholds.push(1.001 * capacity);
-            }
-            race.thresholds = thresholds;
-        }
     }
 
     /// All runs of all arms, or a part of them.
@@ -157,6 +152,32 @@ impl Tuner {
 }
 
 impl Race {
+    /// Takes what few runs came to.
+    fn take(&mut self, jobs: &[Job], done: &[Tally]) {
+        for threshold in 0..self.thresholds.len() {
+            let own = jobs
+                .iter()
+                .zip(done)
+                .filter(|(job, _)| (job.set, job.arm, job.threshold) == (self.set, self.arm, threshold));
+            let seen: Vec<(u64, f64)> = own.map(|(job, tally)| (job.run, tally.failed_share())).collect();
+            self.points.push((self.scale(self.thresholds[threshold]), mean(&self.strata, &seen)));
+        }
+        self.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+
+    /// Thresholds in so many steps from one share of failures to the other.
+    fn grid(&self, (lowest, highest): (f64, f64), steps: usize, capacity: f64) -> Vec<f64> {
+        let (low, high) = (at(&self.points, lowest), at(&self.points, highest));
+        let step = |i: usize| low + (high - low) * i as f64 / (steps - 1) as f64;
+        let mut thresholds: Vec<f64> = (0..steps).map(|i| self.unscale(step(i))).collect();
+        if self.policy.moment == Moment::Zeroth {
+            // Everything that fits: the ceiling.
+            thresholds.retain(|it| *it < capacity);
+            thresholds.push(1.001 * capacity);
+        }
+        thresholds
+    }
+
     /// Thresholds as they are interpolated: risks by their logarithm.
     pub(super) fn scale(&self, threshold: f64) -> f64 {
         if self.policy.moment == Moment::Second { libm::log(threshold) } else { threshold }
@@ -199,6 +220,14 @@ fn mean(strata: &[Stratum], seen: &[(u64, f64)]) -> f64 {
     strata.iter().map(of).sum()
 }
 
+/// Evenly between the last threshold with too few failures and the first with too many.
+fn between(points: &[(f64, f64)], (lowest, highest): (f64, f64)) -> impl Iterator<Item = f64> {
+    let high = points.iter().position(|it| it.1 >= highest).unwrap_or(points.len() - 1);
+    let low = points[..high].iter().rposition(|it| it.1 <= lowest).unwrap_or(0);
+    let (low, high) = (points[low].0, points[high].0);
+    (1..=BETWEEN).map(move |i| low + (high - low) * i as f64 / (BETWEEN + 1) as f64)
+}
+
 /// Where the share of failures is the wanted one, by lines through the points; beyond them, by the last line.
 fn at(points: &[(f64, f64)], wanted: f64) -> f64 {
     let goal = log_failures(wanted);
@@ -214,4 +243,31 @@ fn at(points: &[(f64, f64)], wanted: f64) -> f64 {
         }
     }
     best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of SUB-A nothing fails until almost everything may come, and then much does.
+    #[test]
+    fn a_cliff_is_looked_at_from_near() {
+        let seen = |threshold: f64| if threshold > 0.96 { 0.055 } else { 0.0 };
+        let wanted = (1e-4 / BESIDE, 1e-3 * BESIDE);
+        let mut points: Vec<(f64, f64)> = ZEROTH.iter().map(|it| (*it, seen(*it))).collect();
+        points.extend(between(&points.clone(), wanted).map(|it| (it, seen(it))));
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for wanted in [wanted.0, wanted.1] {
+            let at = at(&points, wanted);
+            assert!((0.92..=0.97).contains(&at), "{wanted}: {at} of {points:?}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_fails_or_everything_does_the_nearest_thresholds_are_looked_at() {
+        let flat = |failed| ZEROTH.map(|it| (it, failed));
+        let near = |points: &[(f64, f64)]| between(points, (1e-4, 1e-3)).collect::<Vec<_>>();
+        assert!(near(&flat(0.0)).iter().all(|it| *it > 0.85), "{:?}", near(&flat(0.0)));
+        assert!(near(&flat(0.5)).iter().all(|it| *it <= 0.3), "{:?}", near(&flat(0.5)));
+    }
 }
