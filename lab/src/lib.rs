@@ -20,6 +20,7 @@ mod medians;
 pub mod oversubscription;
 pub mod plot;
 pub mod report;
+pub mod scaling;
 pub mod scheduler;
 pub mod server;
 pub mod stability;

@@ -97,6 +97,11 @@ impl JobSet {
         &self.days
     }
 
+    pub fn tried(&self, settings: Settings) -> Tried {
+        let (family, days) = (settings.family(), self.scores(settings));
+        Tried { family: family.name(), settings: settings.to_string(), auto: AUTO.contains(&family), days }
+    }
+
     /// What every day came to under these settings, all jobs together.
     pub fn scores(&self, settings: Settings) -> Vec<Score> {
         let mut scores = vec![Score::default(); self.days.days().len()];
@@ -106,21 +111,6 @@ impl JobSet {
             scores.iter_mut().zip(&days).for_each(|(score, day)| score.add(day));
         }
         scores
-    }
-
-    /// What the judged days came to.
-    pub fn judged(&self, scores: &[Score]) -> Score {
-        let mut sum = Score::default();
-        scores[self.days.judged()].iter().for_each(|score| sum.merge(score));
-        sum
-    }
-
-    /// What the judged days came to where each was served by what the days before it spoke for.
-    pub fn selected(&self, scores: &[Vec<Score>], overruns: f64) -> Score {
-        let mut sum = Score::default();
-        let taken = select(scores, &self.days, overruns);
-        self.days.judged().zip(taken).for_each(|(day, taken)| sum.merge(&scores[taken][day]));
-        sum
     }
 
     /// The same job by job; and the settings for the next day, with each job's limit.
@@ -203,19 +193,13 @@ pub struct LimitsRow {
 }
 
 impl LimitsRow {
-    fn new(
-        set: &str,
-        family: &'static str,
-        overruns: f64,
-        settings: Option<Settings>,
-        score: &Score,
-    ) -> Self {
+    fn new(set: &str, family: &'static str, overruns: f64, settings: Option<String>, score: &Score) -> Self {
         Self {
             set: set.to_owned(),
             family,
             overruns,
             hindsight: settings.is_some(),
-            settings: settings.map(|settings| settings.to_string()),
+            settings,
             realised_overruns: score.overruns(),
             slack: score.slack(),
             footprint: score.footprint(),
@@ -227,37 +211,56 @@ impl LimitsRow {
     }
 }
 
+/// Settings with what every day came to under them.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    pub family: &'static str,
+    pub settings: String,
+    /// Whether `auto` may choose them.
+    pub auto: bool,
+    pub days: Vec<Score>,
+}
+
 /// All rows of a set: of each family the best in hindsight, where any of its settings keeps within what is allowed, and the one
-/// that was chosen without it; then of `auto`. `tried` has each of the settings with what every day came to.
-pub fn rows(name: &str, set: &JobSet, tried: &[(Settings, Vec<Score>)]) -> Vec<LimitsRow> {
+/// that was chosen without it; then of `auto`.
+pub fn rows(name: &str, days: &Days, tried: &[Tried]) -> Vec<LimitsRow> {
+    let mut families: Vec<&'static str> = tried.iter().map(|tried| tried.family).collect();
+    families.dedup();
+    let chosen = |family, overruns, of: &dyn Fn(&&Tried) -> bool| {
+        let scores: Vec<Vec<Score>> = tried.iter().filter(of).map(|tried| tried.days.clone()).collect();
+        let row = || LimitsRow::new(name, family, overruns, None, &selected(days, &scores, overruns));
+        (!scores.is_empty()).then(row)
+    };
+
     let mut rows = Vec::new();
     for overruns in OVERRUNS {
-        for family in Family::ALL {
-            let own = tried.iter().filter(|(settings, _)| settings.family() == family);
-            let own: Vec<&(Settings, Vec<Score>)> = own.collect();
-            let judged = own.iter().map(|(settings, days)| (*settings, set.judged(days)));
-            let kept = judged.filter(|(_, score)| score.overruns() <= overruns);
-            if let Some((settings, score)) = kept.min_by(|a, b| a.1.slack().total_cmp(&b.1.slack())) {
-                rows.push(LimitsRow::new(name, family.name(), overruns, Some(settings), &score));
-            }
-            let scores: Vec<Vec<Score>> = own.iter().map(|(_, days)| days.clone()).collect();
-            if !scores.is_empty() {
-                rows.push(LimitsRow::new(
-                    name,
-                    family.name(),
-                    overruns,
-                    None,
-                    &set.selected(&scores, overruns),
-                ));
-            }
+        for family in &families {
+            let own = tried.iter().filter(|tried| tried.family == *family);
+            let kept = own.map(|tried| (&tried.settings, judged(days, &tried.days)));
+            let kept = kept.filter(|(_, score)| score.overruns() <= overruns);
+            let best = kept.min_by(|a, b| a.1.slack().total_cmp(&b.1.slack()));
+            let best = best.map(|(settings, score)| (settings.clone(), score));
+            rows.extend(best.map(|(own, score)| LimitsRow::new(name, family, overruns, Some(own), &score)));
+            rows.extend(chosen(family, overruns, &|tried| tried.family == *family));
         }
-        let all = tried.iter().filter(|(settings, _)| AUTO.contains(&settings.family()));
-        let all: Vec<Vec<Score>> = all.map(|(_, days)| days.clone()).collect();
-        if !all.is_empty() {
-            rows.push(LimitsRow::new(name, "auto", overruns, None, &set.selected(&all, overruns)));
-        }
+        rows.extend(chosen("auto", overruns, &|tried| tried.auto));
     }
     rows
+}
+
+/// What the judged days came to.
+pub(crate) fn judged(days: &Days, scores: &[Score]) -> Score {
+    let mut sum = Score::default();
+    scores[days.judged()].iter().for_each(|score| sum.merge(score));
+    sum
+}
+
+/// What the judged days came to where each was served by what the days before it spoke for.
+pub fn selected(days: &Days, scores: &[Vec<Score>], overruns: f64) -> Score {
+    let mut sum = Score::default();
+    let taken = select(scores, days, overruns);
+    days.judged().zip(taken).for_each(|(day, taken)| sum.merge(&scores[taken][day]));
+    sum
 }
 
 #[cfg(test)]
@@ -298,7 +301,7 @@ mod tests {
         let mut sum = Score::default();
         outcomes.iter().for_each(|outcome| sum.merge(&outcome.score));
 
-        let selected = set.selected(&scores, 0.001);
+        let selected = selected(set.days(), &scores, 0.001);
         assert_eq!(sum.job_days(), selected.job_days());
         assert_eq!(sum.overruns(), selected.overruns());
         assert!((sum.slack() - selected.slack()).abs() < 1e-9, "{sum:?} {selected:?}");
@@ -310,11 +313,9 @@ mod tests {
     #[test]
     fn a_job_that_is_busy_at_one_hour_of_the_day_has_less_slack_by_experts_than_by_its_peak() {
         let set = set();
-        let tried: Vec<(Settings, Vec<Score>)> = settings(&Family::ALL, Resource::Cpu)
-            .into_iter()
-            .map(|settings| (settings, set.scores(settings)))
-            .collect();
-        let rows = rows("test", &set, &tried);
+        let settings = settings(&Family::ALL, Resource::Cpu);
+        let tried: Vec<Tried> = settings.into_iter().map(|settings| set.tried(settings)).collect();
+        let rows = rows("test", set.days(), &tried);
         let slack = |family: &str| {
             let row = rows.iter().find(|row| row.family == family && !row.hindsight && row.overruns == 0.001);
             row.map(|row| row.slack).unwrap()

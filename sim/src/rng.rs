@@ -21,6 +21,7 @@ pub enum Purpose {
     Packing = 11,
     Foresight = 12,
     Lifetimes = 13,
+    Services = 14,
 }
 
 #[derive(Clone, Debug)]

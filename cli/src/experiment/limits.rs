@@ -6,7 +6,10 @@ use anyhow::{Context as _, bail};
 use ballast_lab::limits::{self, JobSet, LimitedJob, settings};
 use ballast_lab::report::limits::{SETS, SetAbout};
 use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::scaling::{self, ScalerSettings, Service};
+use ballast_predict::limits::DAY;
 use ballast_predict::limits::family::{Family, Resource};
+use ballast_predict::limits::replay::Days;
 use ballast_sim::trace::{Series, Trace};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -20,6 +23,12 @@ use crate::common::threads::{all_cores, run_all};
 const READINGS_MIN: f64 = 0.9;
 /// And one that uses less than this in the mean, in percent: readings have steps of 0.1 %.
 const MEAN_MIN: f64 = 1.0;
+/// Synthetic services, and for how long.
+const SERVICES: u64 = 40;
+const SERVICE_DAYS: usize = 28;
+const SEED: u64 = 1;
+/// A recorded VM counts as a service of so many tasks at its peak.
+const RECORDED_TASKS: f32 = 100.0;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
@@ -40,12 +49,22 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
             skipped.push(name);
             continue;
         };
-        let judged_days = set.days().judged().len();
-        abouts.push(SetAbout { set: name.clone(), jobs: set.jobs().len(), judged_days });
-        let settings = settings(&Family::ALL, set.resource());
-        let score = |settings: &_| anyhow::Ok((*settings, set.scores(*settings)));
-        let tried = run_all(&format!("limits, {name}"), &settings, threads, score)?;
-        rows.extend(limits::rows(&name, &set, &tried));
+        let what = format!("limits, {name}");
+        let (jobs, days, tried) = match set {
+            Set::Jobs(set) => {
+                let settings = settings(&Family::ALL, set.resource());
+                let tried = run_all(&what, &settings, threads, |it| anyhow::Ok(set.tried(*it)))?;
+                (set.jobs().len(), set.days().clone(), tried)
+            }
+            Set::Services(services, days) => {
+                let settings = ScalerSettings::all();
+                let tried = |it: &_| anyhow::Ok(scaling::tried(&services, &days, *it));
+                let tried = run_all(&what, &settings, threads, tried)?;
+                (services.len(), days, tried)
+            }
+        };
+        rows.extend(limits::rows(&name, &days, &tried));
+        abouts.push(SetAbout { set: name, jobs, judged_days: days.judged().len() });
     }
     Ok(report::limits::report(&abouts, &rows, &skipped, command(choice, detail)))
 }
@@ -57,9 +76,16 @@ fn command(choice: &Choice, detail: Detail) -> String {
     format!("ballast experiment limits{chosen}{document}")
 }
 
+/// What is replayed.
+enum Set {
+    Jobs(JobSet),
+    Services(Vec<Service>, Days),
+}
+
 /// A set; `None` where it is not there.
-fn read(name: &str) -> anyhow::Result<Option<JobSet>> {
-    let [bitbrains, average, maximum, google_cpu, google_memory] = SETS;
+fn read(name: &str) -> anyhow::Result<Option<Set>> {
+    let [bitbrains, average, maximum, google_cpu, google_memory, services, azure_services] = SETS;
+    let average_file = "azure2017_util/microsoft_avg_100.csv.zst";
     let alike = |file: &str, keep: fn(&Series) -> bool| {
         let path = data::folder().join(file);
         if !path.exists() {
@@ -70,14 +96,27 @@ fn read(name: &str) -> anyhow::Result<Option<JobSet>> {
         let set = JobSet::of_fleet(Resource::Cpu, &fleet(&trace, |_| Some(1.0))?);
         set.map(Some).with_context(|| path.display().to_string())
     };
-    match name {
+    let jobs = match name {
         _ if name == bitbrains => alike("bitbrains_rnd/cpu_pct_2013-8.csv.zst", is_busy),
-        _ if name == average => alike("azure2017_util/microsoft_avg_100.csv.zst", |_| true),
+        _ if name == average || name == azure_services => alike(average_file, |_| true),
         _ if name == maximum => alike("azure2017_util/microsoft_max_100.csv.zst", |_| true),
         _ if name == google_cpu => google(Resource::Cpu, |[cpu, _]| *cpu),
         _ if name == google_memory => google(Resource::Memory, |[_, memory]| *memory),
+        _ if name == services => return Ok(Some(synthetic())),
         _ => bail!("none of the sets"),
-    }
+    };
+    Ok(jobs?.map(|jobs| match name {
+        _ if name == azure_services => {
+            Set::Services(Service::recorded(&jobs, RECORDED_TASKS), jobs.days().clone())
+        }
+        _ => Set::Jobs(jobs),
+    }))
+}
+
+fn synthetic() -> Set {
+    let services = (0..SERVICES).map(|number| Service::synthetic(SEED, number, SERVICE_DAYS));
+    let days = Days::of(SERVICE_DAYS * DAY).expect("four weeks are days");
+    Set::Services(services.collect(), days)
 }
 
 fn is_busy(series: &Series) -> bool {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::HOUR;
+use super::{DAY, HOUR};
 
 /// How a job is scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,6 +121,60 @@ impl Tasks {
     }
 }
 
+/// How a floor is laid under the number of tasks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FloorSettings {
+    /// So many days before are looked at.
+    pub days: usize,
+    /// The floor is what this share of them needed at most; 1 is the most.
+    pub quantile: f64,
+    /// So many times that.
+    pub factor: f64,
+}
+
+/// No fewer tasks than were needed at this time of the days before: a floor for whoever scales by the load of the moment, such as
+/// `minReplicas` of Kubernetes' Horizontal Pod Autoscaler. Whoever starts tasks only when the load is there is late by the time
+/// that tasks take to start.
+#[derive(Clone, Debug)]
+pub struct DailyFloor {
+    settings: FloorSettings,
+    /// The most that was used at once in each window, in tasks; NaN is a gap.
+    peaks: VecDeque<f64>,
+}
+
+/// The floor is what was needed from a window before this one to so many after it: a day is not like the other to the minute,
+/// and tasks take time to start.
+const AHEAD: usize = 3;
+
+impl DailyFloor {
+    pub fn new(settings: FloorSettings) -> Self {
+        Self { settings, peaks: VecDeque::new() }
+    }
+
+    /// The most that was used at once in the window that ends, in tasks that do nothing else. What is no number, or below
+    /// nothing, is a gap.
+    pub fn observe(&mut self, peak: f64) {
+        if self.peaks.len() == self.settings.days * DAY + 1 {
+            self.peaks.pop_front();
+        }
+        self.peaks.push_back(if peak >= 0.0 && peak.is_finite() { peak } else { f64::NAN });
+    }
+
+    /// For the window that comes; `None` where no day before is known.
+    pub fn tasks(&self) -> Option<u32> {
+        let now = self.peaks.len();
+        let day = |day: usize| {
+            let then = now.checked_sub(day * DAY)?;
+            let around = self.peaks.range(then.saturating_sub(1)..(then + AHEAD).min(now));
+            around.copied().filter(|peak| !peak.is_nan()).max_by(f64::total_cmp)
+        };
+        let mut needed: Vec<f64> = (1..=self.settings.days).filter_map(day).collect();
+        needed.sort_unstable_by(f64::total_cmp);
+        let nth = (self.settings.quantile * needed.len() as f64).ceil().max(1.0) as usize - 1;
+        Some((self.settings.factor * needed.get(nth)?).ceil().min(f64::from(u32::MAX)) as u32)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +223,31 @@ mod tests {
         assert_eq!(tasks.tasks(), Some(15));
         tasks.observe(1000.0, 1);
         assert_eq!(tasks.tasks(), Some(2));
+    }
+
+    #[test]
+    fn the_floor_comes_before_the_load_of_each_day() {
+        let mut floor = DailyFloor::new(FloorSettings { days: 3, quantile: 0.5, factor: 1.5 });
+        // Nine o'clock needs 40 tasks, but for one day that had 400 of them; another was not seen.
+        let peak = |at: usize| match (at / DAY, at % DAY / HOUR) {
+            (1, 9) => 400.0,
+            (2, 9) => f64::NAN,
+            (_, 9) => 40.0,
+            _ => 4.0,
+        };
+        let mut said = Vec::new();
+        for at in 0..5 * DAY {
+            said.push(floor.tasks());
+            floor.observe(peak(at));
+        }
+        let at = |day: usize, window: usize| said[day * DAY + window];
+        assert_eq!(at(0, DAY - 1), None);
+        assert_eq!(
+            (at(1, 9 * HOUR - 3), at(1, 9 * HOUR - 2)),
+            (Some(6), Some(60)),
+            "two windows before the load"
+        );
+        assert_eq!((at(1, 10 * HOUR), at(1, 10 * HOUR + 1)), (Some(60), Some(6)), "and one after it");
+        assert_eq!(at(4, 9 * HOUR + 3), Some(60), "the smaller of the two days that were seen");
     }
 }
