@@ -32,7 +32,7 @@ const RECORDED_TASKS: f32 = 100.0;
 
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
-    /// Which recorded sets, with commas between [default: all under $BALLAST_DATA]
+    /// Which sets, with commas between [default: all, where recorded ones are under $BALLAST_DATA]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
         value_parser = PossibleValuesParser::new(SETS))]
     sets: Vec<String>,

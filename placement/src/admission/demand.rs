@@ -11,12 +11,11 @@ use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
+pub use super::moments::HORIZONS;
 use super::moments::{Coefficients, Moments, combined};
 use super::{Belief, Observed};
 pub use decision::{Binding, Decision, MARGINAL_CORES, Threshold, cantelli};
 
-/// So many horizons are looked at.
-pub const HORIZONS: usize = 28;
 /// The last one: three years, in hours.
 pub const LOOK_AHEAD_H: f64 = 26_280.0;
 /// A belief that moved less keeps its moments.

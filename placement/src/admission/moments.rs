@@ -29,8 +29,8 @@ pub enum Form {
 /// `square_0` + C · `square_1` + C² · `square_2`.
 pub(super) type Coefficients<'a> = [&'a mut [f64]; 5];
 
-/// So many horizons are computed at once: those of a cluster's demand are one go.
-const AT_ONCE: usize = 28;
+/// So many horizons are looked at, and computed at once.
+pub const HORIZONS: usize = 28;
 /// This near to a pole of Γ, kappa is moved by as much: the brackets are finite there, but no longer precise.
 const POLE: f64 = 1e-3;
 
@@ -70,11 +70,11 @@ impl Belief {
         let [mean_c, mean_0, square_0, square_1, square_2] = into;
         let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
         let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
-        for from in (0..n).step_by(AT_ONCE) {
-            let hours = &hours[from..n.min(from + AT_ONCE)];
+        for from in (0..n).step_by(HORIZONS) {
+            let hours = &hours[from..n.min(from + HORIZONS)];
             // A loop for each function: the processor then works on several horizons at once.
-            let mut y = [0.0; AT_ONCE];
-            let [mut u, mut z] = [[[0.0; AT_ONCE]; 3]; 2];
+            let mut y = [0.0; HORIZONS];
+            let [mut u, mut z] = [[[0.0; HORIZONS]; 3]; 2];
             for (k, (u, z)) in u.iter_mut().zip(&mut z).enumerate() {
                 let y = &mut y[..hours.len()];
                 let rate = d + k as f64;
