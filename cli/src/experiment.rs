@@ -56,11 +56,13 @@ pub(crate) enum Experiment {
         Example: ballast experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
     Scheduler(One<scheduler::Choice>),
     /// How full a cluster can be while scale-outs seldom fail: policies that look at moments of the demand
-    #[command(after_help = "The default run takes hours on 2 cores, --quick about a minute. Parts add up:\n\
+    #[command(
+        after_help = "The default run takes an hour or two on 2 cores, --quick half a minute. Parts add up:\n\
         run --part 1/8 to 8/8 anywhere, and --merge their files.\n\n\
         Example: ballast experiment admission --quick --json\n\
         Example: ballast experiment admission --part 1/8 --part-file part-1.json\n\
-        Example: ballast experiment admission --merge part-*.json --output docs")]
+        Example: ballast experiment admission --merge part-*.json --output docs"
+    )]
     Admission(Data<admission::Choice>),
     /// Who is user-facing: pattern, autocorrelation, Fourier and ensemble at a chosen recall (Table II)
     #[command(after_help = "Example: ballast experiment labels --input labelled.csv.zst --json\n\
@@ -91,7 +93,7 @@ pub(crate) enum Experiment {
         Example: ballast experiment colocation --json\n\
         Example: ballast experiment colocation --instances 1 --sets azure-average,google-2011")]
     Colocation(Data<colocation::Choice>),
-    /// Limits of jobs' CPU and memory: every recommender at equal overruns, known afterwards and not
+    /// Limits of jobs' CPU and memory, and tasks of services: every recommender at equal overruns, known afterwards and not
     #[command(after_help = "The default run takes about 10 minutes on 2 cores.\n\n\
         Example: ballast experiment limits --json\n\
         Example: ballast experiment limits --sets azure-average,google-memory")]
