@@ -25,7 +25,7 @@ use crate::common::fleet::fleet_of;
 use crate::common::numbers::share;
 use crate::common::table::named;
 use crate::common::terminal::{say, tell};
-use crate::common::threads::{all_cores, run_all};
+use crate::common::threads::{self, all_cores};
 
 /// Records of more days are of a clock that was wrong: an agent keeps 366.
 const DAYS_MAX: u64 = 400;
@@ -165,8 +165,7 @@ pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
 
     let settings = settings(args.family.families(), resource);
     let threads = args.threads.unwrap_or_else(all_cores).get();
-    let score = |settings: &Settings| anyhow::Ok(set.scores(*settings));
-    let scores = run_all("recommend", &settings, threads, score)?;
+    let scores = threads::run("recommend", &settings, threads, |settings| set.scores(*settings));
     let (next, outcomes) = set.outcomes(&settings, &scores, args.overruns);
     let answer = args.answer(&set, next, &outcomes, gaps);
     if let Some(file) = &args.plot {

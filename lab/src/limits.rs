@@ -256,7 +256,7 @@ pub(crate) fn judged(days: &Days, scores: &[Score]) -> Score {
 }
 
 /// What the judged days came to where each was served by what the days before it spoke for.
-pub fn selected(days: &Days, scores: &[Vec<Score>], overruns: f64) -> Score {
+fn selected(days: &Days, scores: &[Vec<Score>], overruns: f64) -> Score {
     let mut sum = Score::default();
     let taken = select(scores, days, overruns);
     days.judged().zip(taken).for_each(|(day, taken)| sum.merge(&scores[taken][day]));

@@ -17,7 +17,7 @@ use clap::builder::PossibleValuesParser;
 use super::args::or;
 use super::data;
 use crate::common::fleet::fleet;
-use crate::common::threads::{all_cores, run_all};
+use crate::common::threads::{all_cores, run};
 
 /// A VM with fewer readings than this share is left out of Bitbrains.
 const READINGS_MIN: f64 = 0.9;
@@ -53,13 +53,12 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
         let (jobs, days, tried) = match set {
             Set::Jobs(set) => {
                 let settings = settings(&Family::ALL, set.resource());
-                let tried = run_all(&what, &settings, threads, |it| anyhow::Ok(set.tried(*it)))?;
+                let tried = run(&what, &settings, threads, |it| set.tried(*it));
                 (set.jobs().len(), set.days().clone(), tried)
             }
             Set::Services(services, days) => {
                 let settings = ScalerSettings::all();
-                let tried = |it: &_| anyhow::Ok(scaling::tried(&services, &days, *it));
-                let tried = run_all(&what, &settings, threads, tried)?;
+                let tried = run(&what, &settings, threads, |it| scaling::tried(&services, &days, *it));
                 (services.len(), days, tried)
             }
         };

@@ -86,18 +86,14 @@ impl Tuner {
     /// Looks at each arm twice, and the thresholds become those around the wanted shares of failures. `run` runs jobs.
     pub fn look(&mut self, mut run: impl FnMut(&[Job]) -> Vec<Tally>) {
         let wanted = self.wanted();
-        for look in 0..2 {
-            let jobs = self.few();
-            let done = run(&jobs);
-            for race in &mut self.races {
-                race.take(&jobs, &done);
-                race.thresholds = if look == 0 {
-                    between(&race.points, wanted).map(|it| race.unscale(it)).collect()
-                } else {
-                    let capacity = self.options.sets[race.set].site.capacity;
-                    race.grid(wanted, self.options.grid, capacity)
-                };
-            }
+        self.run_few(&mut run);
+        for race in &mut self.races {
+            race.thresholds = between(&race.points, wanted).map(|it| race.unscale(it)).collect();
+        }
+        self.run_few(&mut run);
+        for race in &mut self.races {
+            let capacity = self.options.sets[race.set].site.capacity;
+            race.thresholds = race.grid(wanted, self.options.grid, capacity);
         }
     }
 
@@ -106,6 +102,12 @@ impl Tuner {
         let slas = &self.options.slas;
         let (lowest, highest) = (slas.first().copied(), slas.last().copied());
         (lowest.unwrap_or(1e-4) / BESIDE, highest.unwrap_or(1e-4) * BESIDE)
+    }
+
+    fn run_few(&mut self, run: &mut impl FnMut(&[Job]) -> Vec<Tally>) {
+        let jobs = self.few();
+        let done = run(&jobs);
+        self.races.iter_mut().for_each(|race| race.take(&jobs, &done));
     }
 
     /// Few runs of each stratum, for all thresholds.

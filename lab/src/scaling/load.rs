@@ -66,7 +66,7 @@ impl Service {
                 needed.extend((0..TICKS_A_WINDOW).map(|tick| tasks * between(tick) / peak));
                 last = next;
             }
-            // Two minutes: the middle of what synthetic services have.
+            // Two minutes: synthetic services have half a minute to five.
             Self { needed, start_ticks: 120 / TICK_S }
         };
         jobs.jobs().iter().map(|job| service(&job.used)).collect()
@@ -86,8 +86,8 @@ struct Crowds {
 impl Crowds {
     fn next(&mut self, chance: &mut Stream, days_between: f64) -> f64 {
         if chance.uniform() < 1.0 / (days_between * TICKS_A_DAY as f64) {
-            // Pareto's law with exponent 2.5: half of the crowds are smaller than a third of the usual load, one in a hundred as
-            // large as it, or larger.
+            // Pareto's law with exponent 2.5: half of the crowds are smaller than a third of the usual load, one in thirty-two
+            // is as large as it, or larger.
             self.coming = (0.25 * libm::pow(1.0 - chance.uniform(), -1.0 / 2.5)).min(3.0);
             self.rise = self.coming / (4.0 + 36.0 * chance.uniform());
             self.fading = libm::exp2(-1.0 / (80.0 + 400.0 * chance.uniform()));

@@ -14,7 +14,7 @@ use crate::limits::Tried;
 pub use load::Service;
 use load::TICKS_A_WINDOW;
 pub use scaler::ScalerSettings;
-use scaler::Tick;
+use scaler::{Tick, UsedWindow};
 
 /// What every day came to under these settings, all services together. A window is above its limit where in any tick of it more
 /// tasks were needed than were ready; its limit is the mean of those that were ready.
@@ -46,6 +46,7 @@ fn replay(service: &Service, days: &Days, settings: ScalerSettings) -> Vec<Serve
 
     let mut serve = |window: usize, needed: &[f32]| {
         let (mut ready_sum, mut overloaded, mut changes) = (0, false, 0);
+        let (mut used_sum, mut peak) = (0.0, 0.0_f64);
         for (at, needed) in needed.iter().enumerate() {
             let tick = window * TICKS_A_WINDOW + at;
             while let Some((_, tasks)) = starting.pop_front_if(|(when, _)| *when <= tick) {
@@ -56,7 +57,10 @@ fn replay(service: &Service, days: &Days, settings: ScalerSettings) -> Vec<Serve
 
             let all: u32 = ready + starting.iter().map(|(_, tasks)| tasks).sum::<u32>();
             let used = f64::from(*needed).min(f64::from(ready));
-            let wanted = scaler.tasks(Tick { used, ready, starting: all - ready });
+            (used_sum, peak) = (used_sum + used, peak.max(used));
+            let window = UsedWindow { mean: used_sum / TICKS_A_WINDOW as f64, peak };
+            let window = (at + 1 == TICKS_A_WINDOW).then_some(window);
+            let wanted = scaler.tasks(Tick { used, ready, starting: all - ready, window });
             changes += u32::from(wanted != all);
             if wanted > all {
                 starting.push_back((tick + service.start_ticks, wanted - all));

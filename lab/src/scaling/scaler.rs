@@ -5,7 +5,7 @@ use std::fmt;
 
 use ballast_predict::limits::tasks::{DailyFloor, FloorSettings, Scaling, Tasks};
 
-use super::load::{TICK_S, TICKS_A_WINDOW};
+use super::load::TICK_S;
 
 /// What is seen of a service in a tick.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,15 @@ pub(super) struct Tick {
     pub(super) used: f64,
     pub(super) ready: u32,
     pub(super) starting: u32,
+    /// Of the five minutes that end with this tick.
+    pub(super) window: Option<UsedWindow>,
+}
+
+/// What all tasks together used in five minutes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UsedWindow {
+    pub(super) mean: f64,
+    pub(super) peak: f64,
 }
 
 /// How tasks are counted out.
@@ -71,11 +80,9 @@ impl ScalerSettings {
             Self::Hpa { target, stabilise_s } => Box::new(Hpa::new(target, stabilise_s)),
             Self::Daily { target, floor } => {
                 let (above, below) = (Hpa::new(target, STABILISE_S), DailyFloor::new(floor));
-                Box::new(Daily { above, below, most: 0.0, ticks: 0, floor: 0 })
+                Box::new(Daily { above, below, floor: 0 })
             }
-            Self::Autopilot(scaling) => {
-                Box::new(Autopilot { tasks: Tasks::new(scaling), used: 0.0, ticks: 0 })
-            }
+            Self::Autopilot(scaling) => Box::new(Tasks::new(scaling)),
         }
     }
 }
@@ -144,7 +151,7 @@ impl Hpa {
 }
 
 impl Scaler for Hpa {
-    fn tasks(&mut self, Tick { used, ready, starting }: Tick) -> u32 {
+    fn tasks(&mut self, Tick { used, ready, starting, .. }: Tick) -> u32 {
         let (needed, all) = (used / self.target, ready + starting);
         let is_near = (needed / f64::from(ready.max(1)) - 1.0).abs() <= TOLERANCE;
         // Pods that are starting are counted as if they used nothing where those that are ready are too few.
@@ -159,38 +166,26 @@ impl Scaler for Hpa {
     }
 }
 
-struct Autopilot {
-    tasks: Tasks,
-    used: f64,
-    ticks: usize,
-}
-
-impl Scaler for Autopilot {
-    fn tasks(&mut self, Tick { used, ready, starting }: Tick) -> u32 {
-        (self.used, self.ticks) = (self.used + used, self.ticks + 1);
-        if self.ticks == TICKS_A_WINDOW {
-            self.tasks.observe(self.used / TICKS_A_WINDOW as f64, ready);
-            (self.used, self.ticks) = (0.0, 0);
+impl Scaler for Tasks {
+    fn tasks(&mut self, Tick { ready, starting, window, .. }: Tick) -> u32 {
+        if let Some(window) = window {
+            self.observe(window.mean, ready);
         }
-        self.tasks.tasks().unwrap_or(ready + starting)
+        Self::tasks(self).unwrap_or(ready + starting)
     }
 }
 
 struct Daily {
     above: Hpa,
     below: DailyFloor,
-    most: f64,
-    ticks: usize,
     floor: u32,
 }
 
 impl Scaler for Daily {
     fn tasks(&mut self, tick: Tick) -> u32 {
-        (self.most, self.ticks) = (self.most.max(tick.used), self.ticks + 1);
-        if self.ticks == TICKS_A_WINDOW {
-            self.below.observe(self.most);
+        if let Some(window) = tick.window {
+            self.below.observe(window.peak);
             self.floor = self.below.tasks().unwrap_or(0);
-            (self.most, self.ticks) = (0.0, 0);
         }
         self.above.tasks(tick).max(self.floor)
     }
