@@ -16,7 +16,6 @@ const HEIGHT: u32 = 420;
 const NOTHING: f64 = 1.0;
 
 const ZEROTH: Arm = Arm::new(Moment::Zeroth, 0, false);
-const FIRST: Arm = Arm::new(Moment::First, 0, false);
 const SECOND: Arm = Arm::new(Moment::Second, 0, false);
 const ONE: Arm = Arm::new(Moment::Second, 1, true);
 const FIFTY: Arm = Arm::new(Moment::Second, 50, true);
@@ -159,7 +158,6 @@ fn goals(results: &[SetResult]) -> Vec<Goal> {
         at_least("D3", full, SECOND, ZEROTH, 2.0),
         at_least("D3", full, ONE, SECOND, 2.0),
         of_ceiling("D3", full, 0.98),
-        at_least("D3: reported only:", full, SECOND, FIRST, -100.0),
         Goal::new(
             format!("D4 SUB-A shows next to nothing: all policies within {NOTHING} points"),
             shows_nothing,
