@@ -144,6 +144,15 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let done = threads::run("all runs", &jobs, threads, Job::run);
     let rows = result(&options, &tuner, &tuner.measured(&jobs, done), 0).rows;
 
+    if let Some(row) = rows.iter().find(|row| !row.kept) {
+        bail!(
+            "{}: no threshold keeps --sla {}: with the lowest that was looked at {:.1} scale-outs of a run fail; a \
+             larger --sla or more --capacity-cores help, or more --runs where it is chance",
+            row.policy.name(),
+            args.sla,
+            row.failures_per_run
+        );
+    }
     let of = |moment| rows.iter().find(|row| row.policy == moment);
     let threshold = |moment| of(moment).map_or(f64::NAN, |row| row.threshold);
     let tuned = Tuned {
@@ -155,11 +164,14 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         second_moment: threshold(Moment::Second),
     };
     priors.tuned = Some(tuned);
-    priors.check().context("no threshold keeps the SLA")?;
+    priors.check().context("what was tuned cannot be")?;
 
     for row in rows.iter().filter(|row| !row.bracketed) {
         let name = row.policy.name();
-        tell(&format!("{name}: no two thresholds lie on both sides of the SLA; more --runs or --hours help"));
+        tell(&format!(
+            "{name}: no threshold that was looked at fails the SLA, so a higher one might keep it too; more --runs or \
+             --hours help"
+        ));
     }
     if let Some(file) = &args.output {
         let head = "# Priors of `ballast fit`, with the thresholds of `ballast admit tune`.\n";

@@ -50,13 +50,7 @@ struct Check {
 pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
     let (labelled, hours) = read(args)?;
     let histories: Vec<History> = labelled.iter().map(|it| it.1).collect();
-    let Some(fitted) = fit(&histories) else {
-        bail!(
-            "{}: at least 30 deployments that end and scale out, not {}",
-            args.input.display(),
-            histories.len()
-        );
-    };
+    let fitted = fit(&histories).with_context(|| args.input.display().to_string())?;
     let checks = checks(&histories, &fitted);
     let mut priors = Priors::new(fitted.law);
     priors.arrivals_per_h = Some(histories.len() as f64 / hours).filter(|it| it.is_finite());

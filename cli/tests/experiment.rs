@@ -417,10 +417,36 @@ fn a_law_is_fitted_to_events_by_label_and_wrong_events_are_named() {
         ("a,0,2\na,1,-3", "row 3"),
         ("a,5,2\nb,1,1", "in the order of time"),
         ("a,0,0", "a number other than 0"),
-        ("a,0,1", "at least 30 deployments"),
+        ("a,0,1", "1 deployments: at least 30"),
+        ("a,-1,1", "row 2: time_h = -1: hours, 0 to 100000000"),
+        ("a,,1", "row 2: time_h is missing"),
+        ("a,0,", "row 2: cores is missing"),
     ] {
         std::fs::write(&events, format!("deployment,time_h,cores\n{rows}\n")).unwrap();
         let output = ballast(&format!("fit --input {}", events.display()));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(says), "{says}: {error}");
+    }
+}
+
+/// Before anything is run.
+#[test]
+fn parts_of_an_experiment_that_cannot_be_one_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("part.json");
+    let command = "ballast experiment admission --quick --seed 1";
+    let part = |command: &str, of: u64| {
+        let part = serde_json::json!({"index": 0, "of": of});
+        serde_json::json!({"command": command, "part": part, "thresholds": [], "measured": []}).to_string()
+    };
+    for (text, says) in [
+        ("{}".to_owned(), "missing field `command`"),
+        (part("another", 1), "a part of `another`, not of"),
+        (part(command, 1_000_000_000_000_000_000), "1/1 once, not 1/1000000000000000000"),
+        (part(command, 1), "its thresholds are not"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let output = ballast(&format!("experiment admission --quick --merge {}", file.display()));
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && error.contains(says), "{says}: {error}");
     }
@@ -473,6 +499,15 @@ fn thresholds_are_tuned_for_fitted_priors_and_a_replay_goes_by_them() {
     refused(&tune, "delta = -1");
     write(priors);
     refused(&tune.replacen("--arrivals-per-h 0.5", "", 1), "say --arrivals-per-h");
+
+    // Where nothing ever fails the widest threshold stands; where something always does, none.
+    let roomy = json(&tune.replacen("cores 200", "cores 2000", 1).replacen("h 0.5", "h 0.01", 1));
+    let [zeroth, first] = ["zeroth", "first_moment"].map(|key| roomy["tuned"][key].as_f64().unwrap());
+    assert!(zeroth > 1.0 && first > 1.0 && roomy["rows"][0]["kept"] == true, "{roomy}");
+    refused(
+        &tune.replacen("cores 200", "cores 5", 1).replacen("0.01", "1e-6", 1),
+        "no threshold keeps --sla",
+    );
     refused(&tune.replacen("0.01", "0", 1), "a share, 1e-6 to 0.5");
     refused(&tune.replacen("200", "-5", 1), "a number, 1 to 1000000");
 }

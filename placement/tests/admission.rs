@@ -2,7 +2,7 @@
 
 use ballast_placement::{
     Admission, AdmissionRequest, ChassisId, Cluster, DeploymentId, Event, Host, HostId, HostState, Policy,
-    Reserve, Scheduler, Ties, VmKey, VmRequest,
+    Reserve, Scheduler, Ties, Totals, VmKey, VmRequest,
 };
 use ballast_types::Instant;
 
@@ -55,6 +55,18 @@ fn nothing_is_kept_at_0_and_everything_at_1() {
         let mut scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
         scheduler.add_admission(Box::new(Reserve::new(share).unwrap()));
         assert_eq!(scheduler.admit(NOW, &AdmissionRequest::Deployment(&one)).is_ok(), admitted);
+    }
+
+    // Not more than there is, whatever is kept; and a small share is kept, too.
+    let scheduler = scheduler(Policy { ties: Ties::Id, ..Policy::POWER });
+    let all = scheduler.cluster().open();
+    let more = Totals { memory_kb: all.memory_kb + 1, ..all };
+    for (share, requested, holds) in [(0.0, all, true), (0.0, more, false), (1e-4, all, false)] {
+        assert_eq!(
+            Reserve::new(share).unwrap().holds(scheduler.cluster(), requested).is_ok(),
+            holds,
+            "{share}"
+        );
     }
     for bad in [f64::NAN, -0.1, 1.1] {
         assert_eq!(Reserve::new(bad), None, "{bad}");

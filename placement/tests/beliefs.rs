@@ -3,7 +3,8 @@
 use ballast_placement::admission::demand::{
     Demand, DemandError, HORIZONS, Prior, Threshold, cantelli, horizons,
 };
-use ballast_placement::admission::{Belief, Form, Observed};
+use ballast_placement::admission::fit::{FitError, History, fit};
+use ballast_placement::admission::{Belief, Form, Gamma, Observed};
 use ballast_types::SplitMix64;
 use proptest::prelude::*;
 
@@ -98,6 +99,18 @@ fn near_a_pole_of_gamma_the_moments_are_those_of_their_neighbours() {
         let (pole, beside) = (at(kappa), at(kappa + 0.004));
         assert!((pole.mean / beside.mean - 1.0).abs() < 0.02, "{pole:?} {beside:?}");
         assert!((pole.variance / beside.variance - 1.0).abs() < 0.05, "{pole:?} {beside:?}");
+    }
+
+    // Laws of three digits lie beside a pole, at a step from one, and on both sides.
+    let hours = [1.0, 168.0, 26_280.0];
+    for (shape, kappa) in (1..1000).flat_map(|shape| (0..12).map(move |step| (shape, step))) {
+        let shape = f64::from(shape) / 1e3;
+        let to_pole = if kappa < 6 { 1.0 - shape } else { 1.0 - 0.5 * shape };
+        let kappa = to_pole + f64::from(kappa % 6 - 3) / 1e3;
+        let belief = Belief { kappa, mu: Gamma::new(shape, 0.1211), ..Belief::SUB_B };
+        for it in hours.map(|hours| belief.moments(Form::Exact, 4.0, hours)) {
+            assert!(it.mean > 0.0 && it.variance > 0.0 && it.mean < 1e4, "{shape} {kappa}: {it:?}");
+        }
     }
 }
 
@@ -194,6 +207,20 @@ fn removing_everything_leaves_nothing() {
     play.demand.refresh(play.now_h).unwrap();
     let alone = play.demand.decide(Threshold::First { cores: 5.0 }, &Belief::SUB_A.into(), 3.0, false);
     assert!(alone.admit, "{alone:?}");
+}
+
+/// Where the next move is nearer than two numbers of hours are apart.
+#[test]
+fn a_belief_that_moves_faster_than_the_clock_can_tell_is_worked_off_once() {
+    let mut demand = Demand::default();
+    let hasty = Belief { mu: Gamma::new(0.3, 1e-6), ..Belief::SUB_B };
+    let id = demand.insert(5e5, &hasty.into(), 5_000.0).unwrap();
+    for now_h in [5e5, 5e5, 5e5_f64.next_up(), 6e5] {
+        demand.refresh(now_h).unwrap();
+    }
+    demand.end_cores(6e5, id, 1.0).unwrap();
+    demand.refresh(6e5).unwrap();
+    assert!(demand.refreshes() < 10, "{}", demand.refreshes());
 }
 
 #[test]
@@ -293,6 +320,10 @@ fn histories_are_read_from_events_and_impossible_events_named() {
     }
     assert_eq!(all.add("a", "", 5.0, 1.0), Err(EventError::OutOfOrder { at_h: 5.0, last_h: 6.0 }));
     assert_eq!(all.add("a", "", 7.0, 0.0), Err(EventError::Cores(0.0)));
+    for (at_h, shown) in [(1.7e12, "1700000000000"), (-1.0, "-1"), (f64::INFINITY, "inf")] {
+        let why = all.add("a", "", at_h, 1.0).unwrap_err().to_string();
+        assert_eq!(why, format!("time_h = {shown}: hours, 0 to 100000000"));
+    }
     let gone = all.add("b", "", 7.0, -1.0).unwrap_err().to_string();
     assert_eq!(gone, "\"b\" loses 1 cores, and has 0");
 
@@ -304,6 +335,28 @@ fn histories_are_read_from_events_and_impossible_events_named() {
     assert_eq!((a.ended_alone, a.shutdown, a.core_ends, a.core_hours), (false, true, 1.0, 6.0 + 10.0 + 8.0));
     assert_eq!((a.scale_outs, a.requests, a.further_cores, a.age_h), (1.0, 2.0, 3.0, 6.0));
     assert_eq!((c.age_h, c.core_hours, c.ended_alone || c.shutdown), (2.0, 4.0, false));
+}
+
+#[test]
+fn a_law_is_fitted_to_what_is_known_and_what_is_not_is_named() {
+    let one = History {
+        core_ends: 2.0,
+        core_hours: 30.0,
+        age_h: 20.0,
+        scale_outs: 1.0,
+        requests: 2.0,
+        ..History::default()
+    };
+    let fitted = |change: fn(History) -> History, n: usize| fit(&vec![change(one); n]);
+    assert_eq!(fitted(|it| it, 29), Err(FitError::Few(29)));
+    assert_eq!(fitted(|it| History { core_hours: 0.0, age_h: 0.0, ..it }, 30), Err(FitError::NoTime));
+    assert_eq!(fitted(|it| History { core_ends: 0.0, ..it }, 30), Err(FitError::NoEnds));
+    assert_eq!(fitted(|it| History { scale_outs: 0.0, ..it }, 30), Err(FitError::NoScaleOuts));
+
+    // Every request is of one core: a law of sizes that are one.
+    let law = fitted(|it| it, 30).unwrap().law;
+    law.check().unwrap();
+    assert!(law.sigma.mean() < 1e-3, "{law:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 
 use super::table;
@@ -39,6 +39,11 @@ where
                 at_h: table.number(time, "hours")?,
                 cores: table.number(cores, "cores")?,
             };
+            for (column, number) in [("time_h", event.at_h), ("cores", event.cores)] {
+                if number.is_nan() {
+                    bail!("row {row}: {column} is missing");
+                }
+            }
             take(&event).with_context(|| format!("row {row}"))?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ballast_lab::admission::{Measured, Options, Part, Tuner, result};
+use ballast_lab::admission::{Job, Measured, Options, Part, Tuner, result};
 use ballast_lab::report::{self, Detail, Report};
 use ballast_placement::admission::Belief;
 use clap::Args;
@@ -41,7 +41,7 @@ pub(crate) struct Choice {
     /// Where the part goes
     #[arg(long, value_name = "FILE", requires = "part")]
     part_file: Option<PathBuf>,
-    /// Run nothing: add up these parts of the same experiment
+    /// Run no policy: add up these parts of the same experiment
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "part")]
     merge: Vec<PathBuf>,
     /// Run nothing: write what 20,000 deployments of SUB-B do in a month, as `ballast fit` reads it
@@ -68,6 +68,8 @@ struct PartFile {
     /// What the parts must have in common.
     command: String,
     part: Part,
+    /// Of every arm, as the first looks of each part found them.
+    thresholds: Vec<Vec<f64>>,
     /// For every arm, for every run: what each threshold came to.
     measured: Vec<Vec<Measured>>,
 }
@@ -77,20 +79,22 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     options.check()?;
     let command = command(choice);
     let threads = choice.threads.map_or_else(|| all_cores().get(), usize::from);
+    let parts = parts(&choice.merge, &command)?;
 
     let mut tuner = Tuner::new(&options, |bad, n| {
         let runs: Vec<u64> = (0..n).collect();
         threads::run("bad runs", &runs, threads, |run| bad(*run))
     });
-    tuner.look(|jobs| threads::run("first looks", jobs, threads, ballast_lab::admission::Job::run));
 
-    let measured = if choice.merge.is_empty() {
+    let measured = if parts.is_empty() {
+        tuner.look(|jobs| threads::run("first looks", jobs, threads, Job::run));
         let part = choice.part.unwrap_or(Part { index: 0, of: 1 });
         let jobs = tuner.jobs(part);
-        let done = threads::run("admission", &jobs, threads, ballast_lab::admission::Job::run);
+        let done = threads::run("admission", &jobs, threads, Job::run);
         let measured = tuner.measured(&jobs, done);
         if let Some(file) = &choice.part_file {
-            write(file, &PartFile { command: command.clone(), part, measured: measured.clone() })?;
+            let (command, thresholds) = (command.clone(), tuner.thresholds());
+            write(file, &PartFile { command, part, thresholds, measured: measured.clone() })?;
             tell(&format!(
                 "part {} of {}: {}; add up all parts with --merge",
                 part.index + 1,
@@ -100,7 +104,7 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
         }
         measured
     } else {
-        merged(&choice.merge, &command, tuner.arms())?
+        merged(parts, &mut tuner)?
     };
 
     let results: Vec<_> =
@@ -146,29 +150,51 @@ fn write(file: &Path, part: &PartFile) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("--part-file {}", file.display()))
 }
 
-/// The runs of all parts, which must be parts of one experiment, each once.
-fn merged(files: &[PathBuf], command: &str, arms: usize) -> anyhow::Result<Vec<Vec<Measured>>> {
-    let mut all = vec![vec![]; arms];
+/// The files of all parts, which must be parts of one experiment, each once.
+fn parts<'a>(files: &'a [PathBuf], command: &str) -> anyhow::Result<Vec<(&'a Path, PartFile)>> {
     let mut parts = vec![];
     for file in files {
         let name = || format!("--merge {}", file.display());
         let bytes = fs::read(file).with_context(name)?;
-        let read: PartFile = serde_json::from_slice(&bytes).with_context(name)?;
-        if read.command != command || read.measured.len() != arms {
-            bail!("{}: a part of `{}`, not of `{command}`", name(), read.command);
+        let part: PartFile = serde_json::from_slice(&bytes).with_context(name)?;
+        if part.command != command {
+            bail!("{}: a part of `{}`, not of `{command}`", name(), part.command);
         }
-        parts.push((read.part.index, read.part.of));
-        for (all, more) in all.iter_mut().zip(read.measured) {
-            all.extend(more);
-        }
+        parts.push((file.as_path(), part));
     }
 
-    parts.sort_unstable();
-    let of = parts.first().map_or(0, |it| it.1);
-    let whole = (0..of).map(|index| (index, of)).collect::<Vec<_>>();
-    if parts != whole {
-        let given: Vec<_> = parts.iter().map(|(i, n)| format!("{}/{n}", i + 1)).collect();
-        bail!("--merge: every part of 1/{of} to {of}/{of} once, not {}", given.join(", "));
+    parts.sort_by_key(|(_, it)| (it.part.of, it.part.index));
+    let of = files.len() as u64;
+    let whole = (0..of).map(|index| Part { index, of });
+    if !parts.iter().map(|(_, it)| it.part).eq(whole) {
+        let given =
+            |(_, it): &(&Path, PartFile)| format!("{}/{}", it.part.index.saturating_add(1), it.part.of);
+        let given: Vec<_> = parts.iter().map(given).collect();
+        bail!("--merge: of {of} files every part from 1/{of} to {of}/{of} once, not {}", given.join(", "));
+    }
+    Ok(parts)
+}
+
+/// The runs of all parts.
+fn merged(parts: Vec<(&Path, PartFile)>, tuner: &mut Tuner) -> anyhow::Result<Vec<Vec<Measured>>> {
+    let mut all = vec![];
+    for (n, (file, part)) in parts.into_iter().enumerate() {
+        let taken = if n == 0 {
+            all.resize(part.thresholds.len(), vec![]);
+            tuner.set_thresholds(&part.thresholds)
+        } else {
+            part.thresholds == tuner.thresholds()
+        };
+        if !taken {
+            bail!(
+                "--merge {}: its thresholds are not those of the first part, or not of every policy",
+                file.display()
+            );
+        }
+        if !tuner.is_part(part.part, &part.measured) {
+            bail!("--merge {}: its runs are not all of part {}", file.display(), part.part.index + 1);
+        }
+        all.iter_mut().zip(part.measured).for_each(|(all, more): (&mut Vec<_>, _)| all.extend(more));
     }
     all.iter_mut().for_each(|it: &mut Vec<Measured>| it.sort_by_key(|it| it.run));
     Ok(all)

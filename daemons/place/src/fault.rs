@@ -10,6 +10,8 @@ pub(crate) const REASONS: [&str; 8] =
     ["request", "unknown", "already-placed", "too-large", "no-host", "full", "not-empty", "not-admitted"];
 /// What is asked for is wrong in itself.
 pub(super) const REQUEST: usize = 0;
+/// No host has room.
+pub(super) const NO_HOST: usize = 4;
 /// A new deployment may not come.
 pub(super) const NOT_ADMITTED: usize = 7;
 
@@ -33,7 +35,7 @@ impl From<InventoryError> for Fault {
             UnknownHost { .. } | UnknownVm { .. } => (1, StatusCode::NOT_FOUND),
             AlreadyPlaced { .. } => (2, StatusCode::CONFLICT),
             TooLarge { .. } | NotOffered { .. } => (3, StatusCode::BAD_REQUEST),
-            NoHost { .. } => (4, StatusCode::CONFLICT),
+            NoHost { .. } => (NO_HOST, StatusCode::CONFLICT),
             Full { .. } | Crowded { .. } => (5, StatusCode::CONFLICT),
             NotEmpty { .. } => (6, StatusCode::CONFLICT),
         };

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::admission::calls::admitted;
 use super::api::Api;
-use super::fault::{Fault, NOT_ADMITTED};
+use super::fault::{Fault, NO_HOST, NOT_ADMITTED};
 use super::fields::{self, Fields};
 use super::store::Record;
 use super::vm_request::{By, PredictedVm, VmRequest};
@@ -266,9 +266,14 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     });
 
     let changed = changed.await?;
-    decided.iter().for_each(|(name, answer)| api.admission_decided(name, answer));
-    api.counters.scaled_out(scale_outs, changed.is_ok());
-    let (repeated, mut vms) = changed.map_err(|fault: Fault| {
+    // What is admitted and finds no host comes again, and counts then.
+    for (name, answer) in decided.iter().filter(|(_, answer)| changed.is_ok() || !answer.admit) {
+        api.admission_decided(name, answer);
+    }
+    if changed.as_ref().err().is_none_or(|fault: &Fault| fault.reason == NO_HOST) {
+        api.counters.scaled_out(scale_outs, changed.is_ok());
+    }
+    let (repeated, mut vms) = changed.map_err(|fault| {
         if fault.reason != NOT_ADMITTED {
             api.tell(EventKind::PlacementRefused { why: fault.refused.1.clone() });
         }

@@ -45,6 +45,8 @@ pub(super) struct At {
     /// As it is interpolated.
     pub(super) threshold: f64,
     pub(super) failures_per_run: f64,
+    /// Whether the limit is kept there.
+    pub(super) kept: bool,
     /// Whether the limit lies between two thresholds.
     pub(super) bracketed: bool,
 }
@@ -83,24 +85,26 @@ impl Sample {
             Measure::PerRun => log_failures(it[1]),
         };
         let goal = log_failures(limit);
-        let point = |i: usize, bracketed| At {
+        let point = |i: usize, kept| At {
             utilisation: means[i][2],
             threshold: self.thresholds[i],
             failures_per_run: means[i][1],
-            bracketed,
+            kept,
+            bracketed: false,
         };
 
         // The highest threshold that keeps the limit; failures rise with it, but for chance.
         let Some(low) = (0..means.len()).rev().find(|i| level(&means[*i]) <= goal) else {
             return point(0, false);
         };
-        let Some(above) = means.get(low + 1) else { return point(low, false) };
+        let Some(above) = means.get(low + 1) else { return point(low, true) };
         let share = (goal - level(&means[low])) / (level(above) - level(&means[low]));
         let between = |a: f64, b: f64| a + share * (b - a);
         At {
             utilisation: between(means[low][2], above[2]),
             threshold: between(self.thresholds[low], self.thresholds[low + 1]),
             failures_per_run: between(means[low][1], above[1]),
+            kept: true,
             bracketed: true,
         }
     }

@@ -28,6 +28,8 @@ pub struct ArmResult {
     pub failures_per_run: f64,
     /// The utilisation where as many fail in a run as under the zeroth moment at this share.
     pub utilisation_at_equal_failures: f64,
+    /// Whether no more fail there.
+    pub kept: bool,
     /// Whether the share lies between two thresholds that were run.
     pub bracketed: bool,
     pub runs: usize,
@@ -105,6 +107,7 @@ pub fn result(options: &Options, tuner: &Tuner, measured: &[Vec<Measured>], set:
             threshold: race.unscale(at.threshold),
             failures_per_run: at.failures_per_run,
             utilisation_at_equal_failures: equal.unwrap_or(f64::NAN),
+            kept: at.kept,
             bracketed: at.bracketed,
             runs: *runs,
         }

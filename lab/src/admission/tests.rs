@@ -16,11 +16,13 @@ fn play(options: &Options, parts: u64) -> Vec<SetResult> {
     let mut tuner = Tuner::new(options, |bad, n| (0..n).map(bad).collect());
     tuner.look(|jobs| jobs.iter().map(Job::run).collect());
 
-    let mut all = vec![vec![]; tuner.arms()];
+    let mut all = vec![vec![]; tuner.thresholds().len()];
     for index in 0..parts {
         let jobs = tuner.jobs(Part { index, of: parts });
         let done = jobs.iter().map(Job::run).collect();
-        for (all, more) in all.iter_mut().zip(tuner.measured(&jobs, done)) {
+        let measured = tuner.measured(&jobs, done);
+        assert!(tuner.is_part(Part { index, of: parts }, &measured));
+        for (all, more) in all.iter_mut().zip(measured) {
             all.extend(more);
         }
     }
@@ -44,6 +46,29 @@ fn every_arm_is_tuned_and_parts_add_up_to_the_whole() {
     let of = |n| rows.iter().find(|row| row.policy == Moment::Second && row.prior_n == n).unwrap();
     assert!(of(50).utilisation > of(0).utilisation, "{rows:?}");
     assert_eq!(play(&options, 3), whole);
+}
+
+/// A part with fewer runs, with other runs, or with fewer thresholds is none.
+#[test]
+fn a_part_is_whole_or_none() {
+    let options = Options { sets: small().sets, pool: 60, ..small() };
+    let mut tuner = Tuner::new(&options, |bad, n| (0..n).map(bad).collect());
+    let thresholds: Vec<Vec<f64>> = tuner.thresholds().iter().map(|it| it[..2].to_vec()).collect();
+    assert!(tuner.set_thresholds(&thresholds) && !tuner.set_thresholds(&thresholds[1..]));
+    assert!(!tuner.set_thresholds(&vec![vec![f64::NAN]; thresholds.len()]));
+    assert_eq!(tuner.thresholds(), thresholds);
+
+    let part = Part { index: 0, of: 2 };
+    let jobs = tuner.jobs(part);
+    let measured = tuner.measured(&jobs, vec![Tally::default(); jobs.len()]);
+    assert!(tuner.is_part(part, &measured));
+    assert!(!tuner.is_part(Part { index: 1, of: 2 }, &measured) && !tuner.is_part(part, &measured[1..]));
+    let changed = |change: fn(&mut Vec<Measured>)| {
+        let mut measured = measured.clone();
+        change(&mut measured[1]);
+        tuner.is_part(part, &measured)
+    };
+    assert!(!changed(Vec::clear) && !changed(|it| it[0].run = 2) && !changed(|it| it[0].tallies.truncate(1)));
 }
 
 #[test]

@@ -122,14 +122,39 @@ impl Tuner {
         jobs.collect()
     }
 
+    /// The thresholds of all arms.
+    pub fn thresholds(&self) -> Vec<Vec<f64>> {
+        self.races.iter().map(|race| race.thresholds.clone()).collect()
+    }
+
+    /// Takes thresholds that were looked for elsewhere, in the place of looking: whether these are some for every arm.
+    pub fn set_thresholds(&mut self, thresholds: &[Vec<f64>]) -> bool {
+        let some = |it: &Vec<f64>| !it.is_empty() && it.iter().all(|it| it.is_finite());
+        if thresholds.len() != self.races.len() || !thresholds.iter().all(some) {
+            return false;
+        }
+        for (race, thresholds) in self.races.iter_mut().zip(thresholds) {
+            race.thresholds.clone_from(thresholds);
+        }
+        true
+    }
+
     /// All runs of all arms, or a part of them.
     pub fn jobs(&self, part: Part) -> Vec<Job> {
         let jobs = self.races.iter().flat_map(|race| {
-            let runs = race.strata.iter().flat_map(|stratum| stratum.runs.iter().copied());
-            let mine = runs.filter(move |run| run % part.of == part.index);
-            mine.flat_map(move |run| (0..race.thresholds.len()).map(move |it| self.job(race, it, run)))
+            let thresholds = 0..race.thresholds.len();
+            race.runs(part).flat_map(move |run| thresholds.clone().map(move |it| self.job(race, it, run)))
         });
         jobs.collect()
+    }
+
+    /// Whether this is all of a part: of every arm its runs, and for each what every threshold came to.
+    pub fn is_part(&self, part: Part, measured: &[Vec<Measured>]) -> bool {
+        let whole = |(race, measured): (&Race, &Vec<Measured>)| {
+            measured.iter().map(|it| it.run).eq(race.runs(part))
+                && measured.iter().all(|it| it.tallies.len() == race.thresholds.len())
+        };
+        measured.len() == self.races.len() && self.races.iter().zip(measured).all(whole)
     }
 
     /// What these jobs came to, arm by arm and run by run.
@@ -146,14 +171,14 @@ impl Tuner {
         }
         all
     }
-
-    /// How many arms there are, over all sets.
-    pub fn arms(&self) -> usize {
-        self.races.len()
-    }
 }
 
 impl Race {
+    fn runs(&self, part: Part) -> impl Iterator<Item = u64> {
+        let all = self.strata.iter().flat_map(|stratum| stratum.runs.iter().copied());
+        all.filter(move |run| run % part.of == part.index)
+    }
+
     /// Takes what few runs came to.
     fn take(&mut self, jobs: &[Job], done: &[Tally]) {
         for threshold in 0..self.thresholds.len() {
@@ -230,7 +255,8 @@ fn between(points: &[(f64, f64)], (lowest, highest): (f64, f64)) -> impl Iterato
     (1..=BETWEEN).map(move |i| low + (high - low) * i as f64 / (BETWEEN + 1) as f64)
 }
 
-/// Where the share of failures is the wanted one, by lines through the points; beyond them, by the last line.
+/// Where the share of failures is the wanted one, by lines through the points. Where it is nowhere so high, the highest
+/// threshold or a little beyond it, by the last line.
 fn at(points: &[(f64, f64)], wanted: f64) -> f64 {
     let goal = log_failures(wanted);
     let mut best = points.first().map_or(0.0, |it| it.0);
@@ -240,11 +266,12 @@ fn at(points: &[(f64, f64)], wanted: f64) -> f64 {
             let share = (goal - y0) / (y1 - y0);
             best = x0 + (x1 - x0) * share.clamp(0.0, 1.5);
             if share <= 1.0 {
-                break;
+                return best;
             }
         }
     }
-    best
+    let last = points.last().filter(|it| it.1 < wanted);
+    last.map_or(best, |it| it.0.max(best))
 }
 
 #[cfg(test)]
@@ -271,5 +298,8 @@ mod tests {
         let near = |points: &[(f64, f64)]| between(points, (1e-4, 1e-3)).collect::<Vec<_>>();
         assert!(near(&flat(0.0)).iter().all(|it| *it > 0.85), "{:?}", near(&flat(0.0)));
         assert!(near(&flat(0.5)).iter().all(|it| *it <= 0.3), "{:?}", near(&flat(0.5)));
+
+        // Who never fails gets the widest threshold, and who always does the narrowest.
+        assert_eq!((at(&flat(0.0), 1e-4), at(&flat(0.5), 1e-4)), (ZEROTH[4], ZEROTH[0]));
     }
 }

@@ -37,7 +37,7 @@ impl Gamma {
         gamma::ratio(self.shape, power) * exp(-power * ln(self.rate))
     }
 
-    fn check(self, law: &'static str) -> Result<(), BeliefError> {
+    pub(super) fn check(self, law: &'static str) -> Result<(), BeliefError> {
         for (key, value) in [("shape", self.shape), ("rate", self.rate)] {
             if !(1e-6..=1e12).contains(&value) {
                 return Err(BeliefError { law, key, value, allowed: "1e-6 to 1e12" });

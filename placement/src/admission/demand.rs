@@ -421,7 +421,8 @@ impl Demand {
         }
         entry.summed_cores = entry.cores;
 
-        let due_h = self.now_h + entry.moves_after();
+        // A large number of hours may be too coarse for the next move: it comes at the next instant all the same.
+        let due_h = (self.now_h + entry.moves_after()).max(self.now_h.next_up());
         if moved || due_h < entry.due_h || entry.due_h <= self.now_h {
             entry.due_h = due_h;
             self.due.push(Reverse((due_h.to_bits(), slot)));

@@ -30,7 +30,13 @@ pub enum EventError {
     /// Neither more cores nor fewer.
     #[error("{0} cores: a number other than 0, below 1e9")]
     Cores(f64),
+    /// Seconds or milliseconds, perhaps.
+    #[error("time_h = {0}: hours, 0 to {LATEST_H}")]
+    Time(f64),
 }
+
+/// Eleven thousand years.
+const LATEST_H: f64 = 1e8;
 
 /// One deployment while it is watched.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +69,10 @@ impl Histories {
         if !(cores.abs() > 0.0 && cores.abs() < 1e9) {
             return Err(EventError::Cores(cores));
         }
-        if at_h.is_nan() || at_h < self.last_h {
+        if !(0.0..=LATEST_H).contains(&at_h) {
+            return Err(EventError::Time(at_h));
+        }
+        if at_h < self.last_h {
             return Err(EventError::OutOfOrder { at_h, last_h: self.last_h });
         }
 

@@ -6,6 +6,8 @@
 //! Cores that end together are a shutdown if they are two or more and the deployment's last: one core alone tells nothing of
 //! why it ended, and counts as both.
 
+use thiserror::Error;
+
 use super::vector::{exp, ln};
 use super::{Belief, Gamma, Observed};
 
@@ -53,14 +55,47 @@ pub struct Fitted {
     pub deployments: usize,
 }
 
-/// Fits the law. `None` where there are fewer than 30 histories, or nothing ever ended or scaled out.
-pub fn fit(histories: &[History]) -> Option<Fitted> {
-    let some = |of: fn(&History) -> bool| histories.iter().any(of);
-    if histories.len() < 30 || !some(|it| it.core_ends > 0.0) || !some(|it| it.scale_outs > 0.0) {
-        return None;
+/// Histories that tell too little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FitError {
+    /// Fewer than 30.
+    #[error("{0} deployments: at least 30")]
+    Few(usize),
+    /// All events are at one time.
+    #[error("no time passes between a deployment's events")]
+    NoTime,
+    /// Nobody knows how long a core lives.
+    #[error("no core ends while its deployment goes on, so nothing is known of how long cores live")]
+    NoEnds,
+    /// Nobody knows how deployments grow.
+    #[error("no deployment scales out, so nothing is known of how they grow")]
+    NoScaleOuts,
+}
+
+/// Fits the law.
+///
+/// # Errors
+/// What the histories do not tell.
+pub fn fit(histories: &[History]) -> Result<Fitted, FitError> {
+    let none = |of: fn(&History) -> f64| histories.iter().all(|it| of(it) <= 0.0);
+    if histories.len() < 30 {
+        return Err(FitError::Few(histories.len()));
+    }
+    if none(|it| it.core_hours) {
+        return Err(FitError::NoTime);
+    }
+    if none(|it| it.core_ends) {
+        return Err(FitError::NoEnds);
+    }
+    if none(|it| it.scale_outs) {
+        return Err(FitError::NoScaleOuts);
     }
 
-    let sizes = minimum(&[0.0, 0.0], |x| -sizes(histories, Gamma::new(exp(x[0]), exp(x[1]))));
+    // Where every request is of one core the search ends at the edge of what is allowed: sizes of one.
+    let sizes = minimum(&[0.0, 0.0], |x| {
+        let sigma = Gamma::new(exp(x[0]), exp(x[1]));
+        if sigma.check("sigma").is_err() { f64::INFINITY } else { -sizes(histories, sigma) }
+    });
     let start = Belief { sigma: Gamma::new(exp(sizes.0[0]), exp(sizes.0[1])), ..Belief::SUB_B };
     let law = |x: &[f64]| Belief {
         kappa: x[0],
@@ -83,7 +118,7 @@ pub fn fit(histories: &[History]) -> Option<Fitted> {
     };
     let first = minimum(&begin, score);
     let (best, value) = minimum(&first.0, score);
-    Some(Fitted { law: law(&best), log_likelihood: -value - sizes.1, deployments: histories.len() })
+    Ok(Fitted { law: law(&best), log_likelihood: -value - sizes.1, deployments: histories.len() })
 }
 
 /// The logarithm of the likelihood of all sizes, but for a constant.

@@ -1,5 +1,7 @@
 //! How large a deployment will be: mean and variance, so many hours ahead.
 
+use multiversion::multiversion;
+
 use super::{Belief, absorbed, gamma, paper};
 use crate::admission::vector::{exp, ln};
 
@@ -31,7 +33,8 @@ pub(super) type Coefficients<'a> = [&'a mut [f64]; 5];
 
 /// So many horizons are looked at, and computed at once.
 pub const HORIZONS: usize = 28;
-/// This near to a pole of Γ, kappa is moved by as much: the brackets are finite there, but no longer precise.
+/// This near to a pole of Γ, kappa is moved by as much, until it is no longer: the brackets are finite there, but no longer
+/// precise.
 const POLE: f64 = 1e-3;
 
 impl Belief {
@@ -65,44 +68,65 @@ impl Belief {
         let together = lambda * once * 0.5 * pairs;
         let squared = self.lambda.mean_square() * twice * (1.0 + pairs);
 
-        let n = hours.len();
-        let ln_b = ln(b);
-        let [mean_c, mean_0, square_0, square_1, square_2] = into;
-        let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
-        let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
-        for from in (0..n).step_by(HORIZONS) {
-            let hours = &hours[from..n.min(from + HORIZONS)];
-            // A loop for each function: the processor then works on several horizons at once.
-            let mut y = [0.0; HORIZONS];
-            let [mut u, mut z] = [[[0.0; HORIZONS]; 3]; 2];
-            for (k, (u, z)) in u.iter_mut().zip(&mut z).enumerate() {
-                let y = &mut y[..hours.len()];
-                let rate = d + k as f64;
-                y.iter_mut().zip(hours).for_each(|(y, t)| *y = ln(b + rate * t));
-                u.iter_mut().zip(&*y).for_each(|(u, y)| *u = exp(a * (ln_b - y)));
-                z.iter_mut().zip(&*y).for_each(|(z, y)| *z = exp(-s * y));
-            }
-
-            for i in 0..hours.len() {
-                let ([u0, u1, u2], [z0, z1, z2]) = ([u[0][i], u[1][i], u[2][i]], [z[0][i], z[1][i], z[2][i]]);
-                let (v0, v1, v2) = (u0 * z0, u1 * z1, u2 * z2);
-                let (w0, w1, w2) = (v0 * z0, v1 * z1, v2 * z2);
-                let at = from + i;
-
-                mean_c[at] = u1;
-                mean_0[at] = arrived * (v0 - v1);
-                square_0[at] = arrived * (v0 - v1) + together * (v0 - v2) + squared * (w0 - 2.0 * w1 + w2);
-                square_1[at] = (u1 - u2) + 2.0 * arrived * (v1 - v2);
-                square_2[at] = u2;
-            }
-        }
+        at_horizons(&Terms { a, b, d, s, arrived, together, squared }, hours, into);
     }
 
     /// κ - 1, kept from where Γ(a + κ - 1) or Γ(a + 2κ - 2) has a pole.
     pub(super) fn exponent(&self) -> f64 {
         let near = |x: f64| x < 0.5 && (x - libm::round(x)).abs() < POLE;
-        let (a, s) = (self.mu.shape, self.kappa - 1.0);
-        if near(a + s) || near(a + 2.0 * s) { s + POLE } else { s }
+        let (a, mut s) = (self.mu.shape, self.kappa - 1.0);
+        while near(a + s) || near(a + 2.0 * s) {
+            s += POLE;
+        }
+        s
+    }
+}
+
+/// What the moments of a belief are made of, at whatever horizon.
+struct Terms {
+    a: f64,
+    b: f64,
+    d: f64,
+    s: f64,
+    arrived: f64,
+    together: f64,
+    squared: f64,
+}
+
+/// The moments at all of these horizons, with vectors of four where the processor has them, which changes no result.
+#[multiversion(targets("x86_64+avx2"))]
+fn at_horizons(terms: &Terms, hours: &[f64], into: Coefficients<'_>) {
+    let Terms { a, b, d, s, arrived, together, squared } = *terms;
+    let n = hours.len();
+    let ln_b = ln(b);
+    let [mean_c, mean_0, square_0, square_1, square_2] = into;
+    let (mean_c, mean_0) = (&mut mean_c[..n], &mut mean_0[..n]);
+    let (square_0, square_1, square_2) = (&mut square_0[..n], &mut square_1[..n], &mut square_2[..n]);
+    for from in (0..n).step_by(HORIZONS) {
+        let hours = &hours[from..n.min(from + HORIZONS)];
+        // A loop for each function: the processor then works on several horizons at once.
+        let mut y = [0.0; HORIZONS];
+        let [mut u, mut z] = [[[0.0; HORIZONS]; 3]; 2];
+        for (k, (u, z)) in u.iter_mut().zip(&mut z).enumerate() {
+            let y = &mut y[..hours.len()];
+            let rate = d + k as f64;
+            y.iter_mut().zip(hours).for_each(|(y, t)| *y = ln(b + rate * t));
+            u.iter_mut().zip(&*y).for_each(|(u, y)| *u = exp(a * (ln_b - y)));
+            z.iter_mut().zip(&*y).for_each(|(z, y)| *z = exp(-s * y));
+        }
+
+        for i in 0..hours.len() {
+            let ([u0, u1, u2], [z0, z1, z2]) = ([u[0][i], u[1][i], u[2][i]], [z[0][i], z[1][i], z[2][i]]);
+            let (v0, v1, v2) = (u0 * z0, u1 * z1, u2 * z2);
+            let (w0, w1, w2) = (v0 * z0, v1 * z1, v2 * z2);
+            let at = from + i;
+
+            mean_c[at] = u1;
+            mean_0[at] = arrived * (v0 - v1);
+            square_0[at] = arrived * (v0 - v1) + together * (v0 - v2) + squared * (w0 - 2.0 * w1 + w2);
+            square_1[at] = (u1 - u2) + 2.0 * arrived * (v1 - v2);
+            square_2[at] = u2;
+        }
     }
 }
 

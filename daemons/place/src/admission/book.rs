@@ -7,12 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
+use ballast_placement::Totals;
 use ballast_placement::admission::demand::DemandError;
 use ballast_placement::admission::{Belief, Deployments, Member, Moments, Observed, Priors};
 use ballast_placement::inventory::{NamedVm, Placed, VmSpec, VmView};
 use ballast_runtime::http::Refused;
 use ballast_types::Instant;
 
+use super::decision::Newcomer;
 use super::record::{Commitment, DeploymentRecord, key};
 use crate::config::AdmissionConfig;
 use crate::store::Record;
@@ -63,7 +65,16 @@ impl AdmissionBook {
         records: Vec<DeploymentRecord>,
         vms: impl Iterator<Item = VmView<'a>>,
     ) -> Self {
-        let now_h = hours(now);
+        // A clock that is behind what was written down stands still until it has caught up, as in service.
+        let written_h = records.iter().map(|it| it.until_h).fold(0.0, f64::max);
+        let now_h = hours(now).max(written_h);
+        if now_h > hours(now) + 1.0 {
+            let behind_h = now_h - hours(now);
+            tracing::warn!(
+                behind_h,
+                "admission: the clock is behind what was written down; time stands still"
+            );
+        }
         // Without priors nothing is expected of deployments: they are only counted, and any law does.
         let priors = config.priors.as_ref().and_then(|file| file.priors.clone());
         let priors = priors.unwrap_or_else(|| Priors::new(Belief::SUB_B));
@@ -213,14 +224,16 @@ impl AdmissionBook {
         Ok(())
     }
 
-    /// Of so many cores, once they are admitted: room is kept for them until VMs take it, or their time is over.
-    pub(super) fn commit(&mut self, key: &str, label: Option<&str>, cores: f64) -> Result<(), Refused> {
-        let now_h = self.now_h;
-        let told = self.deployments.grow(now_h, key, label, cores);
+    /// Once it is admitted: its room is kept until VMs take it, or its time is over.
+    pub(super) fn commit(&mut self, newcomer: &Newcomer) -> Result<(), Refused> {
+        let (now_h, key, cores) = (self.now_h, &newcomer.key, newcomer.cores());
+        let told = self.deployments.grow(now_h, key, newcomer.label.as_deref(), cores);
         told.map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let commitment = Commitment { admitted_cores: cores, cores, until_h: now_h + COMMITTED_H };
-        self.commitments.insert(key.to_owned(), commitment);
-        self.changed.insert(key.to_owned());
+        let admitted_memory_kb = newcomer.vms.iter().map(|it| it.memory.kb()).sum();
+        let until_h = now_h + COMMITTED_H;
+        let commitment = Commitment { admitted_cores: cores, cores, admitted_memory_kb, until_h };
+        self.commitments.insert(key.clone(), commitment);
+        self.changed.insert(key.clone());
         Ok(())
     }
 
@@ -240,6 +253,18 @@ impl AdmissionBook {
     /// The cores that are admitted and that no VM has taken yet.
     pub(crate) fn committed_cores(&self) -> f64 {
         self.commitments.values().fold(0.0, |sum, it| sum + it.cores)
+    }
+
+    /// The same with their memory.
+    pub(super) fn committed_room(&self) -> Totals {
+        let memory_kb: f64 = self.commitments.values().map(Commitment::memory_kb).sum();
+        let [milli_cores, memory_kb] = [1e3 * self.committed_cores(), memory_kb].map(|it| it.ceil() as u64);
+        Totals { milli_cores, memory_kb, ..Totals::default() }
+    }
+
+    /// Whether so many cores are more than what is kept for it.
+    pub(super) fn goes_beyond(&self, key: &str, cores: f64) -> bool {
+        cores > self.commitments.get(key).map_or(0.0, |it| it.cores) + 1e-6
     }
 
     fn record(&self, key: &str) -> Option<DeploymentRecord> {

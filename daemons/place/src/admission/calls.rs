@@ -39,7 +39,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
             .fails("404 where none is kept; 503"),
         Endpoint::get("/v1/forecast", forecast)
             .answers("the cores that are expected `?hours=1,24` ahead, how far they may be off, the capacity")
-            .fails("404 without `[admission]`; 409 without priors"),
+            .fails("404 without `[admission]`; 409 without priors, or where they do not let it be computed"),
     ]
 }
 
@@ -106,10 +106,10 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
         }
 
         let newcomers = core::slice::from_ref(&newcomer);
-        let answer = book.decide(now, inventory.cluster(), newcomers).ok_or_else(off)?;
+        let answer = book.decide(inventory.cluster(), newcomers).ok_or_else(off)?;
         let committed = commit && answer.admit;
         if committed {
-            book.commit(key, newcomer.label.as_deref(), cores)?;
+            book.commit(&newcomer)?;
         }
         Ok((Admitted { deployment, answer, committed, repeated: false }, None))
     });
@@ -171,6 +171,10 @@ async fn forecast(State(api): State<Api>, Query(ahead): Query<Ahead>) -> Result<
         let why = "there are no priors, and so no forecast: admission.priors = FILE";
         Refused(StatusCode::CONFLICT, why.to_owned())
     })?;
+    if !moments.iter().all(|it| it.mean.is_finite() && it.variance.is_finite()) {
+        let why = "what is expected of the deployments cannot be computed from the priors";
+        return Err(Refused(StatusCode::CONFLICT, why.to_owned()));
+    }
     let ahead = hours.into_iter().zip(moments).map(|(after_h, it)| AheadAnswer {
         after_h,
         expected_cores: it.mean,
@@ -209,6 +213,6 @@ pub(crate) fn admitted(deployment: &str, answer: &AdmissionAnswer) -> Result<(),
     if answer.admit {
         return Ok(());
     }
-    let why = format!("{deployment} is not admitted: {}", answer.why);
+    let why = format!("deployment {deployment} is not admitted: {}", answer.why);
     Err(Fault { reason: NOT_ADMITTED, refused: Refused(StatusCode::CONFLICT, why) })
 }

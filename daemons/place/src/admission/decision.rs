@@ -1,17 +1,17 @@
 //! Whether new deployments may come, and why.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ballast_placement::admission::demand::{Decision, DemandError, Threshold};
-use ballast_placement::admission::{Admission as _, AdmissionRequest, Order, Reserve};
+use ballast_placement::admission::{Order, Reserve};
 use ballast_placement::inventory::NamedVm;
-use ballast_placement::{Cluster, MemoryKb, MilliCores, Resources, VmKey, VmRequest};
+use ballast_placement::{Cluster, Resources};
 use ballast_types::Instant;
 use ballast_types::wire::AdmissionStatus;
 use serde::Serialize;
 
 use super::book::AdmissionBook;
-use super::record::key;
+use super::record::{key, name};
 use crate::config::AdmissionPolicy;
 
 /// A deployment that is not there yet.
@@ -67,7 +67,7 @@ impl Newcomer {
 
 impl AdmissionBook {
     /// Whether the deployments of these VMs that are not there yet may come, with their names; `None` where all are there.
-    /// How many of those that are there want more is added to `scale_outs`.
+    /// How many of those that are there want more than what is kept for them is added to `scale_outs`.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
@@ -76,11 +76,11 @@ impl AdmissionBook {
         scale_outs: &mut u64,
     ) -> Option<(String, AdmissionAnswer)> {
         self.tick(now);
-        let (mut new, mut others): (BTreeMap<String, Newcomer>, BTreeSet<String>) = Default::default();
+        let (mut new, mut others): (BTreeMap<String, Newcomer>, BTreeMap<String, f64>) = Default::default();
         for NamedVm { name, spec } in vms {
             let key = key(spec.deployment.as_deref(), name);
             if self.deployments.cores_of(&key).is_some() {
-                others.insert(key);
+                *others.entry(key).or_default() += spec.resources.cores.cores();
                 continue;
             }
             let newcomer = new.entry(key.clone()).or_insert_with(|| Newcomer {
@@ -90,26 +90,21 @@ impl AdmissionBook {
             });
             newcomer.vms.push(spec.resources);
         }
-        *scale_outs += others.len() as u64;
-        let names: Vec<&str> = new.keys().map(String::as_str).take(3).collect();
+        *scale_outs += others.iter().filter(|(key, cores)| self.goes_beyond(key, **cores)).count() as u64;
+        let names: Vec<&str> = new.keys().map(String::as_str).map(name).take(3).collect();
         let more = if new.len() > 3 { ", …" } else { "" };
-        let name = format!("{}{more}", names.join(", "));
+        let names = format!("{}{more}", names.join(", "));
         let new: Vec<Newcomer> = new.into_values().collect();
-        self.decide(now, cluster, &new).map(|answer| (name, answer))
+        self.decide(cluster, &new).map(|answer| (names, answer))
     }
 
     /// Whether all of these may come, as of the last tick; `None` where nothing is asked.
-    pub(crate) fn decide(
-        &mut self,
-        now: Instant,
-        cluster: &Cluster,
-        newcomers: &[Newcomer],
-    ) -> Option<AdmissionAnswer> {
+    pub(crate) fn decide(&mut self, cluster: &Cluster, newcomers: &[Newcomer]) -> Option<AdmissionAnswer> {
         if newcomers.is_empty() {
             return None;
         }
         let answer = match self.config.policy {
-            AdmissionPolicy::Reserve(share) => self.by_reserve(share, now, cluster, newcomers),
+            AdmissionPolicy::Reserve(share) => self.by_reserve(share, cluster, newcomers),
             AdmissionPolicy::Moments(order) => self.by_moments(order, cluster, newcomers),
         };
         if !self.config.shadow {
@@ -118,28 +113,15 @@ impl AdmissionBook {
         Some(AdmissionAnswer { admit: true, would_refuse: Some(!answer.admit), ..answer })
     }
 
-    fn by_reserve(
-        &self,
-        share: f64,
-        now: Instant,
-        cluster: &Cluster,
-        newcomers: &[Newcomer],
-    ) -> AdmissionAnswer {
+    fn by_reserve(&self, share: f64, cluster: &Cluster, newcomers: &[Newcomer]) -> AdmissionAnswer {
         let Some(reserve) = Reserve::new(share) else {
             return AdmissionAnswer::refused(format!("reserve_share = {share}: 0 to 1"));
         };
 
-        // What is committed is as good as taken; nobody knows its memory.
-        let (most, mut left) = (f64::from(MilliCores::MAX.milli()), (self.committed_cores() * 1e3).ceil());
-        let mut vms = vec![];
-        while left > 0.0 {
-            let milli = MilliCores::from_milli(left.min(most) as u64).unwrap_or(MilliCores::MAX);
-            vms.push(Resources::new(milli, MemoryKb::ZERO));
-            left -= most;
-        }
-        vms.extend(newcomers.iter().flat_map(|it| it.vms.iter().copied()));
-        let vms: Vec<VmRequest> = vms.into_iter().map(|it| VmRequest::new(VmKey(0), it)).collect();
-        match reserve.decide(cluster, &AdmissionRequest::Deployment(&vms), now) {
+        // What is committed is as good as taken.
+        let vms = newcomers.iter().flat_map(|it| &it.vms);
+        let all = vms.fold(self.committed_room(), |sum, vm| sum + *vm);
+        match reserve.holds(cluster, all) {
             Ok(()) => AdmissionAnswer::admitted(format!("a share of {share} stays free")),
             Err(why) => AdmissionAnswer::refused(format!("reserve: {why}")),
         }
@@ -177,6 +159,12 @@ impl AdmissionBook {
     }
 }
 
+/// A chance from 0 to 1.
+fn three_digits(chance: f64) -> String {
+    let places = 2.0 - chance.max(1e-9).log10().floor();
+    format!("{chance:.*}", places.clamp(3.0, 11.0) as usize)
+}
+
 fn answer(
     decided: Result<Option<Decision>, DemandError>,
     threshold: Threshold,
@@ -204,8 +192,9 @@ fn answer(
         Threshold::Zeroth { cores } => format!("{all}; they must be fewer than {cores:.1}"),
         Threshold::First { cores } => format!("{all}; {at}, which must be fewer than {cores:.1}"),
         Threshold::Second { risk, .. } => format!(
-            "{all}; {at}: the chance that they are too few is at most {:.3}, which must be at most {risk:.3}",
-            decision.risk.unwrap_or(1.0)
+            "{all}; {at}: the chance that they are too few is at most {}, which must be at most {}",
+            three_digits(decision.risk.unwrap_or(1.0)),
+            three_digits(risk)
         ),
     };
     if decision.marginal {

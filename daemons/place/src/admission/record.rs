@@ -28,11 +28,26 @@ pub(crate) struct Commitment {
     pub(crate) admitted_cores: f64,
     /// What of it no VM has taken yet.
     pub(crate) cores: f64,
+    /// The memory that was admitted; 0 where nobody said it.
+    #[serde(default)]
+    pub(crate) admitted_memory_kb: u64,
     /// Until when it stands, in hours since 1970.
     pub(crate) until_h: f64,
+}
+
+impl Commitment {
+    /// The memory that no VM has taken yet: as large a share as of the cores.
+    pub(super) fn memory_kb(&self) -> f64 {
+        self.admitted_memory_kb as f64 * (self.cores / self.admitted_cores)
+    }
 }
 
 /// What a VM belongs to: its deployment, or itself alone.
 pub(crate) fn key(deployment: Option<&str>, vm: &str) -> String {
     deployment.map_or_else(|| format!("vm/{vm}"), |name| format!("deployment/{name}"))
+}
+
+/// As people call it: a deployment by its name.
+pub(super) fn name(key: &str) -> &str {
+    key.strip_prefix("deployment/").unwrap_or(key)
 }

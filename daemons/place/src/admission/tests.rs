@@ -1,12 +1,13 @@
 use std::fs;
 use std::path::Path;
 
-use ballast_placement::Policy;
 use ballast_placement::admission::{Belief, Order, Priors, PseudoObservations, Tuned};
+use ballast_placement::{MemoryKb, MilliCores, Policy, Resources};
 use ballast_types::{Instant, SplitMix64};
 use serde_json::{Value, json};
 
 use super::book::AdmissionBook;
+use super::decision::Newcomer;
 use super::record::DeploymentRecord;
 use crate::api::Api;
 use crate::config::{AdmissionConfig, AdmissionPolicy, PriorsFile};
@@ -106,14 +107,14 @@ async fn a_deployment_is_asked_for_committed_placed_and_over() {
     // Another is refused where it is placed, and only counted if it were a scale-out.
     let (status, why) = call(&api, "POST", "/v1/place", &vm("d1", "db", 40)).await;
     assert_eq!(status, 409);
-    assert!(why.to_string().contains("deployment/db is not admitted: with it 46.0 of 100.0 cores"), "{why}");
+    assert!(why.to_string().contains("deployment db is not admitted: with it 46.0 of 100.0 cores"), "{why}");
     assert_eq!(call(&api, "POST", "/v1/place", &vm("w4", "web", 47)).await.0, 200);
     assert_eq!(call(&api, "POST", "/v1/place", &vm("w5", "web", 48)).await.0, 409);
     let (_, metrics) = ask(&api, "GET", "/metrics", String::new()).await;
     for sample in [
         "admissions_total{outcome=\"refused\"} 2",
         "refusals_total{reason=\"not-admitted\"} 1",
-        "scale_outs_total{outcome=\"placed\"} 3",
+        "scale_outs_total{outcome=\"placed\"} 2",
         "scale_outs_total{outcome=\"failed\"} 1",
         "admission_capacity_cores 100",
     ] {
@@ -178,6 +179,12 @@ async fn the_reserve_decides_without_priors_and_counts_what_is_committed() {
     assert_eq!(admit(&api, json!({"deployment": "db", "cores": 30})).await["admit"], true);
     assert_eq!(call(&api, "DELETE", "/v1/admit/web", &Value::Null).await.0, 204);
     assert_eq!(admit(&api, json!({"deployment": "db", "cores": 31})).await["admit"], true);
+
+    // Of 800 GB 160 are kept, and a commitment has its memory, too.
+    let much = |name: &str, gb: u32| json!({"deployment": name, "vms": [{"cores": 1, "memory_gb": gb}], "commit": true});
+    assert_eq!(admit(&api, much("a", 400)).await["committed"], true);
+    assert_eq!(admit(&api, much("b", 400)).await["committed"], false);
+    assert_eq!(admit(&api, much("b", 240)).await["committed"], true);
     let (status, why) = call(&api, "GET", "/v1/forecast", &Value::Null).await;
     assert_eq!((status, why.to_string().contains("there are no priors")), (409, true));
 }
@@ -331,15 +338,19 @@ fn time_that_goes_back_stands_still_and_commitments_end() {
     let mut book =
         AdmissionBook::new(&config(SECOND, Path::new("none")), hour(500_000), vec![], std::iter::empty());
     book.tick(hour(500_010));
-    book.commit("deployment/web", None, 4.0).ok().unwrap();
+    let four = Resources::new(MilliCores::from_milli(4_000).unwrap(), MemoryKb::ZERO);
+    let web = Newcomer { key: "deployment/web".into(), label: None, vms: vec![four] };
+    book.commit(&web).ok().unwrap();
     assert!(book.note(hour(499_000), None).is_some(), "it is written down");
     assert_eq!(book.committed("deployment/web").unwrap().0.until_h, 500_034.0);
 
-    // Written down, and read by a start whose clock is behind: the commitment stands, and nothing has negative age.
+    // Written down, and read by a start whose clock is behind: time stands still, and once the clock has caught up as much
+    // of it has passed as of the commitment's.
     let again =
         |at| AdmissionBook::new(&config(SECOND, Path::new("none")), at, book.records(), std::iter::empty());
-    let early = again(hour(499_000));
-    let member = early.deployments.member(499_000.0, "deployment/web").unwrap();
+    let mut early = again(hour(499_000));
+    early.tick(hour(500_010));
+    let member = early.deployments.member(500_010.0, "deployment/web").unwrap();
     assert_eq!((member.cores, member.observed.age_h, member.observed.core_hours), (4.0, 0.0, 0.0));
     assert_eq!(again(hour(500_034)).records(), [], "its time is over");
 
