@@ -168,10 +168,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
 
     for row in rows.iter().filter(|row| !row.bracketed) {
         let name = row.policy.name();
-        tell(&format!(
-            "{name}: no threshold that was looked at fails the SLA, so a higher one might keep it too; more --runs or \
-             --hours help"
-        ));
+        tell(&format!("{name}: no threshold that was looked at fails the SLA; the highest of them stands"));
     }
     if let Some(file) = &args.output {
         let head = "# Priors of `ballast fit`, with the thresholds of `ballast admit tune`.\n";

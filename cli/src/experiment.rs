@@ -57,7 +57,7 @@ pub(crate) enum Experiment {
     Scheduler(One<scheduler::Choice>),
     /// How full a cluster can be while scale-outs seldom fail: policies that look at moments of the demand
     #[command(
-        after_help = "The default run takes about an hour on 2 cores, --quick half a minute. Parts add up:\n\
+        after_help = "The default run takes about an hour on 2 cores, --quick 20 seconds. Parts add up:\n\
         run --part 1/8 to 8/8 anywhere, and --merge their files.\n\n\
         Example: ballast experiment admission --quick --json\n\
         Example: ballast experiment admission --part 1/8 --part-file part-1.json\n\
