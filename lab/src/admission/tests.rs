@@ -51,7 +51,7 @@ fn every_arm_is_tuned_and_parts_add_up_to_the_whole() {
 /// A part with fewer runs, with other runs, or with fewer thresholds is none.
 #[test]
 fn a_part_is_whole_or_none() {
-    let options = Options { sets: small().sets, pool: 60, ..small() };
+    let options = small();
     let mut tuner = Tuner::new(&options, |bad, n| (0..n).map(bad).collect());
     let thresholds: Vec<Vec<f64>> = tuner.thresholds().iter().map(|it| it[..2].to_vec()).collect();
     assert!(tuner.set_thresholds(&thresholds) && !tuner.set_thresholds(&thresholds[1..]));

@@ -93,7 +93,8 @@ struct Terms {
     squared: f64,
 }
 
-/// The moments at all of these horizons, with vectors of four where the processor has them, which changes no result.
+/// The moments at all of these horizons, with vectors of four where the processor has them. No result changes: products are
+/// not fused with sums.
 #[multiversion(targets("x86_64+avx2"))]
 fn at_horizons(terms: &Terms, hours: &[f64], into: Coefficients<'_>) {
     let Terms { a, b, d, s, arrived, together, squared } = *terms;
