@@ -14,8 +14,7 @@ use ballast_placement::inventory::{NamedVm, Placed, VmSpec, VmView};
 use ballast_runtime::http::Refused;
 use ballast_types::Instant;
 
-use super::decision::Newcomer;
-use super::record::{Commitment, DeploymentRecord, key};
+use super::record::{Commitment, DeploymentRecord, Newcomer, key};
 use crate::config::AdmissionConfig;
 use crate::store::Record;
 

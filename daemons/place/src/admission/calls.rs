@@ -10,8 +10,8 @@ use ballast_runtime::http::{Endpoint, Refused, Right};
 use ballast_types::wire::EventKind;
 use serde::{Deserialize, Serialize};
 
-use super::decision::{AdmissionAnswer, Newcomer};
-use super::record::key;
+use super::decision::AdmissionAnswer;
+use super::record::{Newcomer, key};
 use crate::api::Api;
 use crate::fault::{Fault, NOT_ADMITTED};
 use crate::fields::{self, Fields};

@@ -2,26 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use ballast_placement::Cluster;
 use ballast_placement::admission::demand::{Decision, DemandError, Threshold};
 use ballast_placement::admission::{Order, Reserve};
 use ballast_placement::inventory::NamedVm;
-use ballast_placement::{Cluster, Resources};
 use ballast_types::Instant;
 use ballast_types::wire::AdmissionStatus;
 use serde::Serialize;
 
 use super::book::AdmissionBook;
-use super::record::{key, name};
+use super::record::{Newcomer, key, name};
 use crate::config::AdmissionPolicy;
-
-/// A deployment that is not there yet.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Newcomer {
-    pub(crate) key: String,
-    pub(crate) label: Option<String>,
-    /// What its VMs take.
-    pub(crate) vms: Vec<Resources>,
-}
 
 /// Where the condition is tightest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -56,12 +47,6 @@ impl AdmissionAnswer {
 
     fn refused(why: String) -> Self {
         Self { admit: false, ..Self::admitted(why) }
-    }
-}
-
-impl Newcomer {
-    pub(super) fn cores(&self) -> f64 {
-        self.vms.iter().map(|it| it.cores.cores()).sum()
     }
 }
 

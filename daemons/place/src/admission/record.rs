@@ -1,5 +1,6 @@
 //! A deployment, as it is written down.
 
+use ballast_placement::Resources;
 use ballast_placement::admission::Observed;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,21 @@ impl Commitment {
     /// The memory that no VM has taken yet: as large a share as of the cores.
     pub(super) fn memory_kb(&self) -> f64 {
         self.admitted_memory_kb as f64 * (self.cores / self.admitted_cores)
+    }
+}
+
+/// A deployment that is not there yet.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Newcomer {
+    pub(crate) key: String,
+    pub(crate) label: Option<String>,
+    /// What its VMs take.
+    pub(crate) vms: Vec<Resources>,
+}
+
+impl Newcomer {
+    pub(super) fn cores(&self) -> f64 {
+        self.vms.iter().map(|it| it.cores.cores()).sum()
     }
 }
 

@@ -7,8 +7,7 @@ use ballast_types::{Instant, SplitMix64};
 use serde_json::{Value, json};
 
 use super::book::AdmissionBook;
-use super::decision::Newcomer;
-use super::record::DeploymentRecord;
+use super::record::{DeploymentRecord, Newcomer};
 use crate::api::Api;
 use crate::config::{AdmissionConfig, AdmissionPolicy, PriorsFile};
 use crate::inventory::DurableInventory;
