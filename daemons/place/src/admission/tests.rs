@@ -180,7 +180,10 @@ async fn the_reserve_decides_without_priors_and_counts_what_is_committed() {
     assert_eq!(admit(&api, json!({"deployment": "db", "cores": 31})).await["admit"], true);
 
     // Of 800 GB 160 are kept, and a commitment has its memory, too.
-    let much = |name: &str, gb: u32| json!({"deployment": name, "vms": [{"cores": 1, "memory_gb": gb}], "commit": true});
+    let much = |name: &str, gb: u32| {
+        let vms = json!([{"cores": 1, "memory_gb": gb}]);
+        json!({"deployment": name, "vms": vms, "commit": true})
+    };
     assert_eq!(admit(&api, much("a", 400)).await["committed"], true);
     assert_eq!(admit(&api, much("b", 400)).await["committed"], false);
     assert_eq!(admit(&api, much("b", 240)).await["committed"], true);
