@@ -153,6 +153,12 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
             row.failures_per_run
         );
     }
+    if let Some(row) = rows.iter().find(|row| row.utilisation <= 0.0) {
+        bail!(
+            "{}: no deployment is ever admitted: --capacity-cores {capacity} is too small for these priors",
+            row.policy.name()
+        );
+    }
     let of = |moment| rows.iter().find(|row| row.policy == moment);
     let threshold = |moment| of(moment).map_or(f64::NAN, |row| row.threshold);
     let tuned = Tuned {

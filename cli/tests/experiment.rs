@@ -504,6 +504,7 @@ fn thresholds_are_tuned_for_fitted_priors_and_a_replay_goes_by_them() {
     let roomy = json(&tune.replacen("cores 200", "cores 2000", 1).replacen("h 0.5", "h 0.01", 1));
     let [zeroth, first] = ["zeroth", "first_moment"].map(|key| roomy["tuned"][key].as_f64().unwrap());
     assert!(zeroth > 1.0 && first > 1.0 && roomy["rows"][0]["kept"] == true, "{roomy}");
+    refused(&tune.replacen("cores 200", "cores 1", 1), "no deployment is ever admitted");
     refused(
         &tune.replacen("cores 200", "cores 5", 1).replacen("0.01", "1e-6", 1),
         "no threshold keeps --sla",

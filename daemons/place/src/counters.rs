@@ -96,10 +96,10 @@ impl Counters {
         self.placed.fetch_add(vms as u64, Ordering::Relaxed);
     }
 
-    /// Whether a new deployment may come was decided.
-    pub(super) fn admission(&self, admit: bool, would_refuse: bool) {
+    /// Whether so many new deployments may come was decided.
+    pub(super) fn admission(&self, count: u64, admit: bool, would_refuse: bool) {
         let outcome = if would_refuse { 2 } else { usize::from(!admit) };
-        add(&self.admissions[outcome]);
+        self.admissions[outcome].fetch_add(count, Ordering::Relaxed);
     }
 
     /// So many deployments that were there asked for more.

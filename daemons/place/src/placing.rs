@@ -255,7 +255,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         let now = ballast_runtime::unix_now();
         if let Some(mut admission) = api.inventory.admission() {
             decided = admission.ask(now, inventory.cluster(), &vms, &mut scale_outs);
-            decided.iter().try_for_each(|(name, answer)| admitted(name, answer))?;
+            decided.iter().try_for_each(|(name, _, answer)| admitted(name, answer))?;
         }
         let hosts = inventory.place(now, &vms)?;
         api.agents.changed(hosts.iter().map(String::as_str));
@@ -267,8 +267,8 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 
     let changed = changed.await?;
     // What is admitted and finds no host comes again, and counts then.
-    for (name, answer) in decided.iter().filter(|(_, answer)| changed.is_ok() || !answer.admit) {
-        api.admission_decided(name, answer);
+    for (name, count, answer) in decided.iter().filter(|(.., answer)| changed.is_ok() || !answer.admit) {
+        api.admission_decided(name, *count, answer);
     }
     if changed.as_ref().err().is_none_or(|fault: &Fault| fault.reason == NO_HOST) {
         api.counters.scaled_out(scale_outs, changed.is_ok());

@@ -131,6 +131,11 @@ impl VmRequest {
         Ok(request)
     }
 
+    /// Its tenant, whose label its deployment has.
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.spec.tenant.as_deref()
+    }
+
     /// What it takes of a host.
     pub(super) fn resources(&self) -> Resources {
         self.spec.resources

@@ -22,28 +22,24 @@ impl Reserve {
         (u128::from(whole) * u128::from(self.millionths)).div_ceil(1_000_000) as u64
     }
 
-    /// Whether so much may come.
+    /// Whether so much may come beside what is promised to others.
     ///
     /// # Errors
     /// Which of cores and memory does not suffice.
-    pub fn holds(self, cluster: &Cluster, requested: Totals) -> Result<(), String> {
+    pub fn holds(self, cluster: &Cluster, requested: Totals, promised: Totals) -> Result<(), String> {
         let (open, whole) = (cluster.open(), cluster.capacity());
-        let (milli_cores, memory_kb) = (self.of(whole.milli_cores), self.of(whole.memory_kb));
-        let kept = Totals { milli_cores, memory_kb, ..Totals::default() };
-        let holds = |free: u64, requested, kept| free.checked_sub(requested).is_some_and(|it| it >= kept);
-
-        if !holds(open.milli_cores, requested.milli_cores, kept.milli_cores) {
-            let cores = |milli: u64| milli as f64 / 1e3;
-            let [requested, open, kept] =
-                [requested.milli_cores, open.milli_cores, kept.milli_cores].map(cores);
-            Err(format!("{requested} cores requested, {open} free, of which {kept} are kept"))
-        } else if !holds(open.memory_kb, requested.memory_kb, kept.memory_kb) {
-            let gb = |kb: u64| kb as f64 / 1e6;
-            let [requested, open, kept] = [requested.memory_kb, open.memory_kb, kept.memory_kb].map(gb);
-            Err(format!("{requested} GB requested, {open} free, of which {kept} are kept"))
-        } else {
-            Ok(())
-        }
+        let holds = |unit, per_unit, [requested, open, whole, promised]: [u64; 4]| {
+            let (kept, wanted) = (self.of(whole), requested.saturating_add(promised));
+            if open.checked_sub(wanted).is_some_and(|it| it >= kept) {
+                return Ok(());
+            }
+            let [requested, open, kept, promised] =
+                [requested, open, kept, promised].map(|it| it as f64 / per_unit);
+            let promised = if promised > 0.0 { format!(" and {promised} promised") } else { String::new() };
+            Err(format!("{requested} {unit} requested, {open} free, of which {kept} are kept{promised}"))
+        };
+        holds("cores", 1e3, [requested, open, whole, promised].map(|it| it.milli_cores))?;
+        holds("GB", 1e6, [requested, open, whole, promised].map(|it| it.memory_kb))
     }
 }
 
@@ -54,6 +50,7 @@ impl Admission for Reserve {
 
     fn decide(&self, cluster: &Cluster, request: &AdmissionRequest<'_>, _now: Instant) -> Result<(), String> {
         let AdmissionRequest::Deployment(vms) = request else { return Ok(()) };
-        self.holds(cluster, vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources))
+        let requested = vms.iter().fold(Totals::default(), |sum, vm| sum + vm.resources);
+        self.holds(cluster, requested, Totals::default())
     }
 }

@@ -43,6 +43,7 @@ pub(crate) struct AdmissionBook {
 struct Change {
     label: Option<String>,
     came: f64,
+    came_memory_kb: u64,
     ended: f64,
     resized: f64,
 }
@@ -136,16 +137,17 @@ impl AdmissionBook {
         let over = self.commitments.iter().filter(|(_, it)| it.until_h <= now_h);
         let over: Vec<String> = over.map(|(key, _)| key.clone()).collect();
         for key in over {
-            self.release(&key, f64::INFINITY);
+            self.release(&key, f64::INFINITY, 0);
         }
         now_h
     }
 
-    /// Takes room back that was committed, at most so much; says how much it was.
-    fn release(&mut self, key: &str, at_most: f64) -> f64 {
+    /// Takes room back that was committed, at most so much; says how many cores it was.
+    fn release(&mut self, key: &str, at_most: f64, memory_kb: u64) -> f64 {
         let Some(it) = self.commitments.get_mut(key).filter(|_| at_most > 0.0) else { return 0.0 };
         let released = it.cores.min(at_most);
         it.cores -= released;
+        it.memory_kb = it.memory_kb.saturating_sub(memory_kb);
         if it.cores < 1e-6 {
             self.commitments.remove(key);
         }
@@ -201,15 +203,25 @@ impl AdmissionBook {
             Some((own, before)) if own == key => change.resized += cores - before,
             Some((other, before)) => {
                 change.came += cores;
+                change.came_memory_kb += spec.resources.memory.kb();
                 changes.entry(other).or_default().ended += before;
             }
-            None => change.came += cores,
+            None => {
+                change.came += cores;
+                change.came_memory_kb += spec.resources.memory.kb();
+            }
         }
     }
 
     fn apply(&mut self, now_h: f64, key: &str, change: &Change) -> Result<(), DemandError> {
         // What was committed has been counted when it was admitted.
-        let further = change.came - self.release(key, change.came);
+        let further = change.came - self.release(key, change.came, change.came_memory_kb);
+        if let Some(member) = self.deployments.member(now_h, key).filter(|it| it.label.is_none())
+            && change.label.is_some()
+        {
+            // It was committed without one.
+            self.deployments.restore(now_h, key, Member { label: change.label.clone(), ..member })?;
+        }
         if further > 1e-6 {
             self.deployments.grow(now_h, key, change.label.as_deref(), further)?;
         }
@@ -228,9 +240,9 @@ impl AdmissionBook {
         let (now_h, key, cores) = (self.now_h, &newcomer.key, newcomer.cores());
         let told = self.deployments.grow(now_h, key, newcomer.label.as_deref(), cores);
         told.map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let admitted_memory_kb = newcomer.vms.iter().map(|it| it.memory.kb()).sum();
-        let until_h = now_h + COMMITTED_H;
-        let commitment = Commitment { admitted_cores: cores, cores, admitted_memory_kb, until_h };
+        let (memory_kb, until_h) = (newcomer.memory_kb(), now_h + COMMITTED_H);
+        let admitted_memory_kb = memory_kb;
+        let commitment = Commitment { admitted_cores: cores, cores, admitted_memory_kb, memory_kb, until_h };
         self.commitments.insert(key.clone(), commitment);
         self.changed.insert(key.clone());
         Ok(())
@@ -239,7 +251,7 @@ impl AdmissionBook {
     /// What was admitted is not needed: whether there was a commitment.
     pub(super) fn withdraw(&mut self, key: &str) -> bool {
         let there = self.commitments.contains_key(key);
-        self.release(key, f64::INFINITY);
+        self.release(key, f64::INFINITY, 0);
         there
     }
 
@@ -256,8 +268,8 @@ impl AdmissionBook {
 
     /// The same with their memory.
     pub(super) fn committed_room(&self) -> Totals {
-        let memory_kb: f64 = self.commitments.values().map(Commitment::memory_kb).sum();
-        let [milli_cores, memory_kb] = [1e3 * self.committed_cores(), memory_kb].map(|it| it.ceil() as u64);
+        let milli_cores = (1e3 * self.committed_cores()).ceil() as u64;
+        let memory_kb = self.commitments.values().map(|it| it.memory_kb).sum();
         Totals { milli_cores, memory_kb, ..Totals::default() }
     }
 

@@ -55,20 +55,22 @@ fn read(body: &Fields<'_>) -> Result<AdmitRequest, String> {
         return Err(body.wrong("deployment", "without control characters"));
     }
     let cores = body.within("cores", 0.001..=65_536.0, "0.001 to 65536")?;
+    let mut label = body.name("label")?.or(body.name("subscription")?);
     let vms = match (cores, body.vms()?) {
         (Some(cores), None) => {
             let cores = MilliCores::from_milli((cores * 1e3).round() as u64);
             let cores = cores.ok_or_else(|| body.wrong("cores", "0.001 to 65536"))?;
-            vec![Resources::new(cores, MemoryKb::ZERO)]
+            let memory = MemoryKb::from_gb(body.number("memory_gb")?.unwrap_or(0.0));
+            vec![Resources::new(cores, memory.ok_or_else(|| body.wrong("memory_gb", "0 to 100000"))?)]
         }
         (None, Some(vms)) => {
-            let one = |vm: &Fields<'_>| Ok(VmRequest::read(vm, Some(body))?.resources());
-            vms.iter().map(one).collect::<Result<_, String>>()?
+            let vms = vms.iter().map(|vm| VmRequest::read(vm, Some(body))).collect::<Result<Vec<_>, _>>()?;
+            label = label.or_else(|| vms.iter().find_map(|vm| vm.tenant().map(str::to_owned)));
+            vms.iter().map(VmRequest::resources).collect()
         }
         (None, None) => return Err("vms or cores is missing".to_owned()),
         (Some(_), Some(_)) => return Err("vms and cores: one of them, not both".to_owned()),
     };
-    let label = body.name("label")?.or(body.name("subscription")?);
     let commit = body.flag("commit")?.unwrap_or(false);
     let newcomer = Newcomer { key: key(Some(&deployment), ""), label, vms };
     Ok(AdmitRequest { deployment, newcomer, commit })
@@ -95,9 +97,14 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
         let deployment = deployment.clone();
         if let Some(there) = book.deployments.cores_of(key) {
             let same = book.committed(key).is_some_and(|(it, label)| {
-                (it.admitted_cores - cores).abs() < 1e-6 && label == newcomer.label
+                (it.admitted_cores - cores).abs() < 1e-6
+                    && it.admitted_memory_kb == newcomer.memory_kb()
+                    && label == newcomer.label
             });
-            let why = format!("it is there, with {there} cores: a scale-out is not asked");
+            let kept = book.committed(key).map_or(0.0, |(it, _)| it.cores);
+            let why = format!(
+                "it is there, with {there} cores, of which {kept} are kept for VMs: a scale-out is not asked"
+            );
             if commit && !same {
                 return Err(Refused(StatusCode::CONFLICT, format!("deployment {deployment:?}: {why}")));
             }
@@ -115,7 +122,7 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
     });
     let answer = changed.await?.map_err(|refused: Refused| api.refuse(refused.into()))?;
     if commit && !answer.repeated {
-        api.admission_decided(&answer.deployment, &answer.answer);
+        api.admission_decided(&answer.deployment, 1, &answer.answer);
     }
     Ok(Json(answer).into_response())
 }
@@ -196,10 +203,10 @@ fn read_hours(text: &str) -> Result<Vec<f64>, String> {
 }
 
 impl Api {
-    /// Counts a decision about a new deployment, and tells who listens of a refusal.
-    pub(crate) fn admission_decided(&self, deployment: &str, answer: &AdmissionAnswer) {
+    /// Counts a decision about so many new deployments, and tells who listens of a refusal.
+    pub(crate) fn admission_decided(&self, deployment: &str, count: usize, answer: &AdmissionAnswer) {
         let shadow = answer.would_refuse == Some(true);
-        self.counters.admission(answer.admit, shadow);
+        self.counters.admission(count as u64, answer.admit, shadow);
         if !answer.admit || shadow {
             let (deployment, why) = (deployment.to_owned(), answer.why.clone());
             tracing::warn!(deployment, shadow, "not admitted: {why}");

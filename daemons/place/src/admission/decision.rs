@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ballast_placement::Cluster;
 use ballast_placement::admission::demand::{Decision, DemandError, Threshold};
 use ballast_placement::admission::{Order, Reserve};
 use ballast_placement::inventory::NamedVm;
+use ballast_placement::{Cluster, Totals};
 use ballast_types::Instant;
 use ballast_types::wire::AdmissionStatus;
 use serde::Serialize;
@@ -51,7 +51,7 @@ impl AdmissionAnswer {
 }
 
 impl AdmissionBook {
-    /// Whether the deployments of these VMs that are not there yet may come, with their names; `None` where all are there.
+    /// Whether the deployments of these VMs that are not there yet may come, with their names and how many there are; `None` where all are there.
     /// How many of those that are there want more than what is kept for them is added to `scale_outs`.
     pub(crate) fn ask(
         &mut self,
@@ -59,7 +59,7 @@ impl AdmissionBook {
         cluster: &Cluster,
         vms: &[NamedVm],
         scale_outs: &mut u64,
-    ) -> Option<(String, AdmissionAnswer)> {
+    ) -> Option<(String, usize, AdmissionAnswer)> {
         self.tick(now);
         let (mut new, mut others): (BTreeMap<String, Newcomer>, BTreeMap<String, f64>) = Default::default();
         for NamedVm { name, spec } in vms {
@@ -80,7 +80,7 @@ impl AdmissionBook {
         let more = if new.len() > 3 { ", …" } else { "" };
         let names = format!("{}{more}", names.join(", "));
         let new: Vec<Newcomer> = new.into_values().collect();
-        self.decide(cluster, &new).map(|answer| (names, answer))
+        self.decide(cluster, &new).map(|answer| (names, new.len(), answer))
     }
 
     /// Whether all of these may come, as of the last tick; `None` where nothing is asked.
@@ -103,10 +103,9 @@ impl AdmissionBook {
             return AdmissionAnswer::refused(format!("reserve_share = {share}: 0 to 1"));
         };
 
-        // What is committed is as good as taken.
         let vms = newcomers.iter().flat_map(|it| &it.vms);
-        let all = vms.fold(self.committed_room(), |sum, vm| sum + *vm);
-        match reserve.holds(cluster, all) {
+        let requested = vms.fold(Totals::default(), |sum, vm| sum + *vm);
+        match reserve.holds(cluster, requested, self.committed_room()) {
             Ok(()) => AdmissionAnswer::admitted(format!("a share of {share} stays free")),
             Err(why) => AdmissionAnswer::refused(format!("reserve: {why}")),
         }

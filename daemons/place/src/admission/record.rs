@@ -32,15 +32,11 @@ pub(crate) struct Commitment {
     /// The memory that was admitted; 0 where nobody said it.
     #[serde(default)]
     pub(crate) admitted_memory_kb: u64,
+    /// What of that no VM has taken yet.
+    #[serde(default)]
+    pub(crate) memory_kb: u64,
     /// Until when it stands, in hours since 1970.
     pub(crate) until_h: f64,
-}
-
-impl Commitment {
-    /// The memory that no VM has taken yet: as large a share as of the cores.
-    pub(super) fn memory_kb(&self) -> f64 {
-        self.admitted_memory_kb as f64 * (self.cores / self.admitted_cores)
-    }
 }
 
 /// A deployment that is not there yet.
@@ -55,6 +51,10 @@ pub(crate) struct Newcomer {
 impl Newcomer {
     pub(super) fn cores(&self) -> f64 {
         self.vms.iter().map(|it| it.cores.cores()).sum()
+    }
+
+    pub(super) fn memory_kb(&self) -> u64 {
+        self.vms.iter().map(|it| it.memory.kb()).sum()
     }
 }
 

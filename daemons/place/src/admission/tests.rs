@@ -71,6 +71,8 @@ async fn a_deployment_is_asked_for_committed_placed_and_over() {
     let quiet = admit(&api, labelled("quiet")).await;
     assert!(quiet["risk"].as_f64() < small["risk"].as_f64().map(|risk| 0.5 * risk), "{quiet} {small}");
     assert_eq!(admit(&api, labelled("loud")).await["risk"], small["risk"]);
+    let vms = json!([{"cores": 4, "memory_gb": 1, "subscription": "quiet"}]);
+    assert_eq!(admit(&api, json!({"deployment": "web", "vms": vms})).await["risk"], quiet["risk"]);
 
     // Twice is as good as once; a different request is another one.
     let web = json!({"deployment": "web", "cores": 4, "label": "quiet", "commit": true});
@@ -78,7 +80,9 @@ async fn a_deployment_is_asked_for_committed_placed_and_over() {
     assert_eq!((&first["committed"], &first["repeated"]), (&json!(true), &json!(false)));
     let again = admit(&api, web.clone()).await;
     assert_eq!((&again["committed"], &again["repeated"]), (&json!(true), &json!(true)));
-    for other in [json!({"cores": 5}), json!({"label": "loud"}), json!({"label": null})] {
+    for other in
+        [json!({"cores": 5}), json!({"memory_gb": 5}), json!({"label": "loud"}), json!({"label": null})]
+    {
         let mut body = web.clone();
         body.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
         let (status, why) = call(&api, "POST", "/v1/admit", &body).await;
@@ -123,6 +127,15 @@ async fn a_deployment_is_asked_for_committed_placed_and_over() {
         assert_eq!(call(&api, "DELETE", &format!("/v1/vms/{name}"), &Value::Null).await.0, 204);
     }
     assert_eq!(observed(), None);
+    // One that was committed without a label has that of its VMs.
+    admit(&api, json!({"deployment": "batch", "cores": 2, "commit": true})).await;
+    let mut batch = vm("b1", "batch", 2);
+    batch["subscription"] = json!("quiet");
+    assert_eq!(call(&api, "POST", "/v1/place", &batch).await.0, 200);
+    let label = || api.inventory.admission()?.deployments.member(f64::MAX, "deployment/batch")?.label;
+    assert_eq!(label().as_deref(), Some("quiet"));
+    assert_eq!(call(&api, "DELETE", "/v1/vms/b1", &Value::Null).await.0, 204);
+
     let forecast = get(&api, "/v1/forecast?hours=0,24").await;
     assert_eq!(forecast["ahead"][1], json!({"after_h": 24.0, "expected_cores": 0.0, "sd": 0.0}));
 }
@@ -187,6 +200,20 @@ async fn the_reserve_decides_without_priors_and_counts_what_is_committed() {
     assert_eq!(admit(&api, much("a", 400)).await["committed"], true);
     assert_eq!(admit(&api, much("b", 400)).await["committed"], false);
     assert_eq!(admit(&api, much("b", 240)).await["committed"], true);
+    let over = admit(&api, json!({"deployment": "c", "cores": 1, "memory_gb": 1})).await;
+    let why = "reserve: 1 GB requested, 800 free, of which 160 are kept and 640 promised";
+    assert_eq!((&over["admit"], &over["why"]), (&json!(false), &json!(why)));
+
+    // The VM that is there has taken its own memory, and no more.
+    assert_eq!(call(&api, "DELETE", "/v1/admit/a", &Value::Null).await.0, 204);
+    let uneven = json!([{"cores": 1, "memory_gb": 300}, {"cores": 20, "memory_gb": 10}]);
+    let uneven = json!({"deployment": "a", "vms": uneven, "commit": true});
+    assert_eq!(admit(&api, uneven).await["committed"], true);
+    let mut large = vm("a-2", "a", 20);
+    large["memory_gb"] = json!(10);
+    assert_eq!(call(&api, "POST", "/v1/place", &large).await.0, 200);
+    assert_eq!(admit(&api, much("c", 91)).await["committed"], false);
+    assert_eq!(admit(&api, much("c", 90)).await["committed"], true);
     let (status, why) = call(&api, "GET", "/v1/forecast", &Value::Null).await;
     assert_eq!((status, why.to_string().contains("there are no priors")), (409, true));
 }

@@ -7,14 +7,19 @@ use crate::counters::count;
 
 pub(super) fn metrics<'a>() -> [Metric<Shown<'a>>; 5] {
     [
-        each("admissions_total", &["outcome"], "New deployments by what was decided", |it| {
-            let counts = ["admitted", "refused", "would-refuse"].into_iter().zip(&it.counters.admissions);
-            counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
-        }),
+        each(
+            "admissions_total",
+            &["outcome"],
+            "New deployments by what was decided; each try counts",
+            |it| {
+                let counts = ["admitted", "refused", "would-refuse"].into_iter().zip(&it.counters.admissions);
+                counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
+            },
+        ),
         each(
             "scale_outs_total",
             &["outcome"],
-            "Requests for more VMs of a deployment that is there, by whether there was a place",
+            "Deployments that wanted more than is kept for them, by whether there was room; each try counts",
             |it| {
                 let counts = ["placed", "failed"].into_iter().zip(&it.counters.scale_outs);
                 counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
