@@ -160,6 +160,9 @@ fn parts<'a>(files: &'a [PathBuf], command: &str) -> anyhow::Result<Vec<(&'a Pat
         if part.command != command {
             bail!("{}: a part of `{}`, not of `{command}`", name(), part.command);
         }
+        if parts.first().is_some_and(|(_, first): &(&Path, PartFile)| first.thresholds != part.thresholds) {
+            bail!("{}: its thresholds are not those of the first part", name());
+        }
         parts.push((file.as_path(), part));
     }
 
@@ -177,24 +180,17 @@ fn parts<'a>(files: &'a [PathBuf], command: &str) -> anyhow::Result<Vec<(&'a Pat
 
 /// The runs of all parts.
 fn merged(parts: Vec<(&Path, PartFile)>, tuner: &mut Tuner) -> anyhow::Result<Vec<Vec<Measured>>> {
-    let mut all = vec![];
-    for (n, (file, part)) in parts.into_iter().enumerate() {
-        let taken = if n == 0 {
-            all.resize(part.thresholds.len(), vec![]);
-            tuner.set_thresholds(&part.thresholds)
-        } else {
-            part.thresholds == tuner.thresholds()
-        };
-        if !taken {
-            bail!(
-                "--merge {}: its thresholds are not those of the first part, or not of every policy",
-                file.display()
-            );
-        }
+    if let Some((first, part)) = parts.first()
+        && !tuner.set_thresholds(&part.thresholds)
+    {
+        bail!("--merge {}: its thresholds are not those of every policy", first.display());
+    }
+    let mut all = vec![vec![]; tuner.thresholds().len()];
+    for (file, part) in parts {
         if !tuner.is_part(part.part, &part.measured) {
             bail!("--merge {}: its runs are not all of part {}", file.display(), part.part.index + 1);
         }
-        all.iter_mut().zip(part.measured).for_each(|(all, more): (&mut Vec<_>, _)| all.extend(more));
+        all.iter_mut().zip(part.measured).for_each(|(all, more)| all.extend(more));
     }
     all.iter_mut().for_each(|it: &mut Vec<Measured>| it.sort_by_key(|it| it.run));
     Ok(all)

@@ -59,15 +59,9 @@ impl VmRequest {
             own.map_or_else(|| all.map_or(Ok(None), |all| all.name(key)), |own| Ok(Some(own)))
         };
 
-        let cores_allowed = "0.001 to 65536";
         let cores = vm.needed("cores", vm.number("cores")?)?;
-        let milli = Some((cores * 1e3).round()).filter(|m| (1.0..=65_536e3).contains(m));
-        let milli = milli.and_then(|milli| MilliCores::from_milli(milli as u64));
         let memory_gb = vm.needed("memory_gb", vm.number("memory_gb")?)?;
-        let resources = Resources::new(
-            milli.ok_or_else(|| vm.wrong("cores", cores_allowed))?,
-            MemoryKb::from_gb(memory_gb).ok_or_else(|| vm.wrong("memory_gb", "0 to 100000"))?,
-        );
+        let resources = resources(vm, cores, memory_gb)?;
 
         let p95 = vm.within("p95_percent", 0.0..=100.0, "0 to 100")?;
         let lifetime = vm.within("lifetime_s", 0.0..=LIFETIME_MAX_S, "0 to 3200000000")?;
@@ -196,4 +190,14 @@ impl VmRequest {
             && self.class.is_none_or(|class| class == placed.class)
             && self.p95.is_none_or(|p95| p95 == placed.p95)
     }
+}
+
+/// What a body's `cores` and `memory_gb` are.
+pub(super) fn resources(body: &Fields<'_>, cores: f64, memory_gb: f64) -> Result<Resources, String> {
+    let milli = Some((cores * 1e3).round()).filter(|m| (1.0..=65_536e3).contains(m));
+    let milli = milli.and_then(|milli| MilliCores::from_milli(milli as u64));
+    Ok(Resources::new(
+        milli.ok_or_else(|| body.wrong("cores", "0.001 to 65536"))?,
+        MemoryKb::from_gb(memory_gb).ok_or_else(|| body.wrong("memory_gb", "0 to 100000"))?,
+    ))
 }

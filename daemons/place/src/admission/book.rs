@@ -66,10 +66,9 @@ impl AdmissionBook {
         vms: impl Iterator<Item = VmView<'a>>,
     ) -> Self {
         // A clock that is behind what was written down stands still until it has caught up, as in service.
-        let written_h = records.iter().map(|it| it.until_h).fold(0.0, f64::max);
-        let now_h = hours(now).max(written_h);
-        if now_h > hours(now) + 1.0 {
-            let behind_h = now_h - hours(now);
+        let now_h = records.iter().map(|it| it.until_h).fold(hours(now), f64::max);
+        let behind_h = now_h - hours(now);
+        if behind_h > 1.0 {
             tracing::warn!(
                 behind_h,
                 "admission: the clock is behind what was written down; time stands still"
@@ -118,9 +117,9 @@ impl AdmissionBook {
         }
 
         // Nobody has watched since then: the cores ran on.
-        let core_hours = observed.core_hours + before * (now_h - until_h.min(now_h));
+        let core_hours = observed.core_hours + before * (now_h - until_h);
         let observed = Observed { core_hours, ..observed };
-        let member = Member { label, begun_h: begun_h.min(now_h), cores, observed };
+        let member = Member { label, begun_h, cores, observed };
         note_error(&key, self.deployments.restore(now_h, &key, member));
         if (cores - before).abs() < 1e-6 {
             self.changed.remove(&key);
@@ -137,26 +136,21 @@ impl AdmissionBook {
         let over = self.commitments.iter().filter(|(_, it)| it.until_h <= now_h);
         let over: Vec<String> = over.map(|(key, _)| key.clone()).collect();
         for key in over {
-            self.release(&key, f64::INFINITY, 0);
+            self.withdraw(&key);
         }
         now_h
     }
 
-    /// Takes room back that was committed, at most so much; says how many cores it was.
-    fn release(&mut self, key: &str, at_most: f64, memory_kb: u64) -> f64 {
-        let Some(it) = self.commitments.get_mut(key).filter(|_| at_most > 0.0) else { return 0.0 };
-        let released = it.cores.min(at_most);
-        it.cores -= released;
+    /// VMs take room that was committed to their deployment: how many cores of it.
+    fn take_committed(&mut self, key: &str, cores: f64, memory_kb: u64) -> f64 {
+        let Some(it) = self.commitments.get_mut(key) else { return 0.0 };
+        let taken = it.cores.min(cores);
+        it.cores -= taken;
         it.memory_kb = it.memory_kb.saturating_sub(memory_kb);
         if it.cores < 1e-6 {
             self.commitments.remove(key);
         }
-        self.changed.insert(key.to_owned());
-        if at_most.is_infinite() {
-            let left = self.deployments.cores_of(key).unwrap_or(0.0) - released;
-            note_error(key, self.deployments.resize(self.now_h, key, left));
-        }
-        released
+        taken
     }
 
     /// Takes note of a change, if there was one, and says what is to be written down with it.
@@ -201,23 +195,21 @@ impl AdmissionBook {
         }
         match before {
             Some((own, before)) if own == key => change.resized += cores - before,
-            Some((other, before)) => {
+            other => {
                 change.came += cores;
                 change.came_memory_kb += spec.resources.memory.kb();
-                changes.entry(other).or_default().ended += before;
-            }
-            None => {
-                change.came += cores;
-                change.came_memory_kb += spec.resources.memory.kb();
+                if let Some((other, before)) = other {
+                    changes.entry(other).or_default().ended += before;
+                }
             }
         }
     }
 
     fn apply(&mut self, now_h: f64, key: &str, change: &Change) -> Result<(), DemandError> {
         // What was committed has been counted when it was admitted.
-        let further = change.came - self.release(key, change.came, change.came_memory_kb);
-        if let Some(member) = self.deployments.member(now_h, key).filter(|it| it.label.is_none())
-            && change.label.is_some()
+        let further = change.came - self.take_committed(key, change.came, change.came_memory_kb);
+        if change.label.is_some()
+            && let Some(member) = self.deployments.member(now_h, key).filter(|it| it.label.is_none())
         {
             // It was committed without one.
             self.deployments.restore(now_h, key, Member { label: change.label.clone(), ..member })?;
@@ -237,22 +229,28 @@ impl AdmissionBook {
 
     /// Once it is admitted: its room is kept until VMs take it, or its time is over.
     pub(super) fn commit(&mut self, newcomer: &Newcomer) -> Result<(), Refused> {
-        let (now_h, key, cores) = (self.now_h, &newcomer.key, newcomer.cores());
-        let told = self.deployments.grow(now_h, key, newcomer.label.as_deref(), cores);
+        let (key, cores, memory_kb) = (&newcomer.key, newcomer.cores(), newcomer.memory_kb());
+        let told = self.deployments.grow(self.now_h, key, newcomer.label.as_deref(), cores);
         told.map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let (memory_kb, until_h) = (newcomer.memory_kb(), now_h + COMMITTED_H);
-        let admitted_memory_kb = memory_kb;
-        let commitment = Commitment { admitted_cores: cores, cores, admitted_memory_kb, memory_kb, until_h };
+        let commitment = Commitment {
+            admitted_cores: cores,
+            cores,
+            admitted_memory_kb: memory_kb,
+            memory_kb,
+            until_h: self.now_h + COMMITTED_H,
+        };
         self.commitments.insert(key.clone(), commitment);
         self.changed.insert(key.clone());
         Ok(())
     }
 
-    /// What was admitted is not needed: whether there was a commitment.
+    /// What was admitted and not taken is not needed: whether there was a commitment.
     pub(super) fn withdraw(&mut self, key: &str) -> bool {
-        let there = self.commitments.contains_key(key);
-        self.release(key, f64::INFINITY, 0);
-        there
+        let Some(it) = self.commitments.remove(key) else { return false };
+        self.changed.insert(key.to_owned());
+        let left = self.deployments.cores_of(key).unwrap_or(0.0) - it.cores;
+        note_error(key, self.deployments.resize(self.now_h, key, left));
+        true
     }
 
     /// What is committed to a deployment, and its label.

@@ -5,7 +5,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_placement::admission::demand::horizons;
-use ballast_placement::{MemoryKb, MilliCores, Resources};
 use ballast_runtime::http::{Endpoint, Refused, Right};
 use ballast_types::wire::EventKind;
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use super::record::{Newcomer, key};
 use crate::api::Api;
 use crate::fault::{Fault, NOT_ADMITTED};
 use crate::fields::{self, Fields};
-use crate::vm_request::VmRequest;
+use crate::vm_request::{VmRequest, resources};
 
 /// So many horizons are answered at once.
 const HORIZONS_MAX: usize = 100;
@@ -58,10 +57,7 @@ fn read(body: &Fields<'_>) -> Result<AdmitRequest, String> {
     let mut label = body.name("label")?.or(body.name("subscription")?);
     let vms = match (cores, body.vms()?) {
         (Some(cores), None) => {
-            let cores = MilliCores::from_milli((cores * 1e3).round() as u64);
-            let cores = cores.ok_or_else(|| body.wrong("cores", "0.001 to 65536"))?;
-            let memory = MemoryKb::from_gb(body.number("memory_gb")?.unwrap_or(0.0));
-            vec![Resources::new(cores, memory.ok_or_else(|| body.wrong("memory_gb", "0 to 100000"))?)]
+            vec![resources(body, cores, body.number("memory_gb")?.unwrap_or(0.0))?]
         }
         (None, Some(vms)) => {
             let vms = vms.iter().map(|vm| VmRequest::read(vm, Some(body))).collect::<Result<Vec<_>, _>>()?;
@@ -96,12 +92,13 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
         let (key, cores) = (&newcomer.key, newcomer.cores());
         let deployment = deployment.clone();
         if let Some(there) = book.deployments.cores_of(key) {
-            let same = book.committed(key).is_some_and(|(it, label)| {
+            let committed = book.committed(key);
+            let kept = committed.as_ref().map_or(0.0, |(it, _)| it.cores);
+            let same = committed.is_some_and(|(it, label)| {
                 (it.admitted_cores - cores).abs() < 1e-6
                     && it.admitted_memory_kb == newcomer.memory_kb()
                     && label == newcomer.label
             });
-            let kept = book.committed(key).map_or(0.0, |(it, _)| it.cores);
             let why = format!(
                 "it is there, with {there} cores, of which {kept} are kept for VMs: a scale-out is not asked"
             );

@@ -51,8 +51,8 @@ impl AdmissionAnswer {
 }
 
 impl AdmissionBook {
-    /// Whether the deployments of these VMs that are not there yet may come, with their names and how many there are; `None` where all are there.
-    /// How many of those that are there want more than what is kept for them is added to `scale_outs`.
+    /// Whether the deployments of these VMs that are not there yet may come, with their names and how many there are; `None`
+    /// where all are there. How many of those that are there want more than what is kept for them is added to `scale_outs`.
     pub(crate) fn ask(
         &mut self,
         now: Instant,
