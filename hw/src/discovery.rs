@@ -205,7 +205,7 @@ mod tests {
         assert!(!matches(pattern.as_bytes(), name.as_bytes()));
         // By trying every length of every `*` it takes longer than the machine lives.
         let took = start.elapsed();
-        assert!(took.as_millis() < 1_000, "{took:?}");
+        assert!(took.as_secs() < 60, "{took:?}");
     }
 
     #[test]

@@ -358,7 +358,7 @@ impl Lab {
             files.retain(|path, _| judged(path));
             files
         };
-        let (originals, until) = (kept(before.clone()), Instant::now() + Duration::from_secs(5));
+        let (originals, until) = (kept(before.clone()), Instant::now() + PATIENCE);
 
         // The rig, like a kernel, shows the value in force a moment after a write.
         loop {

@@ -333,7 +333,9 @@ fn a_vm_moves_to_other_cores() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let running = scope.spawn(|| rig.run(&stop));
-        group.confine(&"0-9".parse().unwrap()).unwrap();
+        let cpus = "0-9".parse().unwrap();
+        // On a busy machine the rig's first turn may be later than it is waited for.
+        assert!((0..300).any(|_| group.confine(&cpus).is_ok()));
         assert_eq!(
             fs::read_to_string(root.path("sys/fs/cgroup/machine.slice/batch.scope/cpuset.cpus")).unwrap(),
             "0-9\n"

@@ -85,7 +85,7 @@ impl Started<'_> {
             access: Arc::clone(&access),
         });
 
-        let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
+        let serving = ballast_runtime::serve(self.listening, routes, access, self.control);
         let leaving = self.runtime.block_on(async {
             reloader.start()?;
             serving.await

@@ -9,12 +9,12 @@ use std::time::Duration;
 use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
 use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{self as hw, MemoryLimits, PowerMeter, Root};
+use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::config::Listen;
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Listener};
 use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{DiskFaults, StateWriter};
@@ -52,7 +52,7 @@ pub(crate) struct Started<'a> {
     pub(crate) snapshot: Arc<Snapshot<AgentStatus>>,
     pub(crate) vms: Arc<Mutex<Vms>>,
     pub(crate) shutdown_deadline: ShutdownDeadline,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listening: Listening,
     /// The meter's sessions at its BMC end when they are dropped.
     pub(crate) bmcs: Bmcs,
     pub(crate) runtime: Runtime,
@@ -70,7 +70,7 @@ pub(crate) struct Started<'a> {
 /// All that may fail before anything is changed.
 struct Prepared {
     runtime: Runtime,
-    listeners: Vec<Listener>,
+    listening: Listening,
     began_at: Instant,
     recorder: Option<Recorder<Agent>>,
     writer: StateWriter<Memory>,
@@ -82,7 +82,7 @@ impl<'a> Adopted<'a> {
     /// Starts sensors, actuators and the control thread. Fails when an address is taken, a meter is not
     /// there, or a thread cannot be started. The journal then stays for the next start.
     pub(crate) fn start(mut self) -> anyhow::Result<Started<'a>> {
-        let Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter } = self.prepare()?;
+        let Prepared { runtime, listening, began_at, recorder, writer, bmcs, meter } = self.prepare()?;
         self.release_other_actuator();
 
         let Self { opened, found, originals, limit, rapl_left, params, events, faults, waits_for_room } =
@@ -147,7 +147,7 @@ impl<'a> Adopted<'a> {
             snapshot,
             vms,
             shutdown_deadline,
-            listeners,
+            listening,
             bmcs,
             runtime,
             tls: opened.tls,
@@ -165,7 +165,7 @@ impl<'a> Adopted<'a> {
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let (config, place) = (self.opened.config, &self.opened.config.daemon);
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let listeners = runtime.block_on(http::bind(&place.listen, self.opened.tls.as_ref()))?;
+        let listening = Listening::open(&runtime, &place.listen, self.opened.tls.as_ref())?;
 
         let began_at = clock::now();
         let (params, found) = (self.params.clone(), self.found.clone());
@@ -181,7 +181,7 @@ impl<'a> Adopted<'a> {
         let mut bmcs = Bmcs::new(&config.redfish);
         let meter = sampler::meter(&config.meter, &self.opened.root, &mut bmcs)?;
 
-        Ok(Prepared { runtime, listeners, began_at, recorder, writer, bmcs, meter })
+        Ok(Prepared { runtime, listening, began_at, recorder, writer, bmcs, meter })
     }
 
     /// Lifts what a previous instance with another actuator has left: this instance would never lift it, nor

@@ -66,7 +66,7 @@ impl Started<'_> {
         };
         let routes = api::routes(api, config.ui.then(|| page(config)).transpose()?);
 
-        let serving = ballast_runtime::serve(self.listeners, routes, access, self.control);
+        let serving = ballast_runtime::serve(self.listening, routes, access, self.control);
         let leaving = self.runtime.block_on(async {
             reloader.start()?;
             serving.await

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use ballast_chassis_core::{Chassis, Ledger, Params};
 use ballast_hw::durable::Lock;
 use ballast_hw::{Root, boot_id};
+use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::clock;
 use ballast_runtime::config::{DaemonConfig, Listen};
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
-use ballast_runtime::http::{self, Listener};
 use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::DiskFaults;
@@ -53,7 +53,7 @@ pub(crate) struct Started<'a> {
     pub(crate) events: Events,
     pub(crate) counts: Counts,
     pub(crate) history: Shared,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listening: Listening,
     pub(crate) runtime: Runtime,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) lock: Lock,
@@ -75,7 +75,7 @@ impl<'a> Adopted<'a> {
         orders.follow(BudgetBounds::of(config));
         let orders = Arc::new(orders);
 
-        let listeners = runtime.block_on(http::bind(&place.listen, opened.tls.as_ref()))?;
+        let listening = Listening::open(&runtime, &place.listen, opened.tls.as_ref())?;
         let outboxes = connect(&config.servers, opened.tls.as_ref(), runtime.handle(), &messages)?;
         let mut bmcs = Bmcs::new(&config.redfish);
         let power_input = power_input(config, &opened.root, &faults)?;
@@ -136,7 +136,7 @@ impl<'a> Adopted<'a> {
             events,
             counts,
             history,
-            listeners,
+            listening,
             runtime,
             tls: opened.tls,
             lock: opened.lock,

@@ -170,6 +170,9 @@ impl Api {
         let book = self.inventory.admission()?;
         let problem = book.problem().map(|why| format!("the priors stay as they were: {why}"));
         alarms.extend(problem.map(|why| Alarm::new(AlarmId::PriorsRefused, why)));
+        let behind = book.behind_h(ballast_runtime::unix_now());
+        let behind = behind.map(|it| format!("the clock is {it:.1} h behind what was seen of deployments"));
+        alarms.extend(behind.map(|why| Alarm::new(AlarmId::ClockBehind, why)));
         let [admitted, refused, would_refuse] = self.counters.admissions.each_ref().map(count);
         Some(AdmissionStatus { admitted, refused, would_refuse, ..book.status(inventory.cluster()) })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ballast_hw::durable::{self, Lock};
-use ballast_runtime::http::{self, Listener};
+use ballast_runtime::Listening;
 use ballast_runtime::state;
 use ballast_runtime::tls::Tls;
 use tokio::runtime::{Builder, Runtime};
@@ -15,7 +15,7 @@ use crate::config::{ConfigFile as _, PlaceConfig};
 pub(crate) struct Opened<'a> {
     pub(crate) config: &'a PlaceConfig,
     pub(crate) tls: Option<Arc<Tls>>,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listening: Listening,
     pub(crate) runtime: Runtime,
     /// Held until the process ends.
     pub(crate) lock: Lock,
@@ -31,8 +31,8 @@ impl<'a> Opened<'a> {
         durable::folder(&config.state_dir)
             .with_context(|| format!("state_dir {}", config.state_dir.display()))?;
         let lock = state::lock(&config.state_dir)?;
-        let listeners = runtime.block_on(http::bind(&config.listen, tls.as_ref()))?;
+        let listening = Listening::open(&runtime, &config.listen, tls.as_ref())?;
 
-        Ok(Self { config, tls, listeners, runtime, lock })
+        Ok(Self { config, tls, listening, runtime, lock })
     }
 }

@@ -33,7 +33,7 @@ impl Started {
     /// Serves until SIGTERM or SIGINT. What goes wrong is told by [`Served::restore`], after the writer has
     /// ended.
     pub(crate) fn serve(self, loaded: Loaded<PlaceConfig>) -> Served {
-        let Self { api, reloader, orders, writer, listeners, runtime, lock } = self;
+        let Self { api, reloader, orders, writer, listening, runtime, lock } = self;
         let inventory = Arc::clone(&api.inventory);
         let access = Arc::clone(&api.access);
         let reload = ModelAndHosts { api: api.clone(), orders: orders.clone() };
@@ -45,7 +45,7 @@ impl Started {
             tokio::spawn(drains::follow(api.clone()));
             tokio::spawn(feed(Watchdog::of_systemd()));
 
-            ballast_runtime::serve(listeners, routes(api), access, reloader).await
+            ballast_runtime::serve(listening, routes(api), access, reloader).await
         });
 
         Served { leaving, orders, inventory, writer, runtime, _lock: lock }

@@ -6,10 +6,11 @@ use std::thread::{self, JoinHandle};
 
 use ballast_hw::durable::Lock;
 use ballast_predict::Request;
+use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::audit::AuditLog;
 use ballast_runtime::config::Listen;
-use ballast_runtime::http::{AccessPolicy, Listener};
+use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::{clock, lock};
 use tokio::runtime::Runtime;
 
@@ -29,7 +30,7 @@ pub(crate) struct Started {
     pub(crate) reloader: JoinHandle<()>,
     pub(crate) orders: Sender<ReloadOrder>,
     pub(crate) writer: JoinHandle<()>,
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listening: Listening,
     pub(crate) runtime: Runtime,
     pub(crate) lock: Lock,
 }
@@ -111,7 +112,7 @@ impl Adopted<'_> {
             });
         })?;
 
-        let (listeners, runtime, lock) = (opened.listeners, opened.runtime, opened.lock);
-        Ok(Started { api, reloader, orders, writer, listeners, runtime, lock })
+        let (listening, runtime, lock) = (opened.listening, opened.runtime, opened.lock);
+        Ok(Started { api, reloader, orders, writer, listening, runtime, lock })
     }
 }

@@ -38,7 +38,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use clock::{now, unix_now};
 pub use program::EXIT_LIVE;
-pub use serve::{Leaving, serve, wait_until};
+pub use serve::{Leaving, Listening, serve, wait_until};
 pub use target::Target;
 
 /// A mutex's value, whoever panicked while holding it: no value here is ever left half changed.

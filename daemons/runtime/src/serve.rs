@@ -1,5 +1,6 @@
 //! Serving until a signal comes, then stopping in order: `serve() → Leaving → end()`.
 
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -7,17 +8,44 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use axum::Router;
 use sd_notify::NotifyState;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task;
 
+use crate::config::Listen;
 use crate::http;
 use crate::systemd::notify;
+use crate::tls::Tls;
 
 /// How long the control thread may take to end once it is told to.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks at whether a stopping controller is done.
 const TURN: Duration = Duration::from_millis(20);
+
+/// Where a daemon hears: its addresses, SIGTERM and SIGINT.
+pub struct Listening {
+    listeners: Vec<http::Listener>,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Listening {
+    /// Binds every address. A signal from now on is kept for [`serve`]: a daemon that is told to stop while it starts still
+    /// stops in order.
+    ///
+    /// # Errors
+    /// For an address that is taken, or signals that cannot be had.
+    pub fn open(runtime: &Runtime, all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Self> {
+        runtime.block_on(async {
+            Ok(Self {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                listeners: http::bind(all, tls).await?,
+            })
+        })
+    }
+}
 
 /// A daemon that was told to stop. It still answers, and its control thread `H` still runs.
 #[must_use = "HTTP and the control thread go on until `end`"]
@@ -30,13 +58,12 @@ pub struct Leaving<H> {
 /// Serves HTTP, and tells systemd that the daemon is ready. Returns when SIGTERM or SIGINT comes. Fails when
 /// HTTP or the control thread ends before the signal.
 pub async fn serve<H: Send + 'static>(
-    listeners: Vec<http::Listener>,
+    listening: Listening,
     routes: Router,
     access: Arc<http::AccessPolicy>,
     control: JoinHandle<H>,
 ) -> anyhow::Result<Leaving<H>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let Listening { listeners, mut terminate, mut interrupt } = listening;
     let mut control = task::spawn_blocking(move || control.join());
     let (stop, stopped) = oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
@@ -81,4 +108,32 @@ pub async fn wait_until(within: Duration, done: impl Fn() -> bool) {
         }
     };
     let _ = tokio::time::timeout(within, waiting).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use nix::sys::signal::{Signal, raise};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn who_is_told_to_stop_while_it_starts_stops_in_order() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let listen = Listen::Plain("127.0.0.1:0".parse().unwrap());
+        let listening = Listening::open(&runtime, &[listen], None).unwrap();
+        raise(Signal::SIGTERM).unwrap();
+
+        let (end, ends) = mpsc::channel::<u32>();
+        let control = thread::spawn(move || ends.recv());
+        let access = Arc::new(http::AccessPolicy::of_queries());
+        runtime.block_on(async {
+            let leaving = serve(listening, Router::new(), access, control).await.unwrap();
+            end.send(7).unwrap();
+            assert_eq!(leaving.end().await.unwrap(), Ok(7));
+        });
+    }
 }

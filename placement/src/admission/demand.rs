@@ -540,7 +540,9 @@ impl Curve {
             v1[i] -= 2.0 * mean_c[i] * mean_0[i];
             v2[i] -= mean_c[i] * mean_c[i];
         }
-        let finite = [mean_c, mean_0, v0, v1, v2].iter().flatten().all(|it| it.is_finite());
+        // All are looked at: a loop without a way out becomes vector instructions.
+        let all = [mean_c, mean_0, v0, v1, v2];
+        let finite = all.iter().flatten().fold(true, |finite, it| finite & it.is_finite());
         Self { mean: [mean_0, mean_c], variance: [v0, v1, v2], finite }
     }
 }

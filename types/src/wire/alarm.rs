@@ -164,6 +164,8 @@ alarms! {
         "The policy goes by lifetimes, and there is no model that knows them.";
     HostsRefused "hosts_refused" Warning "The file of hosts cannot be used; the hosts stay as they were.";
     PriorsRefused "priors_refused" Warning "The file of priors cannot be used; the priors stay as they were.";
+    ClockBehind "clock_behind" Warning
+        "The clock is behind what was seen of deployments: for admission, time stands still.";
     HostLeaving "host_leaving" Info "A host is no longer in its file, and still has VMs.";
     DrainWaits "drain_waits" Info "Too few hosts are empty: a drain waits for approval.";
     DrainStuck "drain_stuck" Warning

@@ -420,15 +420,14 @@ fn libvirt_that_hangs_holds_up_neither_the_start_nor_the_list_of_vms() {
     while !server.folder.path().join("virsh.log").exists() {
         std::thread::yield_now();
     }
-    let slowest = (0..50).map(|_| {
-        let asked = std::time::Instant::now();
+    // virsh is ended after 5 s: who is held up by it has one answer until then.
+    let mut answers = 0;
+    while began.elapsed() < Duration::from_secs(4) && answers < 50 {
         assert_eq!(vms.lock().unwrap().specs().len(), 1);
         std::thread::sleep(Duration::from_millis(10));
-        asked.elapsed()
-    });
-    let slowest = slowest.max().unwrap();
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
-    assert!(began.elapsed() < Duration::from_secs(4), "virsh is ended after 5 s: {:?}", began.elapsed());
+        answers += 1;
+    }
+    assert!(answers > 3, "{answers} answers in {:?}", began.elapsed());
 }
 
 fn predictions(seq: u64, vms: &[(&str, VmClass)]) -> Predictions {

@@ -21,6 +21,9 @@ use crate::store::Record;
 /// Room that was admitted and that no VM takes is free again after so many hours.
 const COMMITTED_H: f64 = 24.0;
 
+/// A clock that is so far behind is an alarm.
+const BEHIND_H: f64 = 1.0;
+
 /// Deployments and their VMs.
 #[derive(Debug)]
 pub(crate) struct AdmissionBook {
@@ -67,13 +70,6 @@ impl AdmissionBook {
     ) -> Self {
         // A clock that is behind what was written down stands still until it has caught up, as in service.
         let now_h = records.iter().map(|it| it.until_h).fold(hours(now), f64::max);
-        let behind_h = now_h - hours(now);
-        if behind_h > 1.0 {
-            tracing::warn!(
-                behind_h,
-                "admission: the clock is behind what was written down; time stands still"
-            );
-        }
         // Without priors nothing is expected of deployments: they are only counted, and any law does.
         let priors = config.priors.as_ref().and_then(|file| file.priors.clone());
         let priors = priors.unwrap_or_else(|| Priors::new(Belief::SUB_B));
@@ -304,6 +300,11 @@ impl AdmissionBook {
         });
         self.problem = read.clone().err();
         read
+    }
+
+    /// How far the clock is behind what was seen, where that is more than an hour.
+    pub(crate) fn behind_h(&self, now: Instant) -> Option<f64> {
+        Some(self.now_h - hours(now)).filter(|it| *it > BEHIND_H)
     }
 
     pub(crate) fn problem(&self) -> Option<&str> {

@@ -378,6 +378,7 @@ fn time_that_goes_back_stands_still_and_commitments_end() {
     let again =
         |at| AdmissionBook::new(&config(SECOND, Path::new("none")), at, book.records(), std::iter::empty());
     let mut early = again(hour(499_000));
+    assert_eq!([hour(499_000), hour(500_009)].map(|it| early.behind_h(it)), [Some(1_010.0), None]);
     early.tick(hour(500_010));
     let member = early.deployments.member(500_010.0, "deployment/web").unwrap();
     assert_eq!((member.cores, member.observed.age_h, member.observed.core_hours), (4.0, 0.0, 0.0));

@@ -259,7 +259,7 @@ async fn a_drain_goes_on_after_a_restart_in_the_middle() {
     api.inventory.stop();
     // The thread that writes has the database until it has ended.
     let mut again = None;
-    for _ in 0..100 {
+    for _ in 0..3_000 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let opened = DurableInventory::open(dir.path(), ballast_placement::Policy::POWER, None, None);
         again = opened.ok().filter(|it| it.0.alarms().count() == 0);
