@@ -38,7 +38,7 @@ impl Listening {
     /// For an address that is taken, or signals that cannot be had.
     pub fn open(runtime: &Runtime, all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Self> {
         runtime.block_on(async {
-            signal(SignalKind::hangup())?;
+            drop(signal(SignalKind::hangup())?);
             Ok(Self {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
