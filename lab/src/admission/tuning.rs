@@ -104,20 +104,24 @@ impl Tuner {
         (lowest.unwrap_or(1e-4) / BESIDE, highest.unwrap_or(1e-4) * BESIDE)
     }
 
+    /// Few runs of every threshold from the lowest on. An arm is out of the race once more fails than is looked for.
     fn run_few(&mut self, run: &mut impl FnMut(&[Job]) -> Vec<Tally>) {
-        let jobs = self.few();
-        let done = run(&jobs);
-        self.races.iter_mut().for_each(|race| race.take(&jobs, &done));
+        let (_, highest) = self.wanted();
+        let most = self.races.iter().map(|race| race.thresholds.len()).max();
+        for threshold in 0..most.unwrap_or(0) {
+            let jobs = self.few(threshold, highest);
+            let done = run(&jobs);
+            self.races.iter_mut().for_each(|race| race.take(&jobs, &done));
+        }
     }
 
-    /// Few runs of each stratum, for all thresholds.
-    fn few(&self) -> Vec<Job> {
-        let jobs = self.races.iter().flat_map(|race| {
+    /// Few runs of each stratum, for one threshold of the arms that may yet keep to a share of failures.
+    fn few(&self, threshold: usize, highest: f64) -> Vec<Job> {
+        let racing = self.races.iter().filter(|race| race.may_keep(threshold, highest));
+        let jobs = racing.flat_map(|race| {
             let few = self.options.sets[race.set].runs / 4;
             let runs = first_runs(race, self.options.pilot_runs.min(few));
-            let job =
-                move |threshold| runs.clone().into_iter().map(move |run| self.job(race, threshold, run));
-            (0..race.thresholds.len()).flat_map(job)
+            runs.into_iter().map(move |run| self.job(race, threshold, run))
         });
         jobs.collect()
     }
@@ -179,16 +183,18 @@ impl Race {
         all.filter(move |run| run % part.of == part.index)
     }
 
-    /// Takes what few runs came to.
+    /// Whether no lower threshold than this one fails more often than that.
+    fn may_keep(&self, threshold: usize, highest: f64) -> bool {
+        let at = self.thresholds.get(threshold).map(|it| self.scale(*it));
+        at.is_some_and(|at| self.points.iter().all(|(lower, failed)| *lower >= at || *failed < highest))
+    }
+
+    /// Takes what few runs of one threshold came to.
     fn take(&mut self, jobs: &[Job], done: &[Tally]) {
-        for threshold in 0..self.thresholds.len() {
-            let own = jobs
-                .iter()
-                .zip(done)
-                .filter(|(job, _)| (job.set, job.arm, job.threshold) == (self.set, self.arm, threshold));
-            let seen: Vec<(u64, f64)> = own.map(|(job, tally)| (job.run, tally.failed_share())).collect();
-            self.points.push((self.scale(self.thresholds[threshold]), mean(&self.strata, &seen)));
-        }
+        let own = || jobs.iter().zip(done).filter(|(job, _)| (job.set, job.arm) == (self.set, self.arm));
+        let Some((job, _)) = own().next() else { return };
+        let seen: Vec<(u64, f64)> = own().map(|(job, tally)| (job.run, tally.failed_share())).collect();
+        self.points.push((self.scale(job.at), mean(&self.strata, &seen)));
         self.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
 
