@@ -1,8 +1,9 @@
 //! The guest: a QEMU process and its sockets.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -47,8 +48,11 @@ impl Machine {
     ) -> anyhow::Result<Self> {
         let agent_port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
 
-        // In memory, so that storing a double word takes microseconds.
-        let ram = tempfile::Builder::new().prefix("ballast-guest-").tempfile_in("/dev/shm")?;
+        // In memory, so that storing a double word takes microseconds. It has no name: QEMU opens its RAM after its sockets are
+        // there, and would make another file of a name that is gone.
+        let ram = tempfile::tempfile_in("/dev/shm")?;
+        ram.set_len(1 << 30)?;
+        let ram_path = format!("/proc/{}/fd/{}", std::process::id(), ram.as_raw_fd());
         let socket = |id: &str| {
             let path = dir.join(id);
             format!("socket,id={id},path={},server=on,wait=off", path.display())
@@ -62,7 +66,7 @@ impl Machine {
         command.args(["-nodefaults", "-display", "none", "-no-reboot", "-m", "1G", "-smp", "4"]);
         command.args(["-machine", "q35,memory-backend=ram", "-accel", "tcg,thread=multi"]);
         let backend = "memory-backend-file,id=ram,size=1G,share=on,mem-path=";
-        command.arg("-object").arg(format!("{backend}{}", ram.path().display()));
+        command.arg("-object").arg(format!("{backend}{ram_path}"));
 
         // acpi-cpufreq wants an Intel or a modern AMD.
         command.args(["-cpu", "max,vendor=GenuineIntel,family=6,model=60,stepping=3"]);
@@ -96,14 +100,8 @@ impl Machine {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(dir.join("qemu.log"))?);
         let qemu = command.spawn().context("qemu-system-x86_64 does not start")?;
-        let file = OpenOptions::new().read(true).write(true).open(ram.path())?;
-        let mut machine = Self { qemu, dir: dir.to_owned(), agent_port, ram: file };
 
-        // Once the sockets are there, QEMU has its RAM open too: nothing stays behind in /dev/shm.
-        drop(machine.connect("qtest")?);
-        drop(ram);
-
-        Ok(machine)
+        Ok(Self { qemu, dir: dir.to_owned(), agent_port, ram })
     }
 
     /// A connection to one of QEMU's sockets.
