@@ -51,6 +51,7 @@ impl Machine {
         // In memory, so that storing a double word takes microseconds. It has no name: QEMU opens its RAM after its sockets are
         // there, and would make another file of a name that is gone.
         let ram = tempfile::tempfile_in("/dev/shm")?;
+        // As large as QEMU's: a smaller one that is not empty it refuses, and the plant may write first.
         ram.set_len(1 << 30)?;
         let ram_path = format!("/proc/{}/fd/{}", std::process::id(), ram.as_raw_fd());
         let socket = |id: &str| {

@@ -32,13 +32,13 @@ pub struct Listening {
 
 impl Listening {
     /// Binds every address. A signal from now on is kept for [`serve`]: a daemon that is told to stop while it starts still
-    /// stops in order. SIGHUP ends nothing any more; what it asks for is what a start does.
+    /// stops in order. Unlike SIGHUP, which [`crate::reload::hold_hangups`] blocks, they are not blocked: programs that a start
+    /// runs would inherit that, and would not stop.
     ///
     /// # Errors
     /// For an address that is taken, or signals that cannot be had.
     pub fn open(runtime: &Runtime, all: &[Listen], tls: Option<&Arc<Tls>>) -> io::Result<Self> {
         runtime.block_on(async {
-            drop(signal(SignalKind::hangup())?);
             Ok(Self {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
@@ -126,7 +126,6 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let listen = Listen::Plain("127.0.0.1:0".parse().unwrap());
         let listening = Listening::open(&runtime, &[listen], None).unwrap();
-        raise(Signal::SIGHUP).unwrap();
         raise(Signal::SIGTERM).unwrap();
 
         let (end, ends) = mpsc::channel::<u32>();

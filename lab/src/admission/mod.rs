@@ -132,7 +132,6 @@ impl Options {
 pub struct Job {
     pub set: usize,
     pub arm: usize,
-    pub threshold: usize,
     site: Site,
     policy: Arm,
     at: f64,

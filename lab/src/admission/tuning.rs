@@ -80,17 +80,17 @@ impl Tuner {
     fn job(&self, race: &Race, threshold: usize, run: u64) -> Job {
         let site = self.options.sets[race.set].site;
         let (policy, at) = (race.policy, race.thresholds[threshold]);
-        Job { set: race.set, arm: race.arm, threshold, site, policy, at, seed: self.options.seed, run }
+        Job { set: race.set, arm: race.arm, site, policy, at, seed: self.options.seed, run }
     }
 
     /// Looks at each arm twice, and the thresholds become those around the wanted shares of failures. `run` runs jobs.
     pub fn look(&mut self, mut run: impl FnMut(&[Job]) -> Vec<Tally>) {
         let wanted = self.wanted();
-        self.run_few(&mut run);
+        self.run_few(wanted.1, &mut run);
         for race in &mut self.races {
             race.thresholds = between(&race.points, wanted).map(|it| race.unscale(it)).collect();
         }
-        self.run_few(&mut run);
+        self.run_few(wanted.1, &mut run);
         for race in &mut self.races {
             let capacity = self.options.sets[race.set].site.capacity;
             race.thresholds = race.grid(wanted, self.options.grid, capacity);
@@ -105,8 +105,7 @@ impl Tuner {
     }
 
     /// Few runs of every threshold from the lowest on. An arm is out of the race once more fails than is looked for.
-    fn run_few(&mut self, run: &mut impl FnMut(&[Job]) -> Vec<Tally>) {
-        let (_, highest) = self.wanted();
+    fn run_few(&mut self, highest: f64, run: &mut impl FnMut(&[Job]) -> Vec<Tally>) {
         let most = self.races.iter().map(|race| race.thresholds.len()).max();
         for threshold in 0..most.unwrap_or(0) {
             let jobs = self.few(threshold, highest);

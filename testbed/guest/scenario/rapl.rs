@@ -17,8 +17,9 @@ const ZONE: &str = "/sys/class/powercap/intel-rapl:0";
 const NEAR: f64 = 0.02;
 /// Counters wrap every 5 s at this load.
 const METERED: Duration = Duration::from_secs(12);
-/// A plant that turns 250 times a second stands still once a turn takes so long.
-const STANDS: Duration = Duration::from_millis(25);
+/// Half of the agent's `sample_ms`, since a late reading is near to the next: a plant that stands still for as long may count
+/// no energy between two readings.
+const STOOD_STILL: Duration = Duration::from_millis(50);
 /// Below what the batch cores draw at their highest frequency, and above what their floor draws.
 const CAP_W: f64 = 180.0;
 /// The same for the load of `predictive`: 161 W, and 126 W at the floor.
@@ -59,13 +60,13 @@ pub(super) fn meter(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> 
             drawn.push(guest.plant.now()?.watts);
             let status = guest.agent.status()?;
             readings.push(status.report.power_w.context("no reading")?.as_f64());
-            // A counter that the host did not let the plant count on is rightly refused.
-            let since = guest.plant.since(looked - Duration::from_secs(1));
-            let stood = since.windows(2).any(|pair| pair[1].at - pair[0].at > STANDS);
-            if stood {
+            if status.power_faults > faults {
+                // What the host did not let the plant count is rightly refused.
+                let since = guest.plant.since(looked - Duration::from_secs(1));
+                if !since.windows(2).any(|pair| pair[1].at - pair[0].at >= STOOD_STILL) {
+                    bail!("a reading was refused after {wraps} wraps: {:?}", status.alarms);
+                }
                 faults = status.power_faults;
-            } else if status.power_faults > faults {
-                bail!("a reading was refused after {wraps} wraps: {:?}", status.alarms);
             }
             thread::sleep(Duration::from_millis(100));
         }
