@@ -5,7 +5,7 @@ _default:
 
 # Watch a chassis of twelve servers hold its budget for a minute.
 demo *ARGS:
-    cargo run --release --bin ballast -- demo {{ARGS}}
+    cargo run --bin ballast -- demo {{ARGS}}
 
 # Everything that must pass before a commit.
 check: fmt lint doc test
@@ -26,56 +26,60 @@ doc:
 book:
     mdbook build docs
 
-# Every test.
+# Every test of the product.
 test:
-    cargo test --workspace
+    cargo test
+
+# Product code by crate; with a commit, what was added, deleted and moved since.
+lines *COMMIT:
+    packaging/lines {{COMMIT}}
 
 # Property tests with cases that nobody has seen yet, and faults that break a promise, over new seeds.
 explore *ARGS:
     PROPTEST_RNG_SEED=$(date +%s) cargo test --workspace
-    cargo run --release --bin ballast -- experiment faults {{ARGS}}
+    cargo run --release --bin ballast-lab -- experiment faults {{ARGS}}
 
 # What takes a night: every property with seeds that nobody has seen yet, the model's histories, campaigns of
 # faults, and the guest with every repetition. Needs a machine that does nothing else.
 nightly: deb
     for n in $(seq 20); do \
         PROPTEST_RNG_SEED=$(date +%s) cargo test --release --locked --workspace \
-            --exclude ballast --exclude ballast-tests --exclude ballast-testbed || exit 1; \
+            --exclude ballast --exclude ballast-lab --exclude ballast-tests --exclude ballast-testbed || exit 1; \
     done
-    cargo run --release --locked --package ballast-model -- 120
-    cargo run --release --locked --bin ballast -- experiment faults --seed $(date +%s) --seeds 20000
-    cargo run --release --locked --package ballast-testbed --bin guest -- --tries 100
-    cargo run --release --locked --package ballast-testbed --bin guest -- --uclamp
+    cargo run --release --locked --bin ballast-lab -- model 120
+    cargo run --release --locked --bin ballast-lab -- experiment faults --seed $(date +%s) --seeds 20000
+    cargo run --release --locked --bin ballast-lab -- guest --tries 100
+    cargo run --release --locked --bin ballast-lab -- guest --uclamp
 
-# Every parser that eats bytes from outside, under libFuzzer for so many seconds in all: docs/evidence/fuzzing.md.
-# Needs cargo-fuzz and a C++ compiler; what it finds new stands in fuzz/corpus.
+# Every parser that eats bytes from outside, under libFuzzer for so many seconds in all: proof/fuzz/README.md.
+# Needs cargo-fuzz and a C++ compiler; what it finds new stands in proof/fuzz/corpus.
 fuzz SECONDS="600":
-    for target in $(ls fuzz/corpus); do \
-        cargo fuzz run -s none $target -- -timeout=5 -rss_limit_mb=512 \
-            -max_total_time=$(({{SECONDS}} / $(ls fuzz/corpus | wc -l))) || exit 1; \
+    for target in $(ls proof/fuzz/corpus); do \
+        cargo fuzz run --fuzz-dir proof/fuzz -s none $target -- -timeout=5 -rss_limit_mb=512 \
+            -max_total_time=$(({{SECONDS}} / $(ls proof/fuzz/corpus | wc -l))) || exit 1; \
     done
 
 # Drive two managers and two agents through every history of a few faults, and random ones of many.
 model *MINUTES:
-    cargo run --release --locked --package ballast-model -- {{MINUTES}}
+    cargo run --release --locked --bin ballast-lab -- model {{MINUTES}}
 
 # The figures of README.md: alert latency, the plant's and the replay's speed.
 bench:
-    cargo run --release --bin ballast -- bench alerts
-    cargo run --release --bin ballast -- bench plan
+    cargo run --profile dist --bin ballast-lab -- bench alerts
+    cargo run --profile dist --bin ballast-lab -- bench plan
     cargo bench -p ballast-sim
 
-# docs/experiments.md and its plots: the paper's figures, and ours beside them.
+# The pages of proof/results and their plots: the paper's figures, and ours beside them.
 experiments *ARGS:
-    cargo run --release --bin ballast -- experiment all --output docs {{ARGS}}
+    cargo run --release --bin ballast-lab -- experiment all --output proof/results {{ARGS}}
 
-# The agent on a real kernel, in a Debian guest under QEMU's emulation: docs/evidence/guest.md.
+# The agent on a real kernel, in a Debian guest under QEMU's emulation: proof/guest/README.md.
 guest *ARGS: deb
-    cargo run --release --locked --package ballast-testbed --bin guest -- {{ARGS}}
+    cargo run --release --locked --bin ballast-lab -- guest {{ARGS}}
 
 # The same on a kernel with cpu.uclamp.max, which is built once: ten minutes on two cores. Part of the night.
 guest-uclamp *ARGS: deb
-    cargo run --release --locked --package ballast-testbed --bin guest -- --uclamp {{ARGS}}
+    cargo run --release --locked --bin ballast-lab -- guest --uclamp {{ARGS}}
 
 # The planner's SQL query on Spark: needs Python 3, Java 17 and 500 MB; not part of CI. docs/place-and-plan/planner.md
 spark-check:

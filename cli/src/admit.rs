@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ballast_hw::durable;
-use ballast_lab::admission::{Job, Options, Part, Tuner, result};
 use ballast_placement::admission::{Order, Priors, Tuned};
+use ballast_sim::admission::tuning::{ArmResult, Job, Options, Part, Tuner, result};
 use ballast_sim::admission::{Moment, Replay, Site};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -186,7 +186,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         say(&serde_json::to_string_pretty(&all)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let row = |row: &ballast_lab::admission::ArmResult| {
+    let row = |row: &ArmResult| {
         [
             row.policy.name().to_owned(),
             format!("{:.4}", row.threshold),

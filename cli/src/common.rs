@@ -3,26 +3,29 @@
 use clap::ArgGroup;
 
 pub(crate) mod answers;
-pub(crate) mod columns;
+pub mod columns;
 pub(crate) mod control;
 pub(crate) mod daemons;
 pub(crate) mod deployment_events;
-pub(crate) mod fleet;
+pub mod fleet;
 pub(crate) mod grid;
-pub(crate) mod labelled;
-pub(crate) mod lifetimes;
-pub(crate) mod numbers;
+pub mod job_set;
+pub mod labelled;
+pub mod lifetimes;
+pub mod numbers;
 pub(crate) mod parent;
-pub(crate) mod plant;
+pub mod plant;
+pub mod plot;
 pub(crate) mod profile;
 pub(crate) mod recording;
-pub(crate) mod replays;
+pub mod replays;
 pub(crate) mod screen;
 pub(crate) mod scrolled_table;
-pub(crate) mod server;
-pub(crate) mod table;
-pub(crate) mod terminal;
-pub(crate) mod threads;
+pub mod server;
+pub mod table;
+pub mod terminal;
+pub mod text_table;
+pub mod threads;
 pub(crate) mod weeks;
 
 /// Arguments of which exactly one is needed: what is refused names them all.

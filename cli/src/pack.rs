@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ballast_lab::report::table::TextTable;
 use ballast_sim::packing::{Auto, AutoOptions, Estimator, Family, Fleet, Outcome, Rolling, auto};
 use clap::Args;
 use serde::Serialize;
@@ -15,6 +14,7 @@ use crate::common::fleet::fleet_of;
 use crate::common::numbers::{positive, share};
 use crate::common::table::named;
 use crate::common::terminal::{say, tell};
+use crate::common::text_table::TextTable;
 use crate::common::threads::{all_cores, run_all};
 
 /// So many steps are looked back at, where there are so many.

@@ -50,7 +50,7 @@ struct Source {
     config: Option<PathBuf>,
     /// Fit measurements that were made elsewhere (CSV, also .zst, or Parquet): utilisation, frequency, watts
     /// and, where it is known, error_w; the first two are shares of the highest
-    #[arg(long = "input", alias = "points", value_name = "FILE")]
+    #[arg(long = "input", value_name = "FILE")]
     points: Option<PathBuf>,
     /// Make a first guess from published results of SPECpower_ssj2008 (CSV): idle and full load are a
     /// server's own, half frequency is in proportion to the paper's server

@@ -9,9 +9,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_agent::records;
-use ballast_lab::limits::{AUTO, JobOutcome, JobSet, settings};
-use ballast_lab::report::table::TextTable;
 use ballast_predict::limits::family::{Family, Resource, Settings};
+use ballast_predict::limits::jobs::{AUTO, JobOutcome, JobSet, settings};
 use ballast_predict::limits::record::memory_share;
 use ballast_predict::limits::replay::Score;
 use ballast_sim::packing::{Fleet, FleetVm};
@@ -22,9 +21,11 @@ use serde::Serialize;
 
 use crate::common::columns::ColumnArgs;
 use crate::common::fleet::fleet_of;
+use crate::common::job_set::job_set;
 use crate::common::numbers::share;
 use crate::common::table::named;
 use crate::common::terminal::{say, tell};
+use crate::common::text_table::TextTable;
 use crate::common::threads::{self, all_cores};
 
 /// Records of more days are of a clock that was wrong: an agent keeps 366.
@@ -161,7 +162,7 @@ pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
     let source = args.source();
     let (fleet, gaps) = args.fleet()?;
     let resource = args.resource();
-    let set = JobSet::of_fleet(resource, &fleet).with_context(|| source.display().to_string())?;
+    let set = job_set(resource, &fleet).with_context(|| source.display().to_string())?;
 
     let settings = settings(args.family.families(), resource);
     let threads = args.threads.unwrap_or_else(all_cores).get();

@@ -30,7 +30,7 @@ pub(crate) struct RecordsArgs {
     vm: Option<VmId>,
     /// text: one line for each VM, with its P95; csv: the means over time (vm,time,value), as `ballast
     /// label` reads them; json: both
-    #[arg(long, alias = "output", value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// What a mean is taken over
     #[arg(long, value_enum, value_name = "MINUTES", default_value = "30")]

@@ -34,7 +34,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
     /// Servers in the cluster
-    #[arg(long, alias = "hosts", value_name = "N",
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     servers: u32,
     /// Cores of each server
@@ -76,7 +76,7 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     power_down: PowerDownArgs,
     /// Write a line `vm_id,host` for every VM in the order of decisions; no host where it failed
-    #[arg(long, alias = "placements", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print one JSON object, alone on stdout
     #[arg(long)]

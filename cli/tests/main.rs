@@ -5,7 +5,6 @@
 mod common;
 
 mod demo;
-mod experiment;
 mod installed;
 mod label;
 mod lifetimes;

@@ -1,13 +1,11 @@
-//! `ballast pack` and `ballast experiment colocation` from outside.
+//! `ballast pack` from outside.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{self, answer, json, refused};
+use crate::common::{self, json, refused};
 
 /// Use of six VMs in percent for so many hours: all are busy in the ninth of each day.
 fn wide(hours: u64) -> String {
@@ -119,20 +117,4 @@ fn what_cannot_be_packed_is_refused() {
     ] {
         refused(folder.path(), &format!("pack --telemetry {args}"), said);
     }
-}
-
-#[test]
-fn the_experiment_says_which_sets_it_has_skipped() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.args("experiment colocation --instances 1 --tasks 100 --samples 1000 --json".split(' '));
-    let report = answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
-    let skipped = &report["options"]["skipped"];
-    assert_eq!(skipped.as_array().map(Vec::len), Some(6), "{skipped}");
-    let goals = report["goals"].as_array().unwrap();
-    assert!(
-        goals.iter().any(|goal| goal["goal"].as_str().unwrap().starts_with("G5") && goal["met"].is_null())
-    );
-    assert!(report["rows"]["population"]["cases"].as_array().is_some_and(|cases| cases.len() > 50));
-    refused(Path::new("."), "experiment colocation --sets mars", "possible values: bitbrains-share");
 }

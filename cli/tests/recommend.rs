@@ -1,15 +1,13 @@
-//! `ballast recommend` and `ballast experiment limits` from outside.
+//! `ballast recommend` from outside.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use ballast_agent::records::{Limits, Store};
 use ballast_types::{MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 use serde_json::Value;
 
-use crate::common::{answer, json, refused};
+use crate::common::{json, refused};
 
 /// Use of two jobs in percent, every `step_s` for so many days: one is busy in the ninth hour of each day, the other is even.
 fn wide(days: u64, step_s: u64) -> String {
@@ -115,15 +113,4 @@ fn what_cannot_be_judged_is_refused() {
     refused(folder.path(), "recommend --telemetry day.csv --memory-mib 5", "--telemetry");
     let short = json(folder.path(), "recommend --telemetry day.csv --json");
     assert_eq!(short["judged_days"], 1);
-}
-
-#[test]
-fn the_experiment_says_which_sets_it_has_skipped() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    program.args("experiment limits --sets bitbrains,google-memory,azure-services --json".split(' '));
-    let report = answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
-    assert_eq!(report["options"]["skipped"].as_array().map(Vec::len), Some(3), "{report}");
-    assert!(report["goals"].as_array().unwrap().iter().all(|goal| goal["met"].is_null()), "{report}");
-    refused(Path::new("."), "experiment limits --sets mars", "possible values: bitbrains");
 }

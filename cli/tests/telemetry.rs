@@ -177,38 +177,7 @@ fn column_flags_are_the_same_everywhere() {
     for flag in ["time-column", "time-unit", "server-column", "value-column", "unit"] {
         assert!(plan.contains(&format!("--{flag} ")), "{flag}: {plan}");
     }
-    for command in ["replay", "demo", "rig", "experiment traces", "label"] {
+    for command in ["replay", "demo", "rig", "label"] {
         assert_eq!(section(&help(command)), plan, "{command}");
-    }
-}
-
-#[test]
-fn old_names_of_flags_are_still_taken_and_hidden() {
-    let folder = tempfile::tempdir().unwrap();
-    for (command, new, old) in [
-        ("demo", "telemetry", "trace"),
-        ("rig", "telemetry", "trace"),
-        ("plan", "seed", "verify-seed"),
-        ("plan", "shares", "verify-shares"),
-        ("plan", "server-column", "chassis-column"),
-        ("plan", "value-column", "watts-column"),
-        ("label", "server-column", "vm-column"),
-        ("simulate", "servers", "hosts"),
-        ("simulate", "output", "placements"),
-        ("profile", "input", "points"),
-        ("records", "format", "output"),
-        ("bench alerts", "servers", "agents"),
-        ("experiment labels", "input", "data"),
-        ("experiment faults", "seed", "first"),
-        ("experiment faults", "seeds", "runs"),
-    ] {
-        let help = ballast(folder.path(), &format!("{command} --help")).stdout;
-        let help = String::from_utf8(help).expect("text");
-        let there = |flag: &str| help.contains(&format!("--{flag} "));
-        assert!(there(new) && !there(old), "{command} --{new}: {help}");
-
-        // A flag without its value is known by its new name.
-        let stderr = refused(folder.path(), &format!("{command} --{old}"));
-        assert!(stderr.contains(&format!("--{new} <")), "{command} --{old}: {stderr}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every parser that eats bytes from outside, as a function of bytes. libFuzzer calls the functions (`fuzz/`), and
+//! Every parser that eats bytes from outside, as a function of bytes. libFuzzer calls the functions (`proof/fuzz/`), and
 //! the test `corpus` replays what it has found.
 //!
 //! A target does not only see whether a parser panics: what was read and is written again reads the same, a number
@@ -24,7 +24,7 @@ pub use wire::wire;
 /// Takes whatever comes, and panics where a parser does not do as it should.
 pub type Target = fn(&[u8]);
 
-/// Each target by its name, which is that of its file in `fuzz/fuzz_targets` and of its folder in `fuzz/corpus`.
+/// Each target by its name, which is that of its file in `proof/fuzz/fuzz_targets` and of its folder in `proof/fuzz/corpus`.
 pub const TARGETS: [(&str, Target); 21] = [
     ("agent_config", agent_config),
     ("cgroup", cgroup),

@@ -1,4 +1,4 @@
-//! Replays what fuzzing has found, and changes of it that a seed makes: `fuzz/corpus`.
+//! Replays what fuzzing has found, and changes of it that a seed makes: `proof/fuzz/corpus`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ballast_tests::{TARGETS, Target};
 use ballast_types::SplitMix64;
 
-const FUZZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
+const FUZZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../proof/fuzz");
 /// Changed inputs of each target.
 const CHANGED: usize = 400;
 /// No input that is kept, or made, is longer.
@@ -73,10 +73,10 @@ fn every_input_of_the_corpus_and_changes_of_it_are_read_or_refused() {
     let mut total = 0;
     for (name, target) in TARGETS {
         let inputs = corpus(name);
-        assert!(!inputs.is_empty(), "fuzz/corpus/{name} has no input");
+        assert!(!inputs.is_empty(), "proof/fuzz/corpus/{name} has no input");
 
         for (file, bytes) in &inputs {
-            assert!(bytes.len() <= LONGEST, "fuzz/corpus/{name}/{file}: {} bytes", bytes.len());
+            assert!(bytes.len() <= LONGEST, "proof/fuzz/corpus/{name}/{file}: {} bytes", bytes.len());
             total += bytes.len();
             replay(name, target, file, bytes);
         }
@@ -86,7 +86,7 @@ fn every_input_of_the_corpus_and_changes_of_it_are_read_or_refused() {
             replay(name, target, &format!("change {n}"), &changed(&inputs, &mut random));
         }
     }
-    assert!(total <= CORPUS_MAX, "fuzz/corpus has {total} bytes; {CORPUS_MAX} are allowed");
+    assert!(total <= CORPUS_MAX, "proof/fuzz/corpus has {total} bytes; {CORPUS_MAX} are allowed");
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn every_target_is_fuzzed_and_has_a_folder() {
 
     assert_eq!(names("fuzz_targets"), targets);
     assert_eq!(names("corpus"), targets);
-    let manifest = fs::read_to_string(Path::new(FUZZ).join("Cargo.toml")).expect("fuzz/Cargo.toml");
+    let manifest = fs::read_to_string(Path::new(FUZZ).join("Cargo.toml")).expect("proof/fuzz/Cargo.toml");
     for name in targets {
-        assert!(manifest.contains(&format!("name = \"{name}\"")), "fuzz/Cargo.toml has no {name}");
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "proof/fuzz/Cargo.toml has no {name}");
     }
 }

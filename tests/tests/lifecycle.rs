@@ -20,16 +20,7 @@ ballast_testbed::wall_time![
     what_cannot_be_put_back_is_named_and_tried_again,
     out_of_band_caps_are_lifted_on_explicit_order_alone,
     the_watchdog_is_fed_by_finished_turns_alone,
-    what_is_killed_at_a_random_instant_and_started_again_leaves_nothing_behind,
 ];
-
-fn what_is_killed_at_a_random_instant_and_started_again_leaves_nothing_behind() {
-    let output = Lab::ballast(&["bench", "kills", "--runs", "4", "--servers", "1", "--json"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!((&report["restored"], &report["lost_originals"]), (&4.into(), &0.into()), "{report}");
-}
 
 type Limits = BTreeMap<PathBuf, String>;
 

@@ -13,7 +13,7 @@ const HEADING: &str = "Columns of telemetry";
 
 /// Which columns of a file are read, where their names are not the usual ones.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct ColumnArgs {
+pub struct ColumnArgs {
     /// The time column: RFC 3339, or numbers since 1970
     /// [default: timestamp, t_s, time or another usual name, see the page Telemetry in the book]
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
@@ -22,11 +22,11 @@ pub(crate) struct ColumnArgs {
     #[arg(long, value_enum, value_name = "UNIT", help_heading = HEADING)]
     time_unit: Option<TimeUnitArg>,
     /// The column that says whose a value is [default: server, vm, chassis, host or another usual name]
-    #[arg(long, value_name = "NAME", aliases = ["chassis-column", "vm-column"], help_heading = HEADING)]
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
     server_column: Option<String>,
     /// The value column; blank, NA, null, no reading and the like are missing
     /// [default: watts, power_w, cpu_pct, utilisation or another usual name]
-    #[arg(long, value_name = "NAME", alias = "watts-column", help_heading = HEADING)]
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
     value_column: Option<String>,
     /// What the values mean [default: what the column's name says]
     #[arg(long, value_enum, help_heading = HEADING)]
@@ -59,7 +59,7 @@ enum TimeUnitArg {
 
 impl ColumnArgs {
     /// As the reader takes them.
-    pub(crate) fn options(&self) -> ReadOptions {
+    pub fn options(&self) -> ReadOptions {
         ReadOptions {
             time_column: self.time_column.clone(),
             time_unit: self.time_unit.map(|unit| match unit {
@@ -80,11 +80,11 @@ impl ColumnArgs {
     }
 
     /// The column that names the series, where it was told.
-    pub(crate) fn server_column(&self) -> Option<&str> {
+    pub fn server_column(&self) -> Option<&str> {
         self.server_column.as_deref()
     }
 
-    pub(crate) fn to_args(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         let name = |value: Option<clap::builder::PossibleValue>| Some(value?.get_name().to_owned());
         [
             ("time-column", self.time_column.clone()),
@@ -98,7 +98,7 @@ impl ColumnArgs {
         .collect()
     }
 
-    pub(crate) fn read(&self, path: &Path) -> anyhow::Result<Trace> {
+    pub fn read(&self, path: &Path) -> anyhow::Result<Trace> {
         let read = || {
             let table = table::open(path, &ProgressBar::hidden())?;
             Ok(Trace::from_table(table, &self.options())?)

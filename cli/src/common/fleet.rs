@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use crate::common::table;
 
 /// The VMs of a trace; how many cores each has stands in the file of `--cores`, without one all are alike.
-pub(crate) fn fleet_of(trace: &Trace, sizes: Option<&Path>) -> anyhow::Result<Fleet> {
+pub fn fleet_of(trace: &Trace, sizes: Option<&Path>) -> anyhow::Result<Fleet> {
     let Some(file) = sizes else { return fleet(trace, |_| Some(1.0)) };
     let sizes = cores(file)?;
     fleet(trace, |vm| sizes.get(vm).copied()).with_context(|| format!("--cores {}", file.display()))
@@ -33,7 +33,7 @@ fn cores(path: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
 }
 
 /// The VMs of a trace; `size` says how many cores each has when it is fully busy, and `None` refuses a VM by name.
-pub(crate) fn fleet(trace: &Trace, size: impl Fn(&str) -> Option<f64>) -> anyhow::Result<Fleet> {
+pub fn fleet(trace: &Trace, size: impl Fn(&str) -> Option<f64>) -> anyhow::Result<Fleet> {
     let vm = |series: &ballast_sim::trace::Series| {
         let cores =
             size(&series.name).with_context(|| format!("vm {}: no size is known", series.name))? as f32;

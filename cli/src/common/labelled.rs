@@ -17,25 +17,25 @@ use crate::common::weeks::{VmWeek, rows};
 const POSITIVE: [&str; 2] = ["user-facing", "possibly-user-facing"];
 const NEGATIVE: [&str; 2] = ["non-user-facing", "machine-generated"];
 /// Thresholds of the baselines that keep 99 % of the user-facing weeks of a synthetic data set
-/// (`criticality_synthetic`); `ballast experiment labels` scores them on two generators that did not choose them.
-pub(crate) const ACF: f64 = 1.4358;
-pub(crate) const FFT: f64 = 0.3565;
+/// (`criticality_synthetic`); `ballast-lab experiment labels` scores them on two generators that did not choose them.
+pub const ACF: f64 = 1.4358;
+pub const FFT: f64 = 0.3565;
 /// Draws of all learning.
 const SEED: u64 = 1;
 
-pub(crate) struct Labelled {
+pub struct Labelled {
     weeks: Vec<Week>,
     /// Each week's features, or why there are none: they take longer than everything else.
     features: Vec<Result<Vec<f32>, Reason>>,
     /// Whether each is user-facing.
-    pub(crate) truth: Vec<bool>,
+    pub truth: Vec<bool>,
     /// What each was drawn as, or its label in the file.
-    pub(crate) kinds: Vec<String>,
+    pub kinds: Vec<String>,
 }
 
 impl Labelled {
     /// Reads `id,label,u0…u239`; weeks that cannot be looked at are left out.
-    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
         let file = path.display();
         let (mut weeks, mut truth, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
         let mut take = |extra: &[String], batch: Vec<VmWeek>| {
@@ -77,19 +77,19 @@ impl Labelled {
     }
 
     /// So many weeks of every kind that a generator draws.
-    pub(crate) fn drawn(generator: Generator, each: usize) -> Self {
+    pub fn drawn(generator: Generator, each: usize) -> Self {
         let drawn = generator.weeks(SEED, each);
         let (truth, kinds) = drawn.iter().map(|week| (week.user_facing, week.kind.to_owned())).unzip();
         Self::new(drawn.into_iter().map(|week| week.week).collect(), truth, kinds)
     }
 
-    pub(crate) fn weeks(&self) -> &[Week] {
+    pub fn weeks(&self) -> &[Week] {
         &self.weeks
     }
 
     /// The scores of a method that needs no learning, larger ones for user-facing weeks. What cannot be told
     /// scores highest, what never changes lowest.
-    pub(crate) fn scores(&self, score: fn(&Series) -> f64) -> Vec<f64> {
+    pub fn scores(&self, score: fn(&Series) -> f64) -> Vec<f64> {
         let one = |week: &Week| match Series::new(week, FirstDay::Own) {
             Ok(series) => -score(&series),
             Err(reason) => unlooked(reason),
@@ -104,7 +104,7 @@ impl Labelled {
     }
 
     /// Scores by models that did not learn from the scored week; lower truth counts only what has features.
-    pub(crate) fn out_of_fold(&self, threads: NonZeroUsize) -> anyhow::Result<Vec<f64>> {
+    pub fn out_of_fold(&self, threads: NonZeroUsize) -> anyhow::Result<Vec<f64>> {
         let (rows, truth) = self.table();
         let mut scores = out_of_fold(&rows, &truth, SEED, threads)?.into_iter();
         let one = |row: &Result<_, Reason>| match row {
@@ -115,7 +115,7 @@ impl Labelled {
     }
 
     /// What is said of each week by models that have not seen its part, where that can be.
-    pub(crate) fn apart(&self, parts: &[usize], threads: NonZeroUsize) -> anyhow::Result<Vec<Option<Apart>>> {
+    pub fn apart(&self, parts: &[usize], threads: NonZeroUsize) -> anyhow::Result<Vec<Option<Apart>>> {
         let (rows, truth) = self.table();
         let known = self.features.iter().zip(parts).filter(|(row, _)| row.is_ok());
         let parts: Vec<usize> = known.map(|(_, part)| *part).collect();
@@ -128,13 +128,13 @@ impl Labelled {
     }
 
     /// What all of them teach.
-    pub(crate) fn train(&self, threads: NonZeroUsize) -> anyhow::Result<Learnt> {
+    pub fn train(&self, threads: NonZeroUsize) -> anyhow::Result<Learnt> {
         let (rows, truth) = self.table();
         Learnt::train(&rows, &truth, SEED, threads).context("learning from labelled weeks")
     }
 
     /// Scores by what was learnt elsewhere.
-    pub(crate) fn scored_by(&self, learnt: &Learnt) -> Vec<f64> {
+    pub fn scored_by(&self, learnt: &Learnt) -> Vec<f64> {
         let one = |row: &Result<Vec<f32>, Reason>| match row {
             Ok(row) => learnt.score_features(row),
             Err(reason) => unlooked(*reason),
@@ -143,7 +143,7 @@ impl Labelled {
     }
 
     /// What all of them teach, and the threshold for 99 % recall by out-of-fold scores.
-    pub(crate) fn learn(&self, threads: NonZeroUsize) -> anyhow::Result<(Learnt, f64)> {
+    pub fn learn(&self, threads: NonZeroUsize) -> anyhow::Result<(Learnt, f64)> {
         let threshold = wary_threshold(&self.out_of_fold(threads)?, &self.truth, 0.99);
         Ok((self.train(threads)?, threshold))
     }
@@ -153,7 +153,7 @@ impl Labelled {
 type Method = (&'static str, fn(&Series) -> f64);
 
 /// Pattern, autocorrelation and Fourier scores, by the methods' names.
-pub(crate) const PLAIN: [Method; 3] = [
+pub const PLAIN: [Method; 3] = [
     ("pattern", |series| Compare::of_series(series).compare8),
     ("acf", autocorrelation_score),
     ("fft", fourier_score),

@@ -29,7 +29,7 @@ const TIME: &str = "a number of seconds, milliseconds, microseconds or nanosecon
 
 /// What is learnt or predicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Target {
+pub enum Target {
     /// User-facing or batch, and how busy
     #[default]
     ClassP95,
@@ -38,12 +38,12 @@ pub(crate) enum Target {
 }
 
 /// Where a table has what.
-pub(crate) struct LifetimeColumns {
+pub struct LifetimeColumns {
     start: Option<usize>,
     end: Option<usize>,
     bins: Option<[usize; 3]>,
-    pub(crate) vm_id: Option<usize>,
-    pub(crate) uptime_s: Option<usize>,
+    pub vm_id: Option<usize>,
+    pub uptime_s: Option<usize>,
     cores: Option<usize>,
     memory_gb: Option<usize>,
     tenant: Option<usize>,
@@ -57,7 +57,7 @@ pub(crate) struct LifetimeColumns {
 }
 
 impl LifetimeColumns {
-    pub(crate) fn of(table: &TableReader<'_>) -> Result<Self, TraceError> {
+    pub fn of(table: &TableReader<'_>) -> Result<Self, TraceError> {
         let first = |names: &[&str]| -> Result<Option<usize>, TraceError> {
             let name = names.iter().find(|name| table.headers().iter().any(|header| header == *name));
             name.map(|name| table.column(name)).transpose()
@@ -90,7 +90,7 @@ impl LifetimeColumns {
     }
 
     /// Refuses a table that does not tell starts and ends.
-    pub(crate) fn check_ends(&self, table: &TableReader<'_>) -> Result<(), TraceError> {
+    pub fn check_ends(&self, table: &TableReader<'_>) -> Result<(), TraceError> {
         if self.start.is_none() {
             table.column(START[0])?;
         }
@@ -109,11 +109,7 @@ impl LifetimeColumns {
     }
 
     /// The VM of the current row; `now_s` stands for a start that nobody told.
-    pub(crate) fn vm(
-        &mut self,
-        table: &TableReader<'_>,
-        now_s: Option<i64>,
-    ) -> Result<VmLifetime, TraceError> {
+    pub fn vm(&mut self, table: &TableReader<'_>, now_s: Option<i64>) -> Result<VmLifetime, TraceError> {
         let start_s = match (self.start, now_s) {
             (Some(column), None) => self.time_s(table, column)?,
             (Some(column), Some(now_s)) if table.cell(column).is_missing() => now_s,
@@ -175,7 +171,7 @@ fn binned(table: &TableReader<'_>, [low, high, censored]: [usize; 3]) -> Result<
 }
 
 /// All VMs of a table with starts and ends; `-` is stdin.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
+pub fn read(path: &Path) -> anyhow::Result<Vec<VmLifetime>> {
     let read = || {
         let table = match path.to_str() {
             Some("-") => TableReader::csv(table::text(path)?, "stdin")?,

@@ -1,7 +1,7 @@
 //! Numbers on command lines: what is allowed, and the words that refuse the rest.
 
 /// A finite number above zero.
-pub(crate) fn positive(text: &str) -> Result<f64, String> {
+pub fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "a number above 0 is needed".to_owned())?;
     if value.is_finite() && value > 0.0 {
         Ok(value)
@@ -11,7 +11,7 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// A finite number, not below zero.
-pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
+pub fn not_negative(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
         _ => Err("a finite number, 0 or above, is needed".to_owned()),
@@ -19,12 +19,12 @@ pub(crate) fn not_negative(text: &str) -> Result<f64, String> {
 }
 
 /// A share of something, 0 to 1.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
+pub fn share(text: &str) -> Result<f64, String> {
     within(text, 0.0, 1.0)
 }
 
 /// A number of this range, both ends included.
-pub(crate) fn within(text: &str, low: f64, high: f64) -> Result<f64, String> {
+pub fn within(text: &str, low: f64, high: f64) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (low..=high).contains(&value) => Ok(value),
         _ => Err(format!("a number from {low} to {high} is needed")),

@@ -14,49 +14,49 @@ use crate::common::columns::ColumnArgs;
 use crate::common::numbers::positive;
 
 /// Before the load, a trace's first value is reached within this.
-pub(crate) const RISE_S: f64 = 1.0;
+pub const RISE_S: f64 = 1.0;
 /// The demo's load is laid out over this, where nothing else is said.
 const LOAD_S: f64 = 60.0;
 const DAY_S: f64 = 86_400.0;
 
 /// What plant to run.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct LoadArgs {
+pub struct LoadArgs {
     /// Servers in the chassis
     #[arg(long, value_name = "N", default_value_t = 12,
         value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) servers: u16,
+    pub servers: u16,
     /// What truth.json judges the draw against, in watts [default: 2450 for 12 servers]
     #[arg(long, value_name = "W", value_parser = positive)]
-    pub(crate) budget_w: Option<f64>,
+    pub budget_w: Option<f64>,
     /// CPU use that sets the load (CSV, also .zst, or Parquet) [default: the built-in generator]
-    #[arg(long, value_name = "FILE", alias = "trace")]
-    pub(crate) telemetry: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub telemetry: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) columns: ColumnArgs,
+    pub columns: ColumnArgs,
     /// Load seconds that pass in one second [default: 1; with --telemetry, one day in --load-s]
     #[arg(long, value_name = "X", value_parser = positive)]
-    pub(crate) speedup: Option<f64>,
+    pub speedup: Option<f64>,
     /// The load's timeline is laid out over this many seconds [default: 60]
     #[arg(long, value_name = "S", value_parser = positive)]
-    pub(crate) load_s: Option<f64>,
+    pub load_s: Option<f64>,
     /// Seconds of quiet before the load begins
     #[arg(long, value_name = "S", value_parser = positive)]
-    pub(crate) quiet_s: Option<f64>,
+    pub quiet_s: Option<f64>,
     /// Seed of the load and of the sensors' noise
     #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// RAPL, slot caps and the supplies' overload alert do nothing
     #[arg(long)]
-    pub(crate) no_hardware_caps: bool,
+    pub no_hardware_caps: bool,
     /// The load begins anew when it has ended; otherwise it stays as it ended. Telemetry always begins anew
     #[arg(long)]
-    pub(crate) repeat: bool,
+    pub repeat: bool,
 }
 
 impl LoadArgs {
     /// A plant whose load stays below its budget for a day.
-    pub(crate) fn quiet(servers: u16) -> Self {
+    pub fn quiet(servers: u16) -> Self {
         Self {
             servers,
             budget_w: None,
@@ -72,11 +72,11 @@ impl LoadArgs {
     }
 
     /// Twice the quiet time, for daemons that start slowly.
-    pub(crate) fn allow_more_time(&mut self) {
+    pub fn allow_more_time(&mut self) {
         self.quiet_s = self.quiet_s.map(|quiet_s| 2.0 * quiet_s);
     }
 
-    pub(crate) fn to_args(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         let mut args = vec![format!("--servers={}", self.servers), format!("--seed={}", self.seed)];
         let mut number = |name: &str, value: Option<f64>| {
             args.extend(value.map(|value| format!("--{name}={value}")));
@@ -95,18 +95,18 @@ impl LoadArgs {
 
 /// A plant, and how it was made.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) plant: PlantSpec,
+pub struct Plan {
+    pub plant: PlantSpec,
     /// Quiet seconds at its start.
-    pub(crate) quiet_s: f64,
+    pub quiet_s: f64,
     /// Load seconds per second.
-    pub(crate) speedup: f64,
+    pub speedup: f64,
     /// What the trace's lines were multiplied by: the user-facing VMs' and the batch VMs'.
-    pub(crate) trace_scale: Option<(f64, f64)>,
+    pub trace_scale: Option<(f64, f64)>,
 }
 
 /// Makes the plant that the arguments ask for.
-pub(crate) fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
+pub fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
     let servers = usize::from(args.servers);
     let budget = match args.budget_w {
         None => default_budget(servers),

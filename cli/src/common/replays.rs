@@ -5,7 +5,7 @@ use ballast_sim::verify::{Draws, Measured, Options, Planned, replay};
 use crate::common::threads;
 
 /// All chassis under one plan, added up in their order.
-pub(crate) fn replays(
+pub fn replays(
     draws: &[Draws],
     planned: &Planned,
     options: &Options,

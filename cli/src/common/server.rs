@@ -7,7 +7,7 @@ use crate::common::numbers::positive;
 
 /// A server's draw; the paper's where nothing is said.
 #[derive(Args, Clone, Copy, Debug, Default)]
-pub(crate) struct ServerArgs {
+pub struct ServerArgs {
     /// What a server draws while idle, in watts [default: 112]
     #[arg(long, value_name = "W", value_parser = positive)]
     idle_w: Option<f64>,
@@ -23,12 +23,12 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
-    pub(crate) fn is_told(&self) -> bool {
+    pub fn is_told(&self) -> bool {
         let Self { idle_w, full_w, half_idle_w, half_full_w } = self;
         [idle_w, full_w, half_idle_w, half_full_w].iter().any(|w| w.is_some())
     }
 
-    pub(crate) fn flags(&self) -> String {
+    pub fn flags(&self) -> String {
         let Self { idle_w, full_w, half_idle_w, half_full_w } = *self;
         let flags = [
             ("idle-w", idle_w),
@@ -40,7 +40,7 @@ impl ServerArgs {
     }
 
     /// The curves; the caller checks them.
-    pub(crate) fn model(&self) -> PowerModel {
+    pub fn model(&self) -> PowerModel {
         let idle_w = self.idle_w.unwrap_or(PowerModel::PAPER.idle_w);
         let full_w = self.full_w.unwrap_or(PowerModel::PAPER.full_w);
         let guess = PowerModel::in_proportion(idle_w, full_w);

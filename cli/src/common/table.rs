@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 use parquet_rows::ParquetRows;
 
 /// Opens a file or a pipe; Parquet by its first bytes, everything else is CSV. `bar` moves by bytes.
-pub(crate) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<TableReader<'static>> {
+pub fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<TableReader<'static>> {
     let name = path.display().to_string();
     if is_parquet(path)? {
         let (rows, headers) = ParquetRows::open(path, bar)?;
@@ -24,7 +24,7 @@ pub(crate) fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<TableReader
 }
 
 /// Opens what holds a table: devices have no end.
-pub(crate) fn plain(path: &Path) -> anyhow::Result<BufReader<File>> {
+pub fn plain(path: &Path) -> anyhow::Result<BufReader<File>> {
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_fifo() {
         let what = if kind.is_dir() { "a folder" } else { "a device" };
@@ -34,7 +34,7 @@ pub(crate) fn plain(path: &Path) -> anyhow::Result<BufReader<File>> {
 }
 
 /// Opens the text of a file, or of stdin for `-`; what is compressed with zstd is unpacked.
-pub(crate) fn text(path: &Path) -> anyhow::Result<Box<dyn Read>> {
+pub fn text(path: &Path) -> anyhow::Result<Box<dyn Read>> {
     let what = || path.display().to_string();
     let raw: Box<dyn Read> = match path.to_str() {
         Some("-") => Box::new(io::stdin()),
@@ -44,14 +44,14 @@ pub(crate) fn text(path: &Path) -> anyhow::Result<Box<dyn Read>> {
 }
 
 /// All bytes of a file or a pipe.
-pub(crate) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = vec![];
     plain(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// Whether the file is Parquet. A pipe never is: its end must be read first.
-pub(crate) fn is_parquet(path: &Path) -> io::Result<bool> {
+pub fn is_parquet(path: &Path) -> io::Result<bool> {
     if !fs::metadata(path)?.is_file() {
         return Ok(false);
     }
@@ -61,7 +61,7 @@ pub(crate) fn is_parquet(path: &Path) -> io::Result<bool> {
 }
 
 /// The result, with an error that names the file.
-pub(crate) fn named<T>(path: &Path, result: anyhow::Result<T>) -> anyhow::Result<T> {
+pub fn named<T>(path: &Path, result: anyhow::Result<T>) -> anyhow::Result<T> {
     result.map_err(|error| match error.is::<TraceError>() {
         true => error,
         false => error.context(format!("cannot take {}", path.display())),
@@ -69,7 +69,7 @@ pub(crate) fn named<T>(path: &Path, result: anyhow::Result<T>) -> anyhow::Result
 }
 
 /// What a file without a column of names is called: its name without folder and endings.
-pub(crate) fn stem(path: &Path) -> String {
+pub fn stem(path: &Path) -> String {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_else(|| path.display().to_string());
     let name = name.strip_suffix(".zst").unwrap_or(&name);

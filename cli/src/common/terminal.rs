@@ -6,10 +6,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code of a command that was ended by Ctrl-C: what shells use for SIGINT.
-pub(crate) const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// A result, on stdout. A reader that has gone away is no failure.
-pub(crate) fn say(text: &str) -> io::Result<()> {
+pub fn say(text: &str) -> io::Result<()> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
@@ -17,7 +17,7 @@ pub(crate) fn say(text: &str) -> io::Result<()> {
 }
 
 /// Whether a result could not be written because its reader has gone away, which is no failure.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let plain = error.downcast_ref::<io::Error>().map(io::Error::kind);
     let in_csv = error.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
         csv::ErrorKind::Io(error) => Some(error.kind()),
@@ -27,7 +27,7 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// A progress bar of that length; shown only where stderr is a terminal.
-pub(crate) fn progress_bar(length: u64, template: &str) -> ProgressBar {
+pub fn progress_bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
@@ -36,12 +36,12 @@ pub(crate) fn progress_bar(length: u64, template: &str) -> ProgressBar {
 }
 
 /// A message, on stderr; there is nobody to tell when that fails.
-pub(crate) fn tell(text: &str) {
+pub fn tell(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Ends with the first SIGINT or SIGTERM, or when the terminal is closed.
-pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
+pub fn stop() -> anyhow::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -55,7 +55,7 @@ pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
 }
 
 /// Whether whoever looks wants colours: see <https://no-color.org>; dumb terminals have none.
-pub(crate) fn has_colours() -> bool {
+pub fn has_colours() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }

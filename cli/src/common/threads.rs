@@ -7,18 +7,13 @@ use std::thread;
 use crate::common::terminal::progress_bar;
 
 /// All cores of this machine: how many threads work where nobody says.
-pub(crate) fn all_cores() -> NonZeroUsize {
+pub fn all_cores() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Runs every job, at most `threads` at a time. The results are in the jobs' order, whatever the
 /// number of threads. The bar is shown only where stderr is a terminal.
-pub(crate) fn run<J: Sync, R: Send>(
-    what: &str,
-    jobs: &[J],
-    threads: usize,
-    job: impl Fn(&J) -> R + Sync,
-) -> Vec<R> {
+pub fn run<J: Sync, R: Send>(what: &str, jobs: &[J], threads: usize, job: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let template = "{msg} {wide_bar} {pos} of {len} runs, {eta} left";
     let bar = progress_bar(jobs.len() as u64, template).with_message(what.to_owned());
     let next = AtomicUsize::new(0);
@@ -47,7 +42,7 @@ pub(crate) fn run<J: Sync, R: Send>(
 }
 
 /// The same for jobs that can fail: the first error in the jobs' order, if there is one.
-pub(crate) fn run_all<J: Sync, R: Send, E: Into<anyhow::Error> + Send>(
+pub fn run_all<J: Sync, R: Send, E: Into<anyhow::Error> + Send>(
     what: &str,
     jobs: &[J],
     threads: usize,

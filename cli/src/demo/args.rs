@@ -28,7 +28,7 @@ pub(crate) struct DemoArgs {
     #[command(flatten)]
     pub(crate) control: ControlArgs,
     /// CPU use that sets the load (CSV, also .zst, or Parquet) [default: the built-in generator]
-    #[arg(long, value_name = "FILE", alias = "trace")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) telemetry: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: ColumnArgs,

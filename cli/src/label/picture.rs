@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use ballast_predict::label::{Label, Reason};
 use plotters::prelude::*;
 
-use ballast_lab::plot::{BLUE, GREY, ORANGE, Panel, panel, svg};
+use crate::common::plot::{BLUE, GREY, ORANGE, Panel, panel, svg};
 
 /// Cells to each side.
 const CELLS: usize = 60;

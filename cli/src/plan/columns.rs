@@ -26,7 +26,7 @@ pub(super) struct Columns {
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..),
         conflicts_with = "histogram")]
     stuck_s: Option<u32>,
-    /// Read Parquet as CSV is read, row by row: what `ballast bench plan` compares with
+    /// Read Parquet as CSV is read, row by row: what `ballast-lab bench plan` compares with
     #[arg(long, hide = true)]
     pub(super) row_by_row: bool,
 }

@@ -8,7 +8,7 @@ use ballast_types::Watts;
 use plotters::prelude::SeriesLabelPosition::UpperRight;
 
 use super::answer::Answer;
-use ballast_lab::plot::{Area, BLUE, Drawn, GREEN, GREY, Panel, RED, legend, line, panel, svg};
+use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, Panel, RED, legend, line, panel, svg};
 
 const WIDTH: u32 = 1000;
 const HEIGHT: u32 = 520;

@@ -36,7 +36,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share)]
     verify_buffers: Vec<f64>,
     /// How the chassis manager splits the budget
-    #[arg(long, alias = "verify-shares", value_enum, value_name = "NAME",
+    #[arg(long, value_enum, value_name = "NAME",
         default_value_t = SharesArg::CriticalFirst)]
     shares: SharesArg,
     /// What non-user-facing VMs do whose cores are slowed
@@ -46,7 +46,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     verify_imbalance: f64,
     /// Seed of meters, latencies and imbalance
-    #[arg(long, alias = "verify-seed", value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 }
 

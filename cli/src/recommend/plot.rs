@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ballast_lab::plot::{BLUE, GREEN, GREY, Panel, legend, line, panel, svg};
+use crate::common::plot::{BLUE, GREEN, GREY, Panel, legend, line, panel, svg};
 use plotters::prelude::SeriesLabelPosition::UpperLeft;
 
 use super::Answer;

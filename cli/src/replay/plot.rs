@@ -6,7 +6,7 @@ use ballast_sim::replay::TelemetryReport;
 use ballast_sim::world::Bucket;
 use plotters::prelude::SeriesLabelPosition::LowerRight;
 
-use ballast_lab::plot::{Area, BLUE, Drawn, GREEN, ORANGE, Panel, RED, legend, line, panel, svg};
+use crate::common::plot::{Area, BLUE, Drawn, GREEN, ORANGE, Panel, RED, legend, line, panel, svg};
 
 const SIZE: (u32, u32) = (1200, 720);
 const POWER_HEIGHT: i32 = 440;

@@ -10,6 +10,7 @@ mod chance;
 mod deployment;
 mod replay;
 mod run;
+pub mod tuning;
 
 #[cfg(test)]
 mod tests;

@@ -141,7 +141,7 @@ pub(crate) fn circles_between_files(sources: &[Source]) -> Vec<String> {
 /// A command stands above `common`; it imports no other command, and not `main`.
 pub(crate) fn commands_that_import_commands(sources: &[Source]) -> Vec<String> {
     let sources: BTreeMap<_, _> = sources.iter().map(|source| (source.path.as_str(), source)).collect();
-    let imports = imports(&sources, "cli/src/main.rs");
+    let imports = imports(&sources, "cli/src/lib.rs");
     let command = |file: &str| {
         let below = file.strip_prefix("cli/src/").expect("a file of the program");
         below.split(['/', '.']).next().expect("a name").to_owned()

@@ -126,16 +126,17 @@ const TOO_SHORT: [&str; 4] = ["Line", "Row", "Table", "Vm"];
 
 /// Plain uses, with their files or folders: the placement daemon keeps its name, and to place is a plain verb.
 const PLAIN: [(&str, &str); 14] = [
-    ("cli/src/main.rs", "Place"),
+    ("cli/src/lib.rs", "Place"),
+    ("proof/bench/src/lib.rs", "Place"),
     ("cli/src/common/answers.rs", "Place"),
     ("cli/src/status", "place"),
     ("daemons/place/src", "PlaceAnswer"),
     ("daemons/place/src", "PlaceConfig"),
     ("daemons/place/src", "PlaceDaemon"),
     ("daemons/runtime/src", "Place"),
-    ("placement/tests", "Place"),
-    ("testbed/src/lab/place.rs", "PlaceLab"),
-    ("testbed/src/lab/place.rs", "place"),
+    ("cluster/placement/tests", "Place"),
+    ("tests/bed/src/lab/place.rs", "PlaceLab"),
+    ("tests/bed/src/lab/place.rs", "place"),
     ("tests/tests/place.rs", "place"),
     ("types/src", "Place"),
     ("types/src/wire/place.rs", "PlaceStatus"),

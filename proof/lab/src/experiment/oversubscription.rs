@@ -1,0 +1,60 @@
+//! `ballast-lab experiment oversubscription`: how low a budget may be (Table IV).
+
+mod choice;
+mod export;
+mod replay;
+mod traces;
+mod units;
+
+use core::time::Duration;
+
+use ballast_lab::report::oversubscription::fleet::Fleet;
+use ballast_lab::report::{self, Detail, Report};
+use ballast_planner::{Chassis, Terms};
+use ballast_types::Watts;
+
+pub(crate) use self::choice::Choice;
+
+pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
+    Chassis { server: choice.server.model(), ..Chassis::default() }.check()?;
+    let (mut fleets, missing) = fleets(choice)?;
+    replay::run(choice, &mut fleets)?;
+    let command = command(choice, detail);
+
+    report::oversubscription::report(&choice.settings(), &fleets, &missing, command, detail.figures)
+}
+
+/// Finer than any meter, so that rounding moves no budget by 0.01 %.
+const RESOLUTION: Watts = Watts::from_milli(100);
+
+fn terms(chassis: &Chassis, period_s: u32) -> Terms {
+    Terms { period: Duration::from_secs(period_s.into()), ..Terms::paper(chassis) }
+}
+
+/// All fleets, and what is not there.
+fn fleets(choice: &Choice) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
+    let (mut fleets, mut missing) = (Vec::new(), Vec::new());
+    match traces::bitbrains()? {
+        Some(traces) => fleets.extend(traces.fleets(choice)?),
+        None => missing.push("bitbrains_rnd"),
+    }
+    match traces::azure(choice)? {
+        Some(traces) => fleets.extend(traces.fleets(choice)?),
+        None => missing.push("azure2017_util"),
+    }
+    match units::units(choice)? {
+        Some(units) => fleets.push(units),
+        None => missing.push("google_power2019"),
+    }
+    Ok((fleets, missing))
+}
+
+fn command(choice: &Choice, detail: Detail) -> String {
+    let Choice { chassis, replicates, replay_chassis, seed, server, .. } = choice;
+    let document = if detail.document { " --output proof/results" } else { "" };
+    format!(
+        "ballast-lab experiment oversubscription --chassis {chassis} --replicates {replicates} \
+         --replay-chassis {replay_chassis} --seed {seed}{}{document}",
+        server.flags()
+    )
+}
