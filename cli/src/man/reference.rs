@@ -6,7 +6,11 @@ use clap::{Arg, ArgAction, Command};
 
 /// Every command that is shown, with its options, as Markdown.
 pub(super) fn markdown(programs: Vec<Command>) -> String {
-    let mut page = String::new();
+    let mut page = "| command | purpose |\n|---|---|\n".to_owned();
+    for command in programs.iter().take(1).flat_map(shown) {
+        let _ = writeln!(page, "| `{}` | {} |", command.get_name(), about(command));
+    }
+    page.push('\n');
     for mut program in programs {
         program.build();
         write_command(&mut page, program.get_name(), &program);
@@ -14,9 +18,18 @@ pub(super) fn markdown(programs: Vec<Command>) -> String {
     page
 }
 
-fn write_command(page: &mut String, name: &str, command: &Command) {
+/// The commands below this one that are shown.
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+}
+
+fn about(command: &Command) -> String {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    let _ = writeln!(page, "### {name}\n\n{}.\n", escaped(about.trim_end_matches('.')));
+    escaped(about.trim_end_matches('.'))
+}
+
+fn write_command(page: &mut String, name: &str, command: &Command) {
+    let _ = writeln!(page, "### {name}\n\n{}.\n", about(command));
 
     let options: Vec<_> = command.get_arguments().filter(|it| is_shown(it)).collect();
     if !options.is_empty() {
@@ -37,7 +50,7 @@ fn write_command(page: &mut String, name: &str, command: &Command) {
         page.push('\n');
     }
 
-    for below in command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help") {
+    for below in shown(command) {
         write_command(page, &format!("{name} {}", below.get_name()), below);
     }
 }

@@ -41,7 +41,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// What ships: best fit and the power rule. How the weights were chosen: docs/experiments.md, "Weights of the two
+    /// What ships: best fit and the power rule. How the weights were chosen: proof/results, "Weights of the two
     /// rules".
     pub const POWER: Self = Self {
         lifetimes: LifetimeRule::None,
