@@ -18,8 +18,7 @@
 //! | rest | what it holds, in postcard's encoding |
 //!
 //! `about`, `class`, `p95`, `trial` and `history` must be there, or `lifetime`, or all of them. A section that is not known
-//! is left out when 0 stands in it, and is not written again. Version 2 of the file had no sections: its content is
-//! [`ModelFile`] in one piece.
+//! is left out when 0 stands in it, and is not written again.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +38,6 @@ use crate::score::Scores;
 const MAGIC: [u8; 8] = *b"BALLAST\0";
 /// The version that is written.
 pub const VERSION: u32 = 3;
-/// The version without sections, which is read as well.
-const WHOLE: u32 = 2;
 /// The version of the sections of class and P95.
 const SECTION_VERSION: u32 = 1;
 /// The section of lifetimes, and its version.
@@ -99,7 +96,7 @@ pub enum FileError {
     #[error("not a Ballast model file")]
     Foreign,
     /// Another version wrote them.
-    #[error("model file of version {found}; this program reads versions {WHOLE} and {VERSION}: {remedy}")]
+    #[error("model file of version {found}; this program reads version {VERSION}: {remedy}")]
     Version { found: u32, remedy: &'static str },
     /// They end too early, or too late.
     #[error("truncated or overlong model file: {found} bytes, {expected} are announced")]
@@ -145,10 +142,7 @@ impl ModelFile {
 
     /// The model in these bytes. This fails when they are no whole and sound model file of a version that is read.
     pub fn decode(bytes: &[u8]) -> Result<Self, FileError> {
-        let file = match opened(bytes)? {
-            Opened::Sections(mut sections) => Self::of(&mut sections)?,
-            Opened::Whole(content) => whole(content, "the whole")?,
-        };
+        let file = Self::of(&mut opened(bytes)?)?;
         file.model.check().and_then(|()| file.trial.check()).map_err(FileError::Content)?;
 
         if file.about.features != COLUMN_NAMES {
@@ -188,10 +182,7 @@ impl LifetimeFile {
     /// The lifetimes in these bytes, beside whatever else is there. This fails when they are no whole and sound model
     /// file, or none with lifetimes of a version that is read.
     pub fn decode(bytes: &[u8]) -> Result<Self, FileError> {
-        match opened(bytes)? {
-            Opened::Sections(mut sections) => Self::of(&mut sections),
-            Opened::Whole(_) => Err(FileError::Missing(LIFETIME)),
-        }
+        Self::of(&mut opened(bytes)?)
     }
 
     fn of(sections: &mut Sections<'_>) -> Result<Self, FileError> {
@@ -207,14 +198,8 @@ impl LifetimeFile {
     }
 }
 
-/// A file whose checksum fits.
-enum Opened<'a> {
-    Sections(Sections<'a>),
-    /// Of version 2.
-    Whole(&'a [u8]),
-}
-
-fn opened(bytes: &[u8]) -> Result<Opened<'_>, FileError> {
+/// The sections of a file whose checksum fits.
+fn opened(bytes: &[u8]) -> Result<Sections<'_>, FileError> {
     if !is_ours(bytes) {
         return Err(FileError::Foreign);
     }
@@ -224,7 +209,7 @@ fn opened(bytes: &[u8]) -> Result<Opened<'_>, FileError> {
     };
 
     // The version comes first: another one may announce and sum otherwise.
-    if ![WHOLE, VERSION].map(u64::from).contains(&version) {
+    if version != u64::from(VERSION) {
         let newer = version > u64::from(VERSION);
         let remedy = if newer { "update this program" } else { "train again" };
         return Err(FileError::Version { found: version as u32, remedy });
@@ -235,14 +220,11 @@ fn opened(bytes: &[u8]) -> Result<Opened<'_>, FileError> {
     if bytes.len() as u64 != expected {
         return Err(length(expected));
     }
-    let content = &bytes[HEAD..];
-    let opened = match version == u64::from(VERSION) {
-        true => Opened::Sections(Sections::of(content)?),
-        false => Opened::Whole(content),
-    };
+    // A damaged section is reported by its name.
+    let sections = Sections::of(&bytes[HEAD..])?;
 
     match bytes[SUMMED..HEAD] == checksum(bytes) {
-        true => Ok(opened),
+        true => Ok(sections),
         false => Err(FileError::Damaged),
     }
 }
@@ -415,7 +397,7 @@ mod tests {
             error(&summed(other))
         };
         assert!(version(4).contains("version 4") && version(4).contains("update"));
-        assert!(version(1).contains("version 1") && version(1).contains("train again"));
+        assert!(version(2).contains("version 2") && version(2).contains("train again"));
         assert!(error(&bytes[..bytes.len() - 1]).contains("truncated"));
         assert!(error(&bytes[..10]).contains("truncated"));
         assert!(error(&[&bytes[..], b"x"].concat()).contains("overlong"));
@@ -425,18 +407,6 @@ mod tests {
         let mut damaged = bytes.clone();
         damaged[SUMMED] ^= 1;
         assert_eq!(error(&damaged), FileError::Damaged.to_string());
-    }
-
-    #[test]
-    fn a_file_without_sections_is_read_and_says_the_same_with_sections() {
-        let bytes = include_bytes!("file/version-2.model");
-        let file = ModelFile::decode(bytes).unwrap();
-        assert_eq!(postcard::to_allocvec(&file).unwrap(), bytes[HEAD..]);
-        let again = ModelFile::decode(&file.encode().unwrap()).unwrap();
-        assert_eq!((again.model, again.trial, again.history), (file.model, file.trial, file.history));
-        let mut damaged = *bytes;
-        damaged[HEAD + 100] ^= 1;
-        assert_eq!(ModelFile::decode(&damaged), Err(FileError::Damaged));
     }
 
     #[test]

@@ -5,8 +5,6 @@
 //! more, a full disk included, so it is opened anew. A journal with snapshots was as fast, but let everybody wait 0.3 s
 //! for each snapshot of 100,000 VMs (`docs/evidence/results.md`).
 
-pub(super) mod earlier;
-
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -91,7 +89,7 @@ pub(super) struct Recovered {
     pub(super) problem: Option<io::Error>,
 }
 
-/// Opens what is in a folder; nothing at all is an empty inventory. What an earlier version wrote is taken over.
+/// Opens what is in a folder; nothing at all is an empty inventory.
 ///
 /// A disk that is full or takes no writes is no error: what it holds can be read. Fails when a file cannot be
 /// read, or is damaged: it is named, and left as it is.
@@ -100,7 +98,7 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
     let mut store = Store { path, database: None };
 
     if !store.path.try_exists().map_err(|error| named(&store.path, &error))? {
-        let inventory = earlier::read(folder)?;
+        let inventory = Snapshot::default();
         let problem = store.renew(&inventory, &[], &[]).err();
         return Ok(Recovered { store, inventory, drains: vec![], deployments: vec![], problem });
     }
@@ -163,8 +161,6 @@ impl Store {
             change(&database, |tables| replace(inventory, drains, deployments, tables))?;
             fs::rename(&new, &self.path)?;
             File::open(folder)?.sync_all()?;
-            // What stays is not looked at again, for the database is there.
-            let _ = earlier::remove(folder);
 
             Ok(database)
         };
@@ -394,19 +390,19 @@ mod tests {
         }
     }
 
-    pub(super) fn host(name: &str) -> NamedHost {
+    fn host(name: &str) -> NamedHost {
         let capacity = Resources::new(MilliCores::from_cores(40), MemoryKb::from_gb(160.0).unwrap());
         let spec = HostSpec::new("c1", capacity);
         NamedHost { name: name.into(), spec }
     }
 
-    pub(super) fn vm(name: &str, host: &str) -> Placed {
+    fn vm(name: &str, host: &str) -> Placed {
         let resources = Resources::new(MilliCores::from_cores(4), MemoryKb::from_gb(16.0).unwrap());
         let vm = NamedVm { name: name.into(), spec: VmSpec::new(resources) };
         Placed { vm, host: host.into(), since: Some(Instant::from_millis(1_764_000_000_000)) }
     }
 
-    pub(super) fn records() -> Vec<Record> {
+    fn records() -> Vec<Record> {
         vec![
             Record::Host(host("s1")),
             Record::Host(host("s2")),
@@ -418,7 +414,7 @@ mod tests {
         ]
     }
 
-    pub(super) fn after_all() -> Snapshot {
+    fn after_all() -> Snapshot {
         Snapshot { hosts: vec![host("s1"), host("s3")], vms: vec![vm("b", "s1")] }
     }
 
@@ -460,23 +456,6 @@ mod tests {
         found.store.renew(&other, &[], &[]).unwrap();
         assert_eq!(after_kill(folder.path()), other);
         assert_eq!(names(folder.path()), ["inventory.redb"]);
-    }
-
-    #[test]
-    fn the_folder_of_an_earlier_version_is_taken_over_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = include_bytes!("store/inventory.0.journal");
-        fs::write(folder.path().join("inventory.0.journal"), journal).unwrap();
-        // What a kill has left of a take-over before.
-        fs::write(folder.path().join("inventory.new"), "half a database").unwrap();
-        let found = open(folder.path()).unwrap();
-        assert_eq!((found.inventory.hosts.len(), found.inventory.vms.len()), (3, 1));
-        assert_eq!(names(folder.path()), ["inventory.redb"]);
-
-        // A journal that was not yet taken away is not read again.
-        fs::write(folder.path().join("inventory.0.journal"), "x").unwrap();
-        drop(found.store);
-        assert_eq!(open(folder.path()).unwrap().inventory, found.inventory);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What this daemon reads, for tests that bring bytes of their own.
 
-use std::path::Path;
-
 use ballast_placement::inventory::Snapshot;
 use ballast_placement::{Inventory, Policy};
 use ballast_runtime::http::Refused;
@@ -9,7 +7,6 @@ use ballast_types::Instant;
 
 use crate::ask::Question;
 use crate::fields;
-use crate::store;
 use crate::vm_request::VmRequest;
 
 pub use crate::kubernetes::testing::Extender;
@@ -39,13 +36,8 @@ pub fn hosts(text: &str, is_json: bool) -> Result<Inventory, String> {
     inventory(&Snapshot { hosts, vms: vec![] })
 }
 
-/// What the snapshot and the journal of an earlier version in a folder say.
-pub fn recovered(folder: &Path) -> Result<Snapshot, String> {
-    store::earlier::read(folder).map_err(|error| error.to_string())
-}
-
 /// An inventory of what a snapshot says.
-pub fn inventory(snapshot: &Snapshot) -> Result<Inventory, String> {
+fn inventory(snapshot: &Snapshot) -> Result<Inventory, String> {
     let mut inventory = Inventory::new(Policy::POWER);
     inventory.replace(Instant::ZERO, snapshot).map_err(|error| error.to_string())?;
     Ok(inventory)
