@@ -131,7 +131,7 @@ pub struct CpuSeconds {
     pub histogram: Histogram,
     /// The sum of their use, in millicores.
     pub sum_mc: u64,
-    /// The sum of the squares of their use; `None` if a record before version 2 of the files is among them.
+    /// The sum of the squares of their use; `None` if it is unknown.
     pub squares_mc2: Option<u64>,
     /// The busiest of them.
     pub peak_mc: u32,
@@ -151,12 +151,6 @@ impl CpuSeconds {
         self.sum_mc += mc;
         self.squares_mc2 = self.squares_mc2.map(|sum| sum.saturating_add(mc * mc));
         self.peak_mc = self.peak_mc.max(use_mc);
-    }
-
-    /// Counts seconds of which no more than an upper edge is known: neither their sum nor their squares.
-    pub fn add_below(&mut self, upper_mc: u32, seconds: u32) {
-        self.histogram.add(upper_mc.saturating_sub(1), seconds);
-        self.squares_mc2 = None;
     }
 
     /// Adds all that another one has counted.

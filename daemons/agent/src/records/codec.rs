@@ -6,7 +6,6 @@
 //! frame  = length: u16  crc: u32 of the payload  payload
 //! payload = 1 vm start: u64 id                          a VM, and the number that it has here
 //!         | 3 vm slot cores cpu throttled memory counter*   a record; slots from 0 at midnight
-//!         | 2 vm slot cores sum peak throttled kills memory (buckets skipped, count)*   a record of version 1
 //! cpu, throttled = bucket* 0, and unless there is none: sum peak squares?
 //! bucket = a byte: 32 times the buckets skipped and the count; then, where it says 7 or 31, how many more than that
 //! memory = used? (zigzag: peak - used)? (zigzag: used - working set)?   in KiB
@@ -14,24 +13,21 @@
 //! Fixed numbers are little-endian, all others LEB128; one with `?` is 0 where it is not known, else one more than the
 //! number. Use of CPU is in millicores, counters are in the order of [`Counters::NAMES`], see [`UsageRecord`]. The checksum
 //! is that of zlib (CRC-32). A frame that does not check is dropped; where even its length is impossible, so is the rest.
-//!
-//! A record of version 1 has 50 buckets of 2 % of the cores, and `sum` and `peak` in parts per million of them; of a
-//! throttled second it does not say what was used.
 
 use crc32fast::hash as crc32;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use ballast_types::usage::FULL_PPM;
 use ballast_types::{Counters, CpuSeconds, Histogram, MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"ballastU";
 /// The version of this layout.
-pub(super) const VERSION: u16 = 2;
-/// The version that is read as well: its records are of kind 2.
-const EARLIER: u16 = 1;
+const VERSION: u16 = 2;
 pub(super) const HEADER: usize = 20;
+/// The first byte of a payload: a VM, or a record.
+const VM: u8 = 1;
+const RECORD: u8 = 3;
 /// Length of what is before a payload.
 const PREFIX: usize = 6;
 /// The longest payload; a record with every bucket used has some 700 bytes.
@@ -49,7 +45,7 @@ pub enum Damage {
     #[error("not a file of usage records, or its header is damaged")]
     Header,
     /// Of a version that this program does not know.
-    #[error("version {0}; this program reads versions {EARLIER} and {VERSION}")]
+    #[error("version {0}; this program reads version {VERSION}")]
     Version(u16),
     /// Of another day than its name says.
     #[error("it holds the records of another day than its name says")]
@@ -66,16 +62,16 @@ pub(super) fn header(day: u32) -> [u8; HEADER] {
     header
 }
 
-/// Whether the file is of this version; it is of the one before where not.
-pub(super) fn check_header(header: &[u8; HEADER], day: u32) -> Result<bool, Damage> {
+/// Checks that the header is whole, of this version and of this day.
+pub(super) fn check_header(header: &[u8; HEADER], day: u32) -> Result<(), Damage> {
     let version = u16::from_le_bytes([header[8], header[9]]);
     if header[..8] != *MAGIC || header[16..] != crc32(&header[..16]).to_le_bytes() {
         return Err(Damage::Header);
     }
-    if version != VERSION && version != EARLIER {
+    if version != VERSION {
         return Err(Damage::Version(version));
     }
-    if header[12..16] != day.to_le_bytes() { Err(Damage::Day) } else { Ok(version == VERSION) }
+    if header[12..16] != day.to_le_bytes() { Err(Damage::Day) } else { Ok(()) }
 }
 
 /// Appends a frame that `payload` fills.
@@ -92,7 +88,7 @@ fn frame(into: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
 /// Appends a VM, with the number that stands for it from here on.
 pub(super) fn write_vm(into: &mut Vec<u8>, number: u32, vm: &VmId, start: VmStart) {
     frame(into, |to| {
-        to.push(1);
+        to.push(VM);
         write_number(to, number.into());
         to.extend(start.0.to_le_bytes());
         to.extend(vm.as_str().as_bytes());
@@ -102,7 +98,7 @@ pub(super) fn write_vm(into: &mut Vec<u8>, number: u32, vm: &VmId, start: VmStar
 /// Appends a record of the VM with this number.
 pub(super) fn write_record(into: &mut Vec<u8>, vm: u32, record: &UsageRecord) {
     frame(into, |to| {
-        to.push(3);
+        to.push(RECORD);
         write_number(to, vm.into());
         write_number(to, (record.bin.0 % SLOTS).into());
         write_number(to, record.cores.into());
@@ -239,11 +235,14 @@ impl<R: Read> Frames<R> {
         let rest = &mut rest;
         let vm = u32::try_from(number(rest)?).ok()?;
 
-        if *kind == 1 {
+        if *kind == VM {
             let (start, id) = rest.split_first_chunk()?;
             let id = VmId::new(str::from_utf8(id).ok()?).ok()?;
             self.vms.insert(vm, (id, VmStart(u64::from_le_bytes(*start))));
             return Some(None);
+        }
+        if *kind != RECORD {
+            return None;
         }
 
         let (vm, start) = self.vms.get(&vm)?;
@@ -251,11 +250,7 @@ impl<R: Read> Frames<R> {
         let cores = number(rest)?.try_into().ok()?;
         let slot = UsageBin(self.day.checked_mul(SLOTS)?.checked_add(slot)?);
         let mut record = UsageRecord::empty(vm.clone(), *start, slot, cores);
-        match kind {
-            2 => read_earlier(rest, &mut record)?,
-            3 => read_record(rest, &mut record)?,
-            _ => return None,
-        }
+        read_record(rest, &mut record)?;
 
         rest.is_empty().then_some(Some(record))
     }
@@ -281,44 +276,6 @@ fn read_record(rest: &mut &[u8], record: &mut UsageRecord) -> Option<()> {
     }
     record.counters = counters;
     Some(())
-}
-
-/// A record of version 1. Its seconds count in the buckets of their upper edges: no quantile is lower than it was.
-fn read_earlier(rest: &mut &[u8], record: &mut UsageRecord) -> Option<()> {
-    const BUCKETS: u64 = 50;
-    let full_mc = u64::from(record.cores) * 1000;
-    let (sum_ppm, peak_ppm) = (number(rest)?, number(rest)?);
-    let throttled_s = u32::try_from(number(rest)?).ok()?;
-    record.counters.0[0] = Some(u32::try_from(number(rest)?).ok()?.into());
-    let kib = number(rest)?.checked_sub(1).map(|bytes| bytes.div_ceil(1024));
-    record.memory.used_bytes = in_bytes(kib)?;
-
-    let full_ppm = u64::from(FULL_PPM);
-    if peak_ppm > full_ppm {
-        return None;
-    }
-    let peak_mc = (peak_ppm * full_mc).div_ceil(full_ppm);
-    let (mut samples, mut bucket) = (0, 0u64);
-    while !rest.is_empty() {
-        bucket = bucket.checked_add(number(rest)?)?.checked_add(1).filter(|upper| *upper <= BUCKETS)?;
-        let count = u32::try_from(number(rest)?).ok()?;
-        let upper_mc = (bucket * full_mc / BUCKETS).min(peak_mc + 1);
-        record.cpu.add_below(upper_mc as u32, count);
-        samples += u64::from(count);
-    }
-
-    match samples {
-        0 => record.cpu = CpuSeconds::default(),
-        _ => {
-            record.cpu.peak_mc = peak_mc as u32;
-            record.cpu.sum_mc = (u128::from(sum_ppm) * u128::from(full_mc) / u128::from(full_ppm)) as u64;
-        }
-    }
-    if throttled_s > 0 {
-        record.throttled.add_below(1, throttled_s);
-    }
-
-    (sum_ppm <= samples * full_ppm && can_be(&record.cpu)).then_some(())
 }
 
 /// Whether seconds of at most the peak can have this sum, and these squares: else nobody has written them.

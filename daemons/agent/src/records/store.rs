@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use ballast_types::wire::{Alarm, AlarmId};
@@ -119,8 +118,7 @@ impl Store {
         let mut header = [0; HEADER];
         codec::fill(&mut file, &mut header)?;
 
-        let is_current = codec::check_header(&header, day);
-        if let Err(damage) = is_current {
+        if let Err(damage) = codec::check_header(&header, day) {
             let aside = free_name(path);
             fs::rename(path, &aside)?;
             let (path, aside) = (path.display(), aside.display());
@@ -135,11 +133,6 @@ impl Store {
         let vms = frames.into_vms().into_iter().map(|(number, vm)| (vm, number)).collect();
         self.damaged += dropped;
         file.set_len(whole)?;
-        if is_current == Ok(false) {
-            // Records of this version follow those of the one before, which are read as they are.
-            file.write_all_at(&codec::header(day), 0)?;
-            file.sync_data()?;
-        }
         file.seek(SeekFrom::Start(whole))?;
 
         Ok(Some(Open { day, file, vms }))
