@@ -35,8 +35,6 @@ pub struct ChassisConfig {
     pub redfish: RedfishConfig,
     /// Whether the web page is served.
     pub ui: bool,
-    /// What works, and should be told otherwise.
-    pub warnings: Vec<String>,
 }
 
 impl ConfigFile for ChassisConfig {
@@ -57,8 +55,7 @@ impl ConfigFile for ChassisConfig {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let of_listeners = listen::warning(&self.daemon.listen);
-        self.warnings.iter().cloned().chain(of_listeners).collect()
+        listen::warning(&self.daemon.listen).into_iter().collect()
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {
@@ -87,8 +84,7 @@ impl ConfigFile for ChassisConfig {
         // Without an id the file is refused; all else is still to be judged.
         let id = chassis.clone().or_else(|| ChassisId::new("unnamed").ok())?;
         let mut params = Params::defaults(id, budget.unwrap_or(Watts::MAX), vec![], for_controller);
-        let (breaker, mut warnings) = params::read(root, &mut params);
-        warnings.extend(breaker.by_trip_time.then(|| TRIP_TIME.to_owned()));
+        let breaker = params::read(root, &mut params);
 
         let help = "The draw from outside, by `POST /v1/power`, where this host cannot see the supplies; \
                     alone or as one supply more. Alone, the source must post every `poll.period_ms`.";
@@ -120,7 +116,6 @@ impl ConfigFile for ChassisConfig {
             servers,
             redfish,
             ui,
-            warnings,
         })
     }
 }
@@ -215,9 +210,6 @@ fn check_budget(root: &Section<'_, '_>, budget: Option<Watts>, servers: &[Server
     }
 }
 
-const TRIP_TIME: &str = "trip_time_ms is read as a breaker that carries every excess for that long; a real \
-                         one carries little for longer: say so with [trip_curve]";
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -287,24 +279,6 @@ mod tests {
         }
         let text = problems(&config("100", ""));
         assert!(text.contains("budget_w = 100: above 112 W, what the servers draw idle"), "{text}");
-    }
-
-    #[test]
-    fn keys_that_decide_nothing_any_more_are_accepted_with_a_warning() {
-        let more = "[alert]\nemergency_after_ms = 600\n[hardware_caps]\nafter_ms = 2500\nstagger_ms = 5000\n";
-        let old = ChassisConfig::parse("c", &config("250", more)).unwrap();
-        let new = ChassisConfig::parse("c", &config("250", "")).unwrap();
-        assert_eq!((old.params, new.warnings.len()), (new.params, 0));
-        let warned = |key: &str, by: &str| {
-            let hits = old.warnings.iter().filter(|w| w.starts_with(key) && w.contains(by));
-            assert_eq!(hits.count(), 1, "{key}: {:?}", old.warnings);
-        };
-        warned("alert.emergency_after_ms ", "a quarter of the way to its trip");
-        warned("hardware_caps.after_ms ", "half-way to its trip");
-        warned("hardware_caps.stagger_ms ", "5 % of the limit");
-        assert_eq!(old.warnings.len(), 3, "one for each");
-        let text = problems(&config("250", "[hardware_caps]\nafter_ms = -1"));
-        assert!(text.contains("hardware_caps.after_ms = -1: whole milliseconds"), "{text}");
     }
 
     #[test]

@@ -51,7 +51,6 @@ impl Reload for ChassisReload {
         "shared_w",
         "preset",
         "shares",
-        "trip_time_ms",
         "trip_curve",
         "poll",
         "alert",
@@ -64,10 +63,6 @@ impl Reload for ChassisReload {
         new: ChassisConfig,
     ) -> anyhow::Result<(ChassisConfig, Vec<String>)> {
         let (new, needs_restart) = new.following(old, self.slots)?;
-        for warning in &new.warnings {
-            tracing::warn!("{warning}");
-        }
-
         let supplies = self.supplies(old, &new)?;
         let elsewhere =
             new.servers.iter().filter(|it| old.server(&it.id).is_none_or(|old| old.url != it.url));

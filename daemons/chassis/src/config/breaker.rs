@@ -5,7 +5,7 @@ use std::time::Duration;
 use ballast_chassis_core::Params;
 use ballast_types::{TripCurve, TripPoint, Watts};
 
-use ballast_runtime::config::allowed::{millis, number_as};
+use ballast_runtime::config::allowed::number_as;
 use ballast_runtime::config::reader::Section;
 
 /// The highest draw in parts of the budget, where some server's `max_w` is not told.
@@ -20,27 +20,14 @@ pub(super) struct Breaker {
     pub(super) highest: f64,
     /// For how long that is carried.
     pub(super) carried: Duration,
-    /// Whether it was told by the old key.
-    pub(super) by_trip_time: bool,
 }
 
 impl Breaker {
     /// Reads the curve into `params`, whose servers and shared watts are there already.
     pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Self {
-        let help = "Of earlier versions: a breaker that carries every excess for so long; `[trip_curve]` \
-                    replaces it.";
-        let trip_time = root.key("trip_time_ms", help).optional(millis(1..=3_600_000));
-        if let Some(trip_time) = trip_time {
-            params.trip_time = trip_time;
-            params.trip_curve = flat(trip_time);
-        }
-
         let help = "The breaker behind the budget, by the non-trip edge of its data sheet. Hardware must act \
                     before it trips at the highest draw that can come.";
         if let Some(mut section) = root.table("trip_curve", help) {
-            if trip_time.is_some() {
-                root.refuse_key("trip_time_ms", "not beside [trip_curve], which replaces it");
-            }
             params.trip_curve = read_curve(&mut section).unwrap_or_default();
             section.finish();
         }
@@ -49,7 +36,7 @@ impl Breaker {
         let seconds = params.trip_curve.seconds(highest);
         let carried = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
 
-        Self { highest, carried, by_trip_time: trip_time.is_some() }
+        Self { highest, carried }
     }
 
     /// Refuses a breaker that trips before hardware can have acted.
@@ -62,7 +49,7 @@ impl Breaker {
             "{self}, and hardware needs {} ms: refresh, lag, poll, wire and actuation",
             needed.as_millis()
         );
-        root.refuse_key(if self.by_trip_time { "trip_time_ms" } else { "trip_curve.points" }, why);
+        root.refuse_key("trip_curve.points", why);
     }
 }
 
@@ -103,14 +90,6 @@ fn read_curve(section: &mut Section<'_, '_>) -> Option<TripCurve> {
     TripCurve::new(points).map_err(|why| section.refuse_key("points", why)).ok()
 }
 
-/// What `trip_time_ms` says: that long whatever the excess is. A curve must fall, so it falls by a hair.
-fn flat(trip_time: Duration) -> TripCurve {
-    let point = |draw_ppm, carried| TripPoint { draw_ppm, carried };
-    let hair = Duration::from_micros(1);
-    let points = vec![point(1_020_000, trip_time), point(1_500_000, trip_time.saturating_sub(hair))];
-    TripCurve::new(points).unwrap_or_default()
-}
-
 /// The highest draw that can come, in parts of the budget.
 fn highest(params: &Params) -> f64 {
     let told = params.servers.iter().map(|server| server.max_w);
@@ -147,7 +126,6 @@ mod tests {
         let config = parse(points, "").unwrap();
         assert!((seconds(&config, 1.05) - 30.0).abs() < 1e-9);
         assert!((seconds(&config, 1.5) - 2.5).abs() < 1e-9);
-        assert!(config.warnings.is_empty());
 
         let point = |points: &str| format!("[trip_curve]\npoints = [{points}]");
         for (bad, says) in [
@@ -175,26 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn the_old_trip_time_is_read_with_a_warning_and_not_beside_a_curve() {
-        let config = parse("trip_time_ms = 5000", "").unwrap();
-        for draw in [1.01, 1.02, 1.2, 1.5, 2.0] {
-            assert!((seconds(&config, draw) - 5.0).abs() < 1e-3, "{draw}");
-        }
-        assert!(config.warnings[0].contains("[trip_curve]"), "{:?}", config.warnings);
-        let both = "trip_time_ms = 5000\n[trip_curve]\npoints = [{ draw = 1.5, carried_s = 4 }]";
-        let text = parse(both, "").unwrap_err();
-        assert!(text.contains("trip_time_ms = 5000: not beside [trip_curve]"), "{text}");
-    }
-
-    #[test]
     fn a_breaker_that_trips_before_hardware_acts_is_refused_with_both_numbers() {
         let curve = "[trip_curve]\npoints = [{ draw = 1.1, carried_s = 10 }, { draw = 1.5, carried_s = 2 }]";
         let says = "at 1.50 times the budget the breaker carries 2000 ms, and hardware needs 2200 ms";
         let text = parse(curve, "").unwrap_err();
         assert!(text.contains("trip_curve.points = [{ draw = 1.1") && text.contains(says), "{text}");
 
-        let text = parse("trip_time_ms = 2000", "").unwrap_err();
-        assert!(text.contains("trip_time_ms = 2000: at 1.50 times the budget"), "{text}");
         let text = parse("[poll]\nrefresh_ms = 3000", "").unwrap_err();
         assert!(text.contains("trip_curve.points = (default): at 1.50"), "{text}");
         assert!(text.contains("carries 4000 ms, and hardware needs 5000 ms"), "{text}");

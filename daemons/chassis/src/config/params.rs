@@ -16,8 +16,8 @@ fn span() -> Allowed<Duration> {
     millis(1..=3_600_000)
 }
 
-/// Reads everything over the defaults; gives back the breaker, and what should be told otherwise.
-pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> (Breaker, Vec<String>) {
+/// Reads everything over the defaults, and returns the breaker.
+pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Breaker {
     let help = "At least this is drawn by fans, conversion loss and switch; a tenth of the budget unless \
                 set, until it has been measured.";
     params.shared_floor = root.key("shared_w", help).optional(watts_in(0.0..=1e8));
@@ -33,10 +33,9 @@ pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> (Breaker,
         .or(params.shares, choice(SharePolicy::ALL.map(|policy| (policy.name(), policy))));
     let breaker = Breaker::read(root, params);
 
-    let mut warnings = vec![];
     read_poll(root, params);
-    read_alert(root, params, &mut warnings);
-    read_out_of_band(root, params, &mut warnings);
+    read_alert(root, params);
+    read_out_of_band(root, params);
 
     if params.lift_ppm >= params.alert_ppm {
         root.refuse_key("alert.lift_percent", "below alert.at_percent");
@@ -49,7 +48,7 @@ pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> (Breaker,
     }
     breaker.check(root, params);
 
-    (breaker, warnings)
+    breaker
 }
 
 fn read_poll(root: &mut Section<'_, '_>, params: &mut Params) {
@@ -65,7 +64,7 @@ fn read_poll(root: &mut Section<'_, '_>, params: &mut Params) {
     section.finish();
 }
 
-fn read_alert(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Vec<String>) {
+fn read_alert(root: &mut Section<'_, '_>, params: &mut Params) {
     let mut section = root.section("alert", "When a capping event begins and ends, and how agents are told.");
     let of_limit = || percent("a percentage of the limit", 0.0001..=100.0);
     params.alert_ppm =
@@ -93,35 +92,14 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Ve
     params.silent_after = section
         .key("silent_after_ms", "An agent that has not answered for so long is silent; at most `lease_ms`.")
         .or(params.silent_after, span());
-    let now = "every low-priority core goes to its floor when the breaker is a quarter of the way to its \
-               trip ([trip_curve])";
-    read_dead(&mut section, ("alert", "emergency_after_ms"), now, warnings);
     section.finish();
 }
 
-fn read_out_of_band(root: &mut Section<'_, '_>, params: &mut Params, warnings: &mut Vec<String>) {
+fn read_out_of_band(root: &mut Section<'_, '_>, params: &mut Params) {
     let help = "Hardware caps by slot controllers and BMCs, when software fails; `[trip_curve]` says when.";
     let mut section = root.section("hardware_caps", help);
     let help = "The draw must have fitted for so long before a cap is lifted, unless the server's agent \
                 obeys and holds the server there.";
     params.out_of_band_hold = section.key("hold_ms", help).or(params.out_of_band_hold, span());
-    let now = "hardware caps come when the breaker is half-way to its trip, or too little time is left for \
-               them ([trip_curve])";
-    read_dead(&mut section, ("hardware_caps", "after_ms"), now, warnings);
-    let now = "at most 5 % of the limit is given back in a second";
-    read_dead(&mut section, ("hardware_caps", "stagger_ms"), now, warnings);
     section.finish();
-}
-
-/// Reads a key of earlier versions that decides nothing any more, and says what does.
-fn read_dead(
-    section: &mut Section<'_, '_>,
-    (table, key): (&str, &'static str),
-    now: &str,
-    warnings: &mut Vec<String>,
-) {
-    let help = "Decides nothing any more; accepted with a warning that says what does.";
-    if section.key(key, help).optional(span()).is_some() {
-        warnings.push(format!("{table}.{key} decides nothing any more, and may be removed: {now}"));
-    }
 }
