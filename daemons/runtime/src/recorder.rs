@@ -317,32 +317,26 @@ fn line(out: &mut impl io::Write, value: &impl Serialize) -> io::Result<()> {
 }
 
 /// Removes the oldest files of one machine until all together take `room` at most.
-///
-/// Plain files are an earlier version's, and of a start only the first of them says what the machine was: they
-/// go together.
 fn remove_oldest(folder: &Path, machine: &str, room: u64) -> io::Result<()> {
     let mut files = vec![];
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_plain = name.ends_with(".jsonl");
         let is_ours = name.strip_prefix(machine).is_some_and(|rest| rest.starts_with('-'));
-        if is_ours && (is_plain || name.ends_with(".jsonl.zst")) {
+        if is_ours && name.ends_with(".jsonl.zst") {
             let about = entry.metadata()?;
-            files.push((!is_plain, about.modified()?, entry.path(), about.len()));
+            files.push((about.modified()?, entry.path(), about.len()));
         }
     }
     files.sort();
 
-    let mut all: u64 = files.iter().map(|file| file.3).sum();
-    let mut removes_plain = false;
-    for (is_packed, _, path, bytes) in files {
-        if all > room || (removes_plain && !is_packed) {
+    let mut all: u64 = files.iter().map(|file| file.2).sum();
+    for (_, path, bytes) in files {
+        if all > room {
             fs::remove_file(&path)
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
             tracing::info!(file = %path.display(), "old recording removed: record_max_mb");
             all -= bytes;
-            removes_plain |= !is_packed;
         }
     }
     Ok(())
@@ -529,14 +523,13 @@ mod tests {
     fn files_rotate_and_the_oldest_go_so_that_all_stay_under_the_size() {
         let dir = tempfile::tempdir().unwrap();
         let others = ["other-1-0000.jsonl.zst", "test.txt", "testing-1-0000.jsonl"];
-        for name in others.into_iter().chain(["test-1-0000.jsonl", "test-1-0001.jsonl"]) {
+        for name in others.into_iter().chain(["test-1-0000.jsonl.zst", "test-1-0001.jsonl.zst"]) {
             fs::write(dir.path().join(name), [0; 600]).unwrap();
         }
         let mut recorder = start(dir.path(), 1200, &DiskFaults::default());
         let is_ours = |file: &PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("test-0");
         let ours = || files(dir.path()).into_iter().filter(is_ours).collect::<Vec<_>>();
         wait("the recording begins", || ours().len() == 1);
-        assert!(!dir.path().join("test-1-0001.jsonl").exists(), "half of an earlier recording is left");
 
         let (mut n, begun) = (0, Clock::now());
         while ours().last().is_none_or(|file| !file.to_string_lossy().ends_with("-0004.jsonl.zst")) {
