@@ -107,16 +107,7 @@ impl ConfigFile for ChassisConfig {
         }
         check_budget(root, budget, &servers, &params);
 
-        chassis.map(|_| Self {
-            daemon,
-            dry_run,
-            params,
-            supplies,
-            power_input,
-            servers,
-            redfish,
-            ui,
-        })
+        chassis.map(|_| Self { daemon, dry_run, params, supplies, power_input, servers, redfish, ui })
     }
 }
 

@@ -28,14 +28,8 @@ const NOWHERE: [&str; 15] = [
 ];
 
 /// Folders and files in which words are not looked for: what is built or generated, and this list.
-const NOT_READ: [&str; 6] = [
-    ".git",
-    "target",
-    "docs/book",
-    "proof/results",
-    "packaging/generated",
-    "tests/tests/layers/words.rs",
-];
+const NOT_READ: [&str; 6] =
+    [".git", "target", "docs/book", "proof/results", "packaging/generated", "tests/tests/layers/words.rs"];
 
 /// Every text file of the project below `folder`.
 fn texts(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) {
