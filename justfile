@@ -94,6 +94,10 @@ deny:
 deb *PROFILE:
     packaging/deb {{PROFILE}}
 
+# An archive of static programs with checksums and a list of what they are made of, into target/archive.
+dist:
+    packaging/dist
+
 # RPM packages of the same files, into target/generate-rpm.
 rpm: deb
     packaging/rpm
