@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use ballast_agent::records;
-use ballast_predict::limits::family::{Family, Resource, Settings};
-use ballast_predict::limits::jobs::{AUTO, JobOutcome, JobSet, settings};
-use ballast_predict::limits::record::memory_share;
-use ballast_predict::limits::replay::Score;
 use ballast_sim::packing::{Fleet, FleetVm};
 use ballast_types::usage::BIN_S;
 use ballast_types::{UsageRecord, VmId};
+use ballast_usage::limits::family::{Family, Resource, Settings};
+use ballast_usage::limits::jobs::{AUTO, JobOutcome, JobSet, settings};
+use ballast_usage::limits::record::memory_share;
+use ballast_usage::limits::replay::Score;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 

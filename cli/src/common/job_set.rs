@@ -1,10 +1,10 @@
 //! The VMs of a fleet as jobs whose limits are looked for.
 
 use anyhow::bail;
-use ballast_predict::limits::WINDOW_S;
-use ballast_predict::limits::family::Resource;
-use ballast_predict::limits::jobs::{JobSet, LimitedJob};
 use ballast_sim::packing::Fleet;
+use ballast_usage::limits::WINDOW_S;
+use ballast_usage::limits::family::Resource;
+use ballast_usage::limits::jobs::{JobSet, LimitedJob};
 
 /// Each VM is a job. Several readings in a window of five minutes are averaged.
 pub fn job_set(resource: Resource, fleet: &Fleet) -> anyhow::Result<JobSet> {

@@ -9,7 +9,7 @@ use ballast_predict::label::generate::Generator;
 use ballast_predict::label::{
     Compare, FirstDay, Reason, Series, autocorrelation_score, features, fourier_score,
 };
-use ballast_predict::week::Week;
+use ballast_usage::week::Week;
 
 use crate::common::weeks::{VmWeek, rows};
 

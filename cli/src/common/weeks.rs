@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::bail;
-use ballast_predict::label::Reason;
-use ballast_predict::week::{HALF_HOURS, Week};
 use ballast_sim::trace;
+use ballast_usage::label::Reason;
+use ballast_usage::week::{HALF_HOURS, Week};
 use indicatif::ProgressBar;
 
 use crate::common::table;

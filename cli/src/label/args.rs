@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use ballast_predict::label::{FirstDay, PatternOptions, THRESHOLD};
-use ballast_predict::week::{Calendar, Choice};
+use ballast_usage::week::{Calendar, Choice};
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;

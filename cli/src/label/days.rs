@@ -1,7 +1,7 @@
 //! Days and weeks of the place where the VMs' people live.
 
-use ballast_predict::week::{Calendar, Choice};
 use ballast_sim::trace::cells::rfc_3339;
+use ballast_usage::week::{Calendar, Choice};
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;

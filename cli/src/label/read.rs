@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ballast_predict::week::{Calendar, Choice, HalfHours};
 use ballast_sim::trace::{self, ReadOptions, Samples, Shape, Unit};
+use ballast_usage::week::{Calendar, Choice, HalfHours};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 

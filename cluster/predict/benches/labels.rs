@@ -6,7 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-#[path = "../src/label/tests/synthetic.rs"]
+#[path = "../../usage/src/label/tests/synthetic.rs"]
 mod synthetic;
 
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use std::time::Instant as Clock;
 
 use ballast_predict::label::ensemble::{LearnError, Learnt};
 use ballast_predict::label::{FirstDay, Pattern, Series, autocorrelation_score, features, fourier_score};
-use ballast_predict::week::{DAY, HALF_HOURS, Week};
+use ballast_usage::week::{DAY, HALF_HOURS, Week};
 use synthetic::{Draw, series};
 
 /// Weeks that are labelled in one round.

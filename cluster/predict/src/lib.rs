@@ -1,6 +1,6 @@
 //! Predictions about a VM before it runs: is it user-facing, and how busy will it be.
 //!
-//! [`label`] tells from a week of use what a VM is. The past is a list of [`VmHistory`]s; [`history`] turns it into the
+//! The past is a list of [`VmHistory`]s; [`history`] turns it into the
 //! [`Features`] of every arrival, and a [`Model`] learns from these ([`train`]). A [`ModelFile`] keeps it, with
 //! the history to ask it with.
 
@@ -15,7 +15,6 @@ pub mod history;
 pub mod label;
 mod learn;
 pub mod lifetime;
-pub mod limits;
 pub mod model;
 pub mod month;
 pub mod request;
@@ -23,7 +22,6 @@ mod rng;
 pub mod score;
 pub mod train;
 pub mod vm;
-pub mod week;
 
 pub use answer::Prediction;
 pub use features::{Features, Past};

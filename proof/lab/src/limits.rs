@@ -2,9 +2,9 @@
 //!
 //! Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, Section 4.
 
-use ballast_predict::limits::family::Settings;
-use ballast_predict::limits::jobs::{AUTO, JobSet};
-use ballast_predict::limits::replay::{Days, Score, select};
+use ballast_usage::limits::family::Settings;
+use ballast_usage::limits::jobs::{AUTO, JobSet};
+use ballast_usage::limits::replay::{Days, Score, select};
 use serde::Serialize;
 
 /// What is allowed of the windows: each of these shares may be above its limit.
@@ -112,8 +112,8 @@ fn selected(days: &Days, scores: &[Vec<Score>], overruns: f64) -> Score {
 
 #[cfg(test)]
 mod tests {
-    use ballast_predict::limits::family::{Family, Resource};
-    use ballast_predict::limits::jobs::{LimitedJob, settings};
+    use ballast_usage::limits::family::{Family, Resource};
+    use ballast_usage::limits::jobs::{LimitedJob, settings};
 
     use super::*;
 

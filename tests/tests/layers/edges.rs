@@ -73,10 +73,13 @@ fn every_crate_imports_what_architecture_md_draws() {
 }
 
 #[test]
-fn the_daemons_on_servers_carry_nothing_of_placement() {
+fn the_daemons_on_servers_carry_nothing_of_placement_training_tables_or_plots() {
     for package in ["ballast-agent", "ballast-chassis"] {
         let reached = reaches(package);
-        for name in ["ballast-place", "ballast-placement", "arrow-array", "parquet"] {
+        let trained = ["ballast-forest", "ballast-predict", "csv", "plotters"];
+        for name in
+            ["ballast-place", "ballast-placement", "arrow-array", "parquet"].into_iter().chain(trained)
+        {
             assert!(!reached.contains(name), "{package} must not reach {name}");
         }
     }
@@ -91,6 +94,7 @@ fn pure_crates_reach_no_runtime_no_system_and_no_network() {
         "ballast-chassis-core",
         "ballast-forest",
         "ballast-predict",
+        "ballast-usage",
         "ballast-placement",
         "ballast-planner",
     ] {
@@ -112,7 +116,8 @@ fn pure_crates_reach_no_runtime_no_system_and_no_network() {
 fn pure_crates_ban_clocks_and_files() {
     let read = |name: &str| fs::read_to_string(root().join(name).join("clippy.toml")).unwrap();
     let agent = read("agent");
-    let cluster = ["cluster/forest", "cluster/placement", "cluster/planner", "cluster/predict"];
+    let cluster =
+        ["cluster/forest", "cluster/placement", "cluster/planner", "cluster/predict", "cluster/usage"];
     for name in ["types", "chassis", "sim", "proof/lab"].into_iter().chain(cluster) {
         assert_eq!(read(name), agent, "{name}/clippy.toml and agent/clippy.toml differ");
     }

@@ -10,7 +10,7 @@ use ballast_types::{SplitMix64, VmClass};
 
 use super::{Purpose, START_S, SyntheticFleet};
 use crate::rng::Stream;
-use crate::week::{DAY, HALF_HOURS, Week};
+use ballast_usage::week::{DAY, HALF_HOURS, Week};
 
 pub const HALF_HOUR_S: i64 = 1800;
 /// The busiest half hour of who works for people, and how far a deployment's may lie from it.

@@ -11,7 +11,7 @@ use ballast_types::SplitMix64;
 use thiserror::Error;
 
 use super::{Reason, features};
-use crate::week::Week;
+use ballast_usage::week::Week;
 
 /// Parts that the weeks are dealt into for scores of weeks that were not learnt from.
 pub const FOLDS: usize = 5;

@@ -7,8 +7,8 @@
 use core::f64::consts::TAU;
 
 use crate::rng::Stream;
-use crate::week::{DAY, DAYS, HALF_HOURS, Week};
 use ballast_types::VmClass;
+use ballast_usage::week::{DAY, DAYS, HALF_HOURS, Week};
 
 /// Who draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,162 +1,140 @@
-//! Golden values: synthetic series with known answers, and an independent implementation's.
+//! What the ensemble learns, and that nothing but rows and seed decides it.
 
-mod features;
-mod learnt;
-mod synthetic;
+use std::num::NonZeroUsize;
 
-use super::*;
-use crate::week::{DAY, HALF_HOURS, Week};
+use ballast_usage::week::{DAY, HALF_HOURS, Week};
+
+use super::ensemble::{FOLDS, LearnError, Learnt, apart, out_of_fold};
+use super::{Reason, features};
 use synthetic::{Draw, series};
 
-/// Kind, 5/50/95 % of Compare8, share labelled user-facing, median of Compare12; over 200 draws.
-const GOLDEN: [(&str, [f64; 3], f64, f64); 13] = [
-    ("white noise", [0.72, 0.78, 0.84], 0.06, 0.81),
-    ("diurnal", [0.26, 0.30, 0.33], 1.0, 0.26),
-    ("weak diurnal", [0.61, 0.68, 0.76], 0.81, 0.70),
-    ("one of five days random", [0.28, 0.32, 0.36], 1.0, 0.32),
-    ("growth", [0.25, 0.27, 0.31], 1.0, 0.24),
-    ("8 h", [0.73, 0.78, 0.85], 0.02, 0.21),
-    ("4 h", [0.73, 0.78, 0.85], 0.04, 0.81),
-    ("1 h", [0.73, 0.78, 0.85], 0.08, 0.81),
-    ("6 h", [0.22, 0.25, 0.28], 1.0, 0.81),
-    ("12 h", [0.22, 0.25, 0.28], 1.0, 0.81),
-    ("nightly batch", [0.62, 0.68, 0.73], 0.87, 0.60),
-    ("random walk", [0.72, 0.86, 0.94], 0.06, 0.87),
-    ("constant", [1.0, 1.0, 1.0], 0.0, 1.0),
-];
+#[path = "../../../usage/src/label/tests/synthetic.rs"]
+mod synthetic;
 
-fn labels(kind: &str, options: PatternOptions) -> Vec<Label> {
-    let pattern = Pattern::new(options);
-    (0..200).map(|seed| pattern.label(&Week::new(series(kind, &mut Draw::new(seed))))).collect()
+const ONE: NonZeroUsize = NonZeroUsize::MIN;
+
+/// Weeks of user-facing kinds and of others, in turn, from this draw on.
+fn weeks(count: usize, first: u64) -> (Vec<Week>, Vec<bool>) {
+    let kinds = ["diurnal", "white noise", "growth", "8 h", "weak diurnal", "random walk"];
+    let one = |n: usize| Week::new(series(kinds[n % 6], &mut Draw::new(first + n as u64)));
+    ((0..count).map(one).collect(), (0..count).map(|n| n % 2 == 0).collect())
 }
 
-fn share_user_facing(labels: &[Label]) -> f64 {
-    labels.iter().filter(|l| l.user_facing).count() as f64 / labels.len() as f64
+fn rows(weeks: &[Week]) -> Vec<Vec<f32>> {
+    weeks.iter().map(|week| features(week).unwrap()).collect()
 }
 
-/// The 5, 50 and 95 % quantiles.
-fn quantiles(values: impl Iterator<Item = Option<f64>>) -> [f64; 3] {
-    let mut values: Vec<f64> = values.map(Option::unwrap).collect();
-    values.sort_by(f64::total_cmp);
-    [10, 100, 190].map(|n| values[n])
+/// The share of pairs of a user-facing week and another in which the former scores higher.
+fn area(scores: &[f64], truth: &[bool]) -> f64 {
+    let of = |class: bool| {
+        let scores = scores.iter().zip(truth).filter(move |(_, t)| **t == class);
+        scores.map(|(s, _)| *s).collect::<Vec<_>>()
+    };
+    let (user_facing, others) = (of(true), of(false));
+    let higher = |a: &f64| others.iter().filter(|b| a > b).count();
+    let higher: usize = user_facing.iter().map(higher).sum();
+    higher as f64 / (user_facing.len() * others.len()) as f64
 }
 
 #[test]
-fn synthetic_series_are_where_the_golden_table_has_them() {
-    for (kind, compare8, share, compare12) in GOLDEN {
-        // The paper's rule alone.
-        let labels = labels(kind, PatternOptions { guard12: false, ..PatternOptions::default() });
-        let found = quantiles(labels.iter().map(|l| l.compare8));
-        for (found, golden) in found.iter().zip(compare8) {
-            assert!((found - golden).abs() < 0.035, "{kind}: {found:.3} for {golden}");
+fn threads_change_nothing_and_the_seed_does() {
+    let (weeks, truth) = weeks(30, 0);
+    let rows = rows(&weeks);
+    let three = NonZeroUsize::new(3).unwrap();
+    let learnt = Learnt::train(&rows, &truth, 7, ONE).unwrap();
+    assert_eq!(learnt, Learnt::train(&rows, &truth, 7, three).unwrap());
+    assert_eq!(learnt, Learnt::train(&rows, &truth, 7, ONE).unwrap(), "a second time");
+    assert_ne!(learnt, Learnt::train(&rows, &truth, 8, ONE).unwrap());
+    let scores = out_of_fold(&rows, &truth, 7, ONE).unwrap();
+    assert_eq!(scores, out_of_fold(&rows, &truth, 7, three).unwrap());
+}
+
+#[test]
+fn days_are_learnt_and_recognised_in_other_weeks() {
+    let (learn, truth) = weeks(60, 0);
+    let learnt = Learnt::train(&rows(&learn), &truth, 1, ONE).unwrap();
+    let (others, truth) = weeks(60, 1000);
+    let scores: Vec<f64> = others.iter().map(|week| learnt.score(week).unwrap()).collect();
+    assert!(scores.iter().all(|s| (0.0..=1.0).contains(s)), "{scores:?}");
+    assert!(area(&scores, &truth) > 0.97, "{}", area(&scores, &truth));
+    let right = scores.iter().zip(&truth).filter(|(s, t)| (**s >= 0.5) == **t).count();
+    assert!(right >= 54, "{right} of 60");
+}
+
+#[test]
+fn out_of_fold_scores_know_nothing_of_their_own_week() {
+    let (weeks, truth) = weeks(60, 0);
+    let rows = rows(&weeks);
+    let known = area(&out_of_fold(&rows, &truth, 1, ONE).unwrap(), &truth);
+    assert!(known > 0.95, "{known}");
+    // A coin's truth cannot be learnt: whoever has seen it knows it all the same.
+    let mut draw = Draw::new(5);
+    let coin: Vec<bool> = truth.iter().map(|_| draw.share() < 0.5).collect();
+    let guessed = area(&out_of_fold(&rows, &coin, 1, ONE).unwrap(), &coin);
+    assert!((0.2..0.8).contains(&guessed), "{guessed}");
+    let learnt = Learnt::train(&rows, &coin, 1, ONE).unwrap();
+    let seen: Vec<f64> = rows.iter().map(|row| learnt.score_features(row)).collect();
+    assert!(area(&seen, &coin) > 0.99, "{}", area(&seen, &coin));
+}
+
+#[test]
+fn too_few_of_a_class_are_refused() {
+    for (user_facing, other) in [(0, 0), (0, 20), (20, 0), (FOLDS - 1, 20), (20, FOLDS - 1)] {
+        let truth: Vec<bool> = (0..user_facing + other).map(|n| n < user_facing).collect();
+        let rows = vec![vec![1.0]; truth.len()];
+        let text = format!("{user_facing} user-facing and {other} other weeks: allowed are 5 ");
+        for error in [
+            Learnt::train(&rows, &truth, 1, ONE).unwrap_err(),
+            out_of_fold(&rows, &truth, 1, ONE).unwrap_err(),
+        ] {
+            assert!(matches!(error, LearnError::Few { .. }), "{error:?}");
+            assert!(error.to_string().starts_with(&text), "{error}");
         }
-        let found = share_user_facing(&labels);
-        assert!((found - share).abs() < 0.10, "{kind}: {found:.3} user-facing for {share}");
-        let [_, found, _] = quantiles(labels.iter().map(|l| l.compare12));
-        assert!((found - compare12).abs() < 0.055, "{kind}: {found:.3} for {compare12}");
     }
+    // As few as are allowed.
+    let truth: Vec<bool> = (0..2 * FOLDS).map(|n| n < FOLDS).collect();
+    let rows: Vec<Vec<f32>> = (0..2 * FOLDS).map(|n| vec![n as f32]).collect();
+    assert_eq!(out_of_fold(&rows, &truth, 1, ONE).unwrap().len(), 2 * FOLDS);
 }
 
 #[test]
-fn the_guard_rejects_periods_of_6_and_12_hours_and_keeps_days() {
-    let options = PatternOptions { guard12: true, ..PatternOptions::default() };
-    for (kind, most, least) in
-        [("6 h", 0.3, 0.0), ("12 h", 0.3, 0.0), ("diurnal", 1.0, 1.0), ("growth", 1.0, 1.0)]
-    {
-        let labels = labels(kind, options);
-        let share = share_user_facing(&labels);
-        assert!((least..=most).contains(&share), "{kind}: {share}");
-        let rejected = labels.iter().filter(|l| l.reason == Reason::HalfDaily).count();
-        assert_eq!(rejected, ((1.0 - share) * 200.0).round() as usize, "{kind}");
-    }
-}
-
-#[test]
-fn scores_are_those_of_the_reference() {
-    let mut rows = 0;
-    for line in include_str!("tests/golden.csv").lines().skip(1) {
-        let cells: Vec<&str> = line.split(',').collect();
-        let first_day = match cells[0] {
-            "own" => FirstDay::Own,
-            "drop" => FirstDay::Drop,
-            _ => FirstDay::WarmUp,
-        };
-
-        let value = |cell: &&str| if cell.is_empty() { f64::NAN } else { cell.parse().unwrap() };
-        let values: Vec<f64> = cells[5..].iter().map(value).collect();
-        let week =
-            Week::new(values[DAY..].try_into().unwrap()).with_warm_up(values[..DAY].try_into().unwrap());
-        let series = Series::new(&week, first_day).unwrap();
-        let compare = Compare::of_series(&series);
-        let found =
-            [compare.compare8, compare.compare12, autocorrelation_score(&series), fourier_score(&series)];
-
-        for (found, golden) in found.iter().zip(cells[1..5].iter().map(value)) {
-            assert!((found - golden).abs() <= 1e-9 * golden.max(1.0), "{found} for {golden}: {}", cells[0]);
+fn rows_that_make_no_table_are_refused() {
+    let truth: Vec<bool> = (0..20).map(|n| n < 10).collect();
+    let mut ragged = vec![vec![1.0, 2.0]; 20];
+    ragged[3].pop();
+    for rows in [vec![vec![1.0]; 19], ragged] {
+        for error in [
+            Learnt::train(&rows, &truth, 1, ONE).unwrap_err(),
+            out_of_fold(&rows, &truth, 1, ONE).unwrap_err(),
+        ] {
+            assert!(matches!(error, LearnError::Uneven { .. }), "{error:?}");
         }
-
-        rows += 1;
     }
-
-    assert_eq!(rows, 18);
+    let infinite = vec![vec![f32::INFINITY]; 20];
+    assert!(matches!(Learnt::train(&infinite, &truth, 1, ONE), Err(LearnError::FeatureTable(_))));
 }
 
 #[test]
-fn dividing_by_the_standard_deviation_changes_no_ratio() {
-    for kind in ["white noise", "diurnal", "random walk"] {
-        let week = Week::new(series(kind, &mut Draw::new(3)));
-        let series = Series::new(&week, FirstDay::Own).unwrap();
-        let plain = series.values().map(|v| v * series.deviation());
-        let fit = |period| pattern::template_deviation(&plain, period, 0.2);
-        let compare = Compare::of_series(&series);
-        assert!((fit(48) / fit(16) - compare.compare8).abs() < 1e-12, "{kind}");
-        assert!((fit(48) / fit(24) - compare.compare12).abs() < 1e-12, "{kind}");
-    }
+fn what_cannot_be_looked_at_has_no_score() {
+    let (weeks, truth) = weeks(12, 0);
+    let learnt = Learnt::train(&rows(&weeks), &truth, 1, ONE).unwrap();
+    let score = |values| learnt.score(&Week::new(values));
+    assert_eq!(score([f64::NAN; HALF_HOURS]), Err(Reason::TooManyGaps));
+    assert_eq!(score([4.2; HALF_HOURS]), Err(Reason::Flat));
 }
 
 #[test]
-fn what_cannot_be_told_is_user_facing() {
-    let mut values = series("white noise", &mut Draw::new(1));
-    let label = |values: &[f64; HALF_HOURS]| Pattern::default().label(&Week::new(*values));
-    values[..48].iter_mut().step_by(2).for_each(|v| *v = f64::NAN);
-    values[100..124].fill(-1.0);
-    assert_ne!(label(&values).reason, Reason::TooManyGaps, "48 half hours may be missing");
-    values[200] = f64::INFINITY;
-    assert_eq!(label(&values), Label::unknown(Reason::TooManyGaps));
-    let mut values = series("white noise", &mut Draw::new(1));
-    values[48..73].fill(1e300);
-    assert_eq!(label(&values), Label::unknown(Reason::TooManyGaps), "one day with more than half missing");
-
-    assert_eq!(label(&[f64::NAN; HALF_HOURS]), Label::unknown(Reason::TooManyGaps));
-
-    // Two gaps that leave a value without any mean before it.
-    let mut values = series("white noise", &mut Draw::new(1));
-    values[72..120].fill(f64::NAN);
-    assert!(label(&values).compare8.unwrap().is_finite());
-}
-
-#[test]
-fn flat_series_are_not_user_facing_unless_asked_for() {
-    for flat in [0.0, 0.05, 3.3, 100.0] {
-        let week = Week::new([flat; HALF_HOURS]);
-        let expected =
-            Label { compare8: Some(1.0), compare12: Some(1.0), user_facing: false, reason: Reason::Flat };
-        assert_eq!(Pattern::default().label(&week), expected);
-        let options = PatternOptions { flat_user_facing: true, ..PatternOptions::default() };
-        assert_eq!(Pattern::new(options).label(&week), Label { user_facing: true, ..expected });
-    }
-    // Templates that both fit but for a few values: neither is better.
-    let mut values = [5.0; HALF_HOURS];
-    values[130] = 80.0;
-    let options = PatternOptions { first_day: FirstDay::Drop, ..PatternOptions::default() };
-    assert!(!Pattern::new(options).label(&Week::new(values)).user_facing);
-}
-
-#[test]
-fn reasons_have_stable_names() {
-    let names: Vec<&str> = Reason::ALL.iter().map(|r| r.as_str()).collect();
-    assert_eq!(names, ["daily", "not-daily", "half-daily", "flat", "too-short", "too-many-gaps"]);
-    for reason in Reason::ALL {
-        assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
-    }
+fn a_part_has_no_say_in_its_scores_and_thresholds() {
+    let (weeks, truth) = weeks(60, 0);
+    let rows = rows(&weeks);
+    let parts: Vec<usize> = (0..60).map(|n| n % 3).collect();
+    let said = apart(&rows, &truth, &parts, 1, ONE).unwrap();
+    // The first part turns out to be the other way round: nothing that is said of it changes.
+    let turned: Vec<bool> = truth.iter().zip(&parts).map(|(t, part)| *t ^ (*part == 0)).collect();
+    let again = apart(&rows, &turned, &parts, 1, ONE).unwrap();
+    assert!((0..60).step_by(3).all(|n| said[n].is_some() && said[n] == again[n]));
+    assert!((1..60).step_by(3).any(|n| said[n] != again[n]));
+    // Without the only user-facing part nothing is learnt, and nothing is said of it.
+    let parts: Vec<usize> = truth.iter().map(|t| usize::from(*t)).collect();
+    assert!(apart(&rows, &truth, &parts, 1, ONE).unwrap().iter().all(Option::is_none));
 }

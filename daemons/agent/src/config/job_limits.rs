@@ -1,9 +1,9 @@
 //! `[limits]`: how much CPU and memory each VM should get by what it used.
 
-use ballast_predict::limits::family::Family;
 use ballast_runtime::config::allowed::{choice, flag, number, whole};
 use ballast_runtime::config::reader::Section;
 use ballast_types::wire::LimitsMode;
+use ballast_usage::limits::family::Family;
 
 /// Limits of VMs, from the agent's own records.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ballast_predict::week::Calendar;
+use ballast_usage::week::Calendar;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 

@@ -5,13 +5,13 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use ballast_predict::limits::UseWindow;
-use ballast_predict::limits::bucket::UseBucket;
-use ballast_predict::limits::choice::{Trial, candidates, choose, fallback};
-use ballast_predict::limits::family::{Family, Resource, Settings};
-use ballast_predict::limits::job::Bounds;
-use ballast_predict::limits::record::{cpu_samples, memory_share};
 use ballast_types::{UsageRecord, VmId};
+use ballast_usage::limits::UseWindow;
+use ballast_usage::limits::bucket::UseBucket;
+use ballast_usage::limits::choice::{Trial, candidates, choose, fallback};
+use ballast_usage::limits::family::{Family, Resource, Settings};
+use ballast_usage::limits::job::Bounds;
+use ballast_usage::limits::record::{cpu_samples, memory_share};
 
 use super::{DAYS, MIB};
 use crate::config::JobLimitsConfig;

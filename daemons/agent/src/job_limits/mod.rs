@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ballast_predict::limits::family::{Resource, Settings};
-use ballast_predict::limits::job::JobLimit;
-use ballast_predict::limits::record::{memory_share, oom_kills};
-use ballast_predict::limits::{DAY, UseWindow};
 use ballast_types::wire::{LimitAdvice, Limits, LimitsMode, VmLimits};
 use ballast_types::{UsageBin, UsageRecord, VmId};
+use ballast_usage::limits::family::{Resource, Settings};
+use ballast_usage::limits::job::JobLimit;
+use ballast_usage::limits::record::{memory_share, oom_kills};
+use ballast_usage::limits::{DAY, UseWindow};
 
 use crate::config::JobLimitsConfig;
 use choosing::{ChosenSettings, cpu_bounds, each_record, memory_bounds, samples};

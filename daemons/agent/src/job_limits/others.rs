@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ballast_predict::limits::job::JobLimit;
 use ballast_types::VmId;
 use ballast_types::wire::VmLimits;
+use ballast_usage::limits::job::JobLimit;
 
 use super::choosing::cpu_bounds;
 use super::{Recommendations, VmJob, in_cores};

@@ -5,10 +5,10 @@ use std::io;
 use std::path::Path;
 
 use ballast_agent_core::AutoClass;
-use ballast_predict::label::{Label, Pattern, Reason};
-use ballast_predict::week::{Choice, DAYS, HalfHours};
 use ballast_types::VmClass;
 use ballast_types::usage::BIN_S;
+use ballast_usage::label::{Label, Pattern, Reason};
+use ballast_usage::week::{Choice, DAYS, HalfHours};
 
 use super::VmInstance;
 use crate::config::RecordsConfig;

@@ -1,7 +1,7 @@
 //! From weeks of records to advice.
 
-use ballast_predict::week::HalfHours;
 use ballast_types::VmClass::{NonUserFacing, UserFacing};
+use ballast_usage::week::HalfHours;
 
 use super::advice::{Advice, advise, make};
 use super::*;

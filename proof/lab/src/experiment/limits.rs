@@ -7,11 +7,11 @@ use ballast_lab::limits::{self, Tried};
 use ballast_lab::report::limits::{SETS, SetAbout};
 use ballast_lab::report::{self, Detail, Report};
 use ballast_lab::scaling::{self, ScalerSettings, Service};
-use ballast_predict::limits::DAY;
-use ballast_predict::limits::family::{Family, Resource};
-use ballast_predict::limits::jobs::{JobSet, LimitedJob, settings};
-use ballast_predict::limits::replay::Days;
 use ballast_sim::trace::{Series, Trace};
+use ballast_usage::limits::DAY;
+use ballast_usage::limits::family::{Family, Resource};
+use ballast_usage::limits::jobs::{JobSet, LimitedJob, settings};
+use ballast_usage::limits::replay::Days;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 

@@ -1,9 +1,9 @@
 //! What services need.
 
-use ballast_predict::limits::{DAY, WINDOW_S};
 use ballast_sim::rng::{Purpose, Stream};
+use ballast_usage::limits::{DAY, WINDOW_S};
 
-use ballast_predict::limits::jobs::JobSet;
+use ballast_usage::limits::jobs::JobSet;
 
 /// The Horizontal Pod Autoscaler looks so often (kube-controller-manager, `--horizontal-pod-autoscaler-sync-period`).
 pub(super) const TICK_S: usize = 15;

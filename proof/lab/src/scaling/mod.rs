@@ -8,7 +8,7 @@ mod scaler;
 
 use std::collections::VecDeque;
 
-use ballast_predict::limits::replay::{Days, JobDay, Score};
+use ballast_usage::limits::replay::{Days, JobDay, Score};
 
 use crate::limits::Tried;
 pub use load::Service;
@@ -98,8 +98,8 @@ fn judged(windows: &[ServedWindow]) -> JobDay {
 mod tests {
     use super::*;
     use crate::scaling::load::TICK_S;
-    use ballast_predict::limits::jobs::JobSet;
-    use ballast_predict::limits::tasks::FloorSettings;
+    use ballast_usage::limits::jobs::JobSet;
+    use ballast_usage::limits::tasks::FloorSettings;
 
     /// A day, of which so many tasks are needed from one hour to another, and few else.
     fn service(few: f32, many: f32, hours: core::ops::Range<usize>, days: usize) -> Service {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn days(days: usize) -> Days {
-        Days::of(days * ballast_predict::limits::DAY).unwrap()
+        Days::of(days * ballast_usage::limits::DAY).unwrap()
     }
 
     #[test]
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn a_recorded_job_needs_its_tasks_at_its_peak_and_gaps_need_what_was_before() {
         let used = vec![0.1, f32::NAN, 0.4, 0.2, 0.2];
-        let job = ballast_predict::limits::jobs::LimitedJob { name: "a".to_owned(), most: 4.0, used };
-        let jobs = JobSet::new(ballast_predict::limits::family::Resource::Cpu, vec![job], 0).unwrap();
+        let job = ballast_usage::limits::jobs::LimitedJob { name: "a".to_owned(), most: 4.0, used };
+        let jobs = JobSet::new(ballast_usage::limits::family::Resource::Cpu, vec![job], 0).unwrap();
         let service = &Service::recorded(&jobs, 100.0)[0];
         let ends: Vec<f32> =
             service.needed.chunks(TICKS_A_WINDOW).map(|window| window[TICKS_A_WINDOW - 1]).collect();

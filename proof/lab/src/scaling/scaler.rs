@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use ballast_predict::limits::tasks::{DailyFloor, FloorSettings, Scaling, Tasks};
+use ballast_usage::limits::tasks::{DailyFloor, FloorSettings, Scaling, Tasks};
 
 use super::load::TICK_S;
 

@@ -6,10 +6,10 @@ use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
 use ballast_lab::oversubscription::{Case, back_tests, deltas, histogram, needed};
 use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source, TakenVms, promised};
 use ballast_planner::Chassis;
-use ballast_predict::label::{Label, Pattern, Reason};
-use ballast_predict::week::{Calendar, Choice as Week, HalfHours};
 use ballast_sim::trace::{Series, Trace};
 use ballast_sim::verify::{Draws, Past, peaks};
+use ballast_usage::label::{Label, Pattern, Reason};
+use ballast_usage::week::{Calendar, Choice as Week, HalfHours};
 
 use super::choice::Choice;
 use super::{RESOLUTION, export, terms};

@@ -9,12 +9,12 @@
 use std::hint::black_box;
 use std::time::Instant as Clock;
 
-use ballast_predict::limits::bucket::UseBucket;
-use ballast_predict::limits::experts::Experts;
-use ballast_predict::limits::family::{Family, Resource, Settings};
-use ballast_predict::limits::job::{Bounds, JobLimit};
-use ballast_predict::limits::{Costs, DAY, Recommender, UseWindow};
 use ballast_types::SplitMix64;
+use ballast_usage::limits::bucket::UseBucket;
+use ballast_usage::limits::experts::Experts;
+use ballast_usage::limits::family::{Family, Resource, Settings};
+use ballast_usage::limits::job::{Bounds, JobLimit};
+use ballast_usage::limits::{Costs, DAY, Recommender, UseWindow};
 
 const VMS: usize = 2_000;
 const STEPS: u64 = 50;
