@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p ballast-tests --test layers` says every place that breaks one.
 
+mod book;
 mod edges;
 mod files;
 mod shape;
