@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// which some were stopped and some were not.
 pub(crate) const AT_QUOTA: f64 = 0.95;
 
-/// UnitIndices that are given to VMs and taken back.
+/// Indices that are given to VMs and taken back.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct UnitIndices {
     spare: Vec<u16>,

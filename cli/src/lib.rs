@@ -2,6 +2,8 @@
 //!
 //! A library, because the programs in `proof/` share [`common`] and start the daemons as the demonstration does.
 
+#![allow(clippy::doc_markdown, reason = "the comments of arguments are help texts, for a terminal")]
+
 mod admit;
 mod budget;
 mod bundle;

@@ -2,7 +2,7 @@
 //! of its pods. All of it is read, and nothing is written.
 //!
 //! Sources: kubernetes/pkg/kubelet/cm/cpumanager/state/checkpoint.go (`cpu_manager_state`),
-//! kubernetes/pkg/kubelet/cm/{cgroup_manager_linux,pod_container_manager_linux}.go (cgroups),
+//! `kubernetes/pkg/kubelet/cm/{cgroup_manager_linux,pod_container_manager_linux}.go` (cgroups),
 //! kubelet.config.k8s.io/v1beta1 (`config.yaml`).
 
 use std::collections::BTreeMap;

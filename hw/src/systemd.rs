@@ -7,7 +7,7 @@
 //! Everything is done on one thread of its own, and whoever asks waits no longer than [`DEADLINE`]. What he
 //! does not wait for any more is not done any more.
 //!
-//! Source: org.freedesktop.systemd1(5); systemd's CGROUP_DELEGATION.md.
+//! Source: org.freedesktop.systemd1(5); systemd's `CGROUP_DELEGATION.md`.
 
 pub(crate) mod owner;
 #[cfg(test)]
@@ -103,7 +103,7 @@ pub struct Systemd {
 }
 
 impl Systemd {
-    /// Whether the machine was booted by systemd: sd_booted(3).
+    /// Whether the machine was booted by systemd: `sd_booted(3)`.
     pub fn is_booted(root: &Root) -> bool {
         root.path("run/systemd/system").is_dir()
     }

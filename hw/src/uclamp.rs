@@ -1,7 +1,7 @@
 //! Whether `cpu.uclamp.max` slows what runs on this machine.
 //!
 //! Source: Documentation/scheduler/sched-util-clamp.rst, "Uclamp value range" and "Limitations". Only schedutil asks for
-//! frequencies by it, and a driver that leaves frequencies to the processor (intel_pstate and amd-pstate in active
+//! frequencies by it, and a driver that leaves frequencies to the processor (`intel_pstate` and amd-pstate in active
 //! mode) has no schedutil.
 
 use std::fs;

@@ -13,7 +13,7 @@ use crate::{Instant, KiloHertz, VmId, Watts};
 pub struct VmImpact {
     /// Core-milliseconds in which its cores were capped.
     pub throttled_core_ms: u64,
-    /// Core-milliseconds lost by that: the integral of 1 − f / f_max over its cores.
+    /// Core-milliseconds lost by that: the integral of `1 − f / f_max` over its cores.
     pub lost_core_ms: u64,
     /// Core-milliseconds in which its cores were at their floor.
     pub floor_core_ms: u64,

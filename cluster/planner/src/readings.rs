@@ -75,7 +75,7 @@ pub enum ReadingsError {
     #[error(transparent)]
     Histogram(#[from] HistogramError),
     /// More steps than are counted.
-    #[error("a resolution of {resolution} is too fine for draws up to {max}: at max 2^32 steps")]
+    #[error("a resolution of {resolution} is too fine for draws up to {max}: at most 2^32 steps are allowed")]
     TooFine { resolution: Watts, max: Watts },
     /// A chassis is of one hardware generation.
     #[error("chassis {chassis} is of generation {before:?}, and now of {now:?}: it has one")]

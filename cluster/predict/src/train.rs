@@ -133,7 +133,7 @@ fn score(
     )
 }
 
-/// Scores answers about the class; they come with the probability of batch. PredictedValue are row and VM.
+/// Scores answers about the class, which have the probability of batch.
 pub(crate) fn class_scores(
     rows: &TrainingRows<bool>,
     odds: Option<&[Odds]>,
@@ -153,7 +153,7 @@ pub(crate) fn class_scores(
     Scores::of(2, &(0..rows.len()).map(scored).collect::<Vec<_>>())
 }
 
-/// Scores answers about the bucket; they come with the probability of each. PredictedValue are row and VM.
+/// Scores answers about the bucket, which have the probability of each.
 pub(crate) fn p95_scores(
     rows: &TrainingRows<Bucket>,
     odds: Option<&[Odds]>,

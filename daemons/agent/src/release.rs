@@ -22,7 +22,7 @@ use crate::config::AgentConfig;
 use ballast_runtime::EXIT_LIVE;
 
 /// How long systemd and libvirt are waited for at the end, all calls together: less than the unit's
-/// TimeoutStopSec leaves. What is not back by then is in the journal.
+/// `TimeoutStopSec` leaves. What is not back by then is in the journal.
 pub(super) const RESTORE_WITHIN: Duration = Duration::from_secs(4);
 /// For `--help`, and docs/operate/operations.md.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 nothing is restricted any more, or held as it should \

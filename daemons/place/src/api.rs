@@ -34,7 +34,7 @@ use ballast_runtime::metrics::{Common, Scrape};
 use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 
-/// The model's file is read_at at once a second; a disk may be slow, but not this slow.
+/// The model's file is looked at once a second. A disk may be slow, but not this slow.
 pub(super) const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// So many hosts are named in an alarm.
@@ -47,7 +47,7 @@ pub(super) struct Api {
     /// Whether it is ready only with a model.
     pub(super) require_model: bool,
     pub(super) predictor: Arc<Predictor>,
-    /// When the model's file was last read_at at.
+    /// When the model's file was last looked at.
     pub(super) read_at: Arc<Mutex<ballast_types::Instant>>,
     pub(super) inventory: Arc<DurableInventory>,
     /// The file that says which hosts there are, if one does.

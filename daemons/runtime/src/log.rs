@@ -22,12 +22,12 @@ use crate::config::allowed::choice;
 use crate::config::reader::Section;
 use crate::threads::supervise;
 
-/// LogQueue that wait at most: seconds of a daemon that logs all it can.
+/// How many lines may wait: what a daemon that logs all it can writes in seconds.
 const LINES: usize = 1024;
 /// How long an ending process waits for its last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 1 });
 
-/// LogQueue that were dropped since the process began.
+/// Lines dropped since the process began.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// How many lines found no room.

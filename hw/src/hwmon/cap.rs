@@ -5,7 +5,7 @@
 //! own software does not: `powerN_label` names the slot. A server's own `acpi_power_meter` caps by its
 //! firmware, on few makes (its channels have `power1_average`, in `device/`).
 //!
-//! Source: Documentation/hwmon/sysfs-interface.rst, Documentation/hwmon/acpi_power_meter.rst.
+//! Source: Documentation/hwmon/sysfs-interface.rst, `Documentation/hwmon/acpi_power_meter.rst`.
 
 use std::path::PathBuf;
 

@@ -12,7 +12,7 @@ use crate::root::{optional, read_text, read_value, write_value};
 
 const LIMIT: &str = "a whole number of microwatts";
 const WINDOW: &str = "a whole number of microseconds";
-/// Constraints a zone may have: long_term, short_term, peak_power; their numbers shift.
+/// Constraints a zone may have: `long_term`, `short_term`, `peak_power`; their numbers shift.
 const CONSTRAINTS: u32 = 8;
 /// The hardware counts in eighths of a watt (or finer): a read-back may differ by that much.
 const UNIT_UW: u64 = 125_000;

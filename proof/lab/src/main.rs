@@ -5,6 +5,7 @@
     clippy::disallowed_types,
     reason = "the library is pure; this program reads files and runs threads"
 )]
+#![allow(clippy::doc_markdown, reason = "the comments of arguments are help texts, for a terminal")]
 
 mod experiment;
 

@@ -6,8 +6,8 @@
 //!   list, page by page ──▶ watch from its resource version ── closed, silent, unreachable ──▶ watch from the newest
 //! ```
 //!
-//! Every way back waits: 0.2 s, then twice as long each time, 30 s at bytes_max; a line that was good starts
-//! anew. A line that was cut by the end of a connection counts for nothing: the next watch begins at the
+//! Every way back waits: 0.2 s, then twice as long each time, at most 30 s; a good line starts it
+//! again at 0.2 s. A line that was cut by the end of a connection counts for nothing: the next watch begins at the
 //! version before it.
 
 use std::fmt;

@@ -78,7 +78,7 @@ pub(super) fn hung(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What LimitRTPRIO and LimitMEMLOCK of the shipped unit are for.
+/// What `LimitRTPRIO` and `LimitMEMLOCK` of the shipped unit are for.
 pub(super) fn realtime(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     guest.fresh()?;
     let pid = guest.agent_pid()?;
