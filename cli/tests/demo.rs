@@ -122,7 +122,7 @@ fn wrong_use_is_told_what_is_allowed() {
         (&["demo", "--budget-w", "nan"], 2, "a finite number above 0"),
         (&["demo", "--policy", "soft"], 2, "full-server"),
         (&["demo", "--budget-w", "500"], 1, "above 1344 W, what 12 idle servers draw"),
-        (&["demo", "--trace", "/nonexistent.csv"], 1, "/nonexistent.csv"),
+        (&["demo", "--telemetry", "/nonexistent.csv"], 1, "/nonexistent.csv"),
         (&["status", "127.0.0.1:1", "--json"], 1, ""),
         (&["agent", "--config", "/nonexistent.toml"], 78, "/nonexistent.toml"),
     ] {

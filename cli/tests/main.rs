@@ -4,6 +4,7 @@
 
 mod common;
 
+mod admission;
 mod demo;
 mod installed;
 mod label;

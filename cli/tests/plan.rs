@@ -46,7 +46,7 @@ fn telemetry_is_counted_once_a_unit_and_what_is_wrong_is_said() {
 
     text.push_str("30,c1,2500\n60000,c1,\n60060,c1,0\n60120,c1,65535\n");
     fs::write(folder.path().join("draws.csv"), &text).unwrap();
-    let names = "--time-column when --chassis-column name --watts-column w";
+    let names = "--time-column when --server-column name --value-column w";
     let given = "--buffer 0 --policy minimal-impact --plot plan.svg";
     let answer = json(folder.path(), &format!("plan --telemetry draws.csv {names} {given} --json"));
     assert_eq!((&answer["readings"], &answer["rejected_readings"]), (&2000.into(), &4.into()));

@@ -25,7 +25,7 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("points.csv"), points()).unwrap();
-    let profile = json(folder, "profile --points points.csv --output a.toml --json");
+    let profile = json(folder, "profile --input points.csv --output a.toml --json");
     assert_eq!(profile["kind"], "points");
     let figure = |key: &str| profile["model"][key].as_f64().unwrap();
 
@@ -62,9 +62,9 @@ fn points_are_fitted_and_the_plan_sheds_by_the_curves_of_each_generation() {
     refused(folder, &format!("{plan} --profile a.toml a.toml"), "the same servers have a.toml");
     refused(folder, &format!("{plan} --profile a=none.toml"), "profile none.toml");
     fs::write(folder.join("bad.csv"), points().replace("620,", "320,")).unwrap();
-    refused(folder, "profile --points bad.csv", "the draw falls from");
+    refused(folder, "profile --input bad.csv", "the draw falls from");
     fs::write(folder.join("bad.csv"), "utilisation,frequency,watts\n0.5,high,3\n").unwrap();
-    refused(folder, "profile --points bad.csv", "line 2: frequency = \"high\": a share");
+    refused(folder, "profile --input bad.csv", "line 2: frequency = \"high\": a share");
     refused(folder, "profile", "--input");
 }
 

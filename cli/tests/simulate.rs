@@ -21,7 +21,7 @@ fn the_azure_trace_is_placed_as_a_full_scan_places_it() {
         ("500", 70_389, 0, "b1089526203608f1403b4c00a01f40854411c26a91f9c8d7f0f186824cef9312"),
         ("300", 66_735, 3654, "874543a206b9f3ed4b760f213cc3f7ef093ffec579c6c5b8acf376572e6558a0"),
     ] {
-        let args = ["--hosts", hosts, "--until-s", "86400", "--json"];
+        let args = ["--servers", hosts, "--until-s", "86400", "--json"];
         let said = json(&simulate(&trace, &[&args[..], &["--ties", "id"]].concat()));
         assert_eq!((&said["placed"], &said["failed"]), (&placed.into(), &failed.into()));
         assert_eq!(said["placement_hash"], hash, "{hosts} hosts");
@@ -61,7 +61,7 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
     let (trace, file) = (folder.path().join("t.csv"), folder.path().join("placements.csv"));
     let rows = "7,0,0,64,16,300,300,0\n8,1,0,1,200,300,300,0\n9,2,300,64,1,300,300,0\n";
     std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
-    let args = ["--hosts", "1", "--json", "--placements", file.to_str().unwrap()];
+    let args = ["--servers", "1", "--json", "--output", file.to_str().unwrap()];
     let said = json(&simulate(&trace, &args));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "7,0\n8,\n9,0\n");
     let keys: Vec<&String> = said.as_object().unwrap().keys().collect();
@@ -86,7 +86,7 @@ fn placements_are_written_in_the_order_of_decisions_and_hashed() {
     // printf '7,0\n8,\n9,0\n' | sha256sum
     assert_eq!(said["placement_hash"], "7ad7a30979749ae1a12195adb521a2f26cf1d2aefe8d4541cc7508ca22de06ca");
 
-    let power = json(&simulate(&trace, &["--hosts", "2", "--json", "--policy", "power"]));
+    let power = json(&simulate(&trace, &["--servers", "2", "--json", "--policy", "power"]));
     assert_eq!(power["placed"], 3);
 
     // Where none fails there are no reasons.
@@ -112,22 +112,22 @@ fn what_is_wrong_is_named_and_ends_with_a_failure() {
         ),
     ] {
         std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
-        let output = simulate(&trace, &["--hosts", "1"]);
+        let output = simulate(&trace, &["--servers", "1"]);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains(text) && output.stdout.is_empty(), "{error}");
     }
 
     for args in [
-        &["--hosts", "0"][..],
-        &["--hosts", "1", "--until-s", "-1"],
-        &["--hosts", "1", "--alpha", "nan"],
-        &["--hosts", "1", "--ties", "name"],
+        &["--servers", "0"][..],
+        &["--servers", "1", "--until-s", "-1"],
+        &["--servers", "1", "--alpha", "nan"],
+        &["--servers", "1", "--ties", "name"],
     ] {
         assert_eq!(simulate(&trace, args).status.code(), Some(2), "{args:?}");
     }
 
-    assert_eq!(simulate(&folder.path().join("none"), &["--hosts", "1"]).status.code(), Some(1));
+    assert_eq!(simulate(&folder.path().join("none"), &["--servers", "1"]).status.code(), Some(1));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
         "0,0,50,32,64,0,90000,0\n1,1,50,64,16,0,300,0\n2,2,1050,16,16,0,300,0\n3,3,1650,16,16,0,300,0\n";
     std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
     let drain =
-        ["--ties", "id", "--hosts", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
+        ["--ties", "id", "--servers", "3", "--drain", "400=0-0,2", "--open", "1200=0", "--migration-s", "5"];
     let said = json(&simulate(&trace, &[&drain[..], &["--json"]].concat()));
 
     // 0 moves within 5 s + 64 GB × 1 s/GB, and holds 32 cores on both hosts.
@@ -157,7 +157,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     let lives = "0,0,0,8,0,0,900,0\n1,1,0,60,0,0,90000,0\n2,2,0,60,0,0,800,0\n3,3,2000,1,0,0,300,0\n";
     let other = folder.path().join("lives.csv");
     std::fs::write(&other, format!("{HEAD}{lives}")).unwrap();
-    let drain = ["--ties", "id", "--hosts", "6", "--drain", "400=0-2", "--migration-s", "600", "--json"];
+    let drain = ["--ties", "id", "--servers", "6", "--drain", "400=0-2", "--migration-s", "600", "--json"];
     for (order, moved, saved) in [("global", 1, 2), ("arrival", 1, 1)] {
         let args = ["--drain-order", order, "--drain-limit", "1", "--lifetimes", "oracle"];
         let said = json(&simulate(&other, &[&drain[..], &args].concat()));
@@ -165,12 +165,12 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
         assert_eq!((&drained["moved"], &drained["saved"]), (&moved.into(), &saved.into()), "{order}: {said}");
         assert_eq!((&drained["scheduled"], &drained["left"]), (&3.into(), &0.into()), "{order}: {said}");
     }
-    let args = ["--hosts", "4", "--defragment-below", "0.6=1", "--json"];
+    let args = ["--servers", "4", "--defragment-below", "0.6=1", "--json"];
     let said = json(&simulate(&other, &args));
     assert!(said["drained"]["hosts"].as_u64() > Some(0), "{said}");
 
     let args =
-        ["--ties", "id", "--hosts", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
+        ["--ties", "id", "--servers", "2", "--policy-after", "1000=first-fit", "--admission", "reserve=0.2"];
     let said = json(&simulate(&trace, &[&args[..], &["--json"]].concat()));
 
     // 96 of 128 cores would leave a quarter of them; at 1050 s 32 + 16 do as well.
@@ -180,7 +180,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
     assert_eq!((of(0, "policy"), of(0, "from_s")), ("best-fit".into(), 0.0.into()));
     assert_eq!((of(1, "policy"), of(1, "from_s")), ("first-fit".into(), 1000.0.into()));
     assert_eq!((of(0, "placed"), of(1, "placed")), (2.into(), 2.into()));
-    let args = ["--hosts", "2", "--admission", "reserve=0.3", "--json"];
+    let args = ["--servers", "2", "--admission", "reserve=0.3", "--json"];
     let said = json(&simulate(&trace, &args));
     assert_eq!((&said["failed"], &said["failures"]["admission"]), (&1.into(), &1.into()));
 
@@ -198,7 +198,7 @@ fn hosts_are_drained_the_policy_changes_and_a_reserve_is_kept() {
         (&["--admission", "reserve=1.5"], 2, "reserve=F is needed, F from 0 to 1"),
         (&["--migration-s", "nan"], 2, "a number of seconds from 0"),
     ] {
-        let output = simulate(&trace, &[&["--hosts", "2"], args].concat());
+        let output = simulate(&trace, &[&["--servers", "2"], args].concat());
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && error.contains(text), "{args:?}: {error}");
     }
@@ -211,7 +211,7 @@ fn empty_hosts_are_powered_down_beyond_a_reserve() {
     // One VM for a day on one of four hosts; a second one wants a host of its own after half of it.
     let rows = "1,0,0,64,16,86400,86400,0\n2,1,43200,64,16,86400,86400,0\n3,2,86400,1,1,300,300,0\n";
     std::fs::write(&trace, format!("{HEAD}{rows}")).unwrap();
-    let args = ["--hosts", "4", "--json", "--power-down-reserve", "1", "--idle-w", "110", "--off-w", "10"];
+    let args = ["--servers", "4", "--json", "--power-down-reserve", "1", "--idle-w", "110", "--off-w", "10"];
     let said = &json(&simulate(&trace, &args))["power_down"];
     // Two hosts are off for half a day, then one, but for the three minutes in which another wakes up: it draws then.
     let saved = said["saved_w"].as_f64().unwrap();

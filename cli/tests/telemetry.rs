@@ -88,7 +88,7 @@ fn write_all(folder: &Path) -> Vec<&'static str> {
         "draws.parquet",
         "millis.csv",
         "micros.csv --time-column when --server-column blade --value-column w --unit watts",
-        "micros.csv --time-column when --chassis-column blade --watts-column w --unit watts",
+        "micros.csv --time-column when --server-column blade --value-column w --unit watts",
         "wide.csv --unit watts",
     ]
 }

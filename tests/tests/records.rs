@@ -61,7 +61,7 @@ fn what_vms_use_is_recorded_and_survives_restarts() {
 
     lab.end(SERVER);
     let seen = |lab: &Lab, id: &str| -> serde_json::Value {
-        let text = records(lab, &["--output", "json", "--every-min", "5", "--vm", id]);
+        let text = records(lab, &["--format", "json", "--every-min", "5", "--vm", id]);
         let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!((&report["dropped"], &report["vms"][1]), (&0.into(), &().into()), "{report}");
 
