@@ -204,7 +204,8 @@ fn words(Fleets { vms, days, steady, .. }: &Fleets) -> String {
     };
     format!(
         "A synthetic fleet of {vms} VMs over {days} days (its laws: `cluster/predict/src/fleet.rs`): public \
-         data has no subscriptions. {moves} Split by time: what arrives in the last quarter is scored, nothing that \
+         data has no subscriptions. \
+         {moves} Split by time: what arrives in the last quarter is scored, nothing that \
          became known in it is learnt from, and deployments are never torn apart. The class is learnt and \
          scored on VMs with five weekdays of history only. `confident` is the share of predictions with a \
          confidence of at least 60 %; recall, precision and accuracy are of these, `all` is of all \
