@@ -127,7 +127,8 @@ fn the_list_of_limits_denies_nothing_that_ships() {
         assert!(root().join(file).exists(), "{name} does not ship: there is no {file}");
     }
     // What the page once said of what was there.
-    let wrong = "- Pods: an agent touches nothing below `kubepods`.\n- There is no web page, and no\n  dashboards are shipped.";
+    let wrong = "- Pods: an agent touches nothing below `kubepods`.\n- There is no web page, and no\n  \
+        dashboards are shipped.";
     assert_eq!(denied(wrong).len(), 4, "{:?}", denied(wrong));
 
     let text = fs::read_to_string(root().join("docs/limits.md")).expect("docs/limits.md");
