@@ -22,7 +22,7 @@ const SHIPPED: [(&str, &str); 9] = [
 const DENIALS: [&str; 7] =
     ["no ", "no such ", "nothing below `", "without a ", "not a ", "never a ", "without "];
 
-/// Every Markdown file that somebody wrote or generated for readers.
+/// Every Markdown file of the project, without what builds and packages make.
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
