@@ -141,26 +141,8 @@ pub fn train_with_loss(
     check_groups(table, options.groups)?;
     let weights = Weights::new(table, weights)?;
     let columns = bin(table, threads);
-    let mut learnt = Vec::new();
-    let mut unseen = Vec::new();
-    let mut chance = Stream::new(seed, Purpose::HoldOut, 0, 0);
-    let share = options.early_stopping.map_or(0.0, |stop| f64::from(stop.hold_out));
-
-    // A group has the number of a row at most.
-    let held_out: Vec<bool> = (0..table.rows()).map(|_| share > 0.0 && chance.uniform() < share).collect();
-
-    for row in 0..table.rows() {
-        let held_out = held_out[options.groups.map_or(row, |groups| groups[row] as usize)];
-        if weights.rows[row] > 0 {
-            if held_out { unseen.push(row as u32) } else { learnt.push(row as u32) }
-        }
-    }
-
-    if learnt.is_empty() || (share > 0.0 && unseen.is_empty()) {
-        return Err(TrainError::NoRows);
-    }
-    let of = |row: &u32| (*row as usize, weights.of(*row as usize) as f32);
-    let start = loss.start(&mut learnt.iter().map(of));
+    let (learnt, unseen) = hold_out(&weights, options, seed)?;
+    let start = loss.start(&mut learnt.iter().map(|&row| (row as usize, weights.of(row as usize) as f32)));
 
     if start.len() != outputs || !start.iter().all(|value| value.is_finite()) {
         let error = format!("start values {start:?}; allowed: {outputs}, finite");
@@ -196,6 +178,29 @@ pub fn train_with_loss(
     };
 
     Ensemble::try_from(parts).map_err(|error| TrainError::Unsound(error.to_string()))
+}
+
+/// The rows to learn from, and those that are held out.
+fn hold_out(
+    weights: &Weights,
+    options: &BoostOptions<'_>,
+    seed: u64,
+) -> Result<(Vec<u32>, Vec<u32>), TrainError> {
+    let share = options.early_stopping.map_or(0.0, |stop| f64::from(stop.hold_out));
+    let mut chance = Stream::new(seed, Purpose::HoldOut, 0, 0);
+
+    // A group has the number of a row at most.
+    let held_out: Vec<bool> = weights.rows.iter().map(|_| share > 0.0 && chance.uniform() < share).collect();
+    let weighed = (0..weights.rows.len()).filter(|&row| weights.rows[row] > 0);
+    let (unseen, learnt): (Vec<u32>, _) = weighed.map(|row| row as u32).partition(|&row| {
+        held_out[options.groups.map_or(row as usize, |groups| groups[row as usize] as usize)]
+    });
+
+    if learnt.is_empty() || (share > 0.0 && unseen.is_empty()) {
+        return Err(TrainError::NoRows);
+    }
+
+    Ok((learnt, unseen))
 }
 
 struct Training<'a> {

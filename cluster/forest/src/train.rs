@@ -182,8 +182,7 @@ impl Weights {
             return Ok(Self { rows: vec![one as i32; table.rows()], one });
         };
         check_length("weights", weights.len(), table)?;
-        let wrong = |weight: &f32| !(*weight >= 0.0 && weight.is_finite());
-        if let Some(row) = weights.iter().position(wrong) {
+        if let Some(row) = weights.iter().position(|weight: &f32| !(*weight >= 0.0 && weight.is_finite())) {
             return Err(TrainError::Value { what: "weight", row, value: weights[row] });
         }
         let most = weights.iter().copied().fold(0.0, f32::max);

@@ -98,8 +98,7 @@ pub fn whole_steps(share: f64) -> u32 {
 /// What Student's distribution is below in 95 of 100 cases.
 fn student(freedom: usize) -> f64 {
     const FEW: [f64; 10] = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812];
-    let many = || 1.645 + 1.524 / freedom as f64;
-    FEW.get(freedom - 1).copied().unwrap_or_else(many)
+    FEW.get(freedom - 1).copied().unwrap_or_else(|| 1.645 + 1.524 / freedom as f64)
 }
 
 #[cfg(test)]

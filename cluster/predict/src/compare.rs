@@ -138,8 +138,12 @@ fn p95_arms(
         let answer = |row: &FeatureRow, vm: usize| {
             let of = |from: &usize| std::array::from_fn(|n| row[from + n]);
             let mut known = SHARES[..=rule].iter().rev().map(of).filter(|shares| !shares[0].is_nan());
-            let typical = || by_type.get(synthetic.vms[vm].vm_type.as_str()).copied();
-            said(known.next().or_else(typical).unwrap_or(all))
+            said(
+                known
+                    .next()
+                    .or_else(|| by_type.get(synthetic.vms[vm].vm_type.as_str()).copied())
+                    .unwrap_or(all),
+            )
         };
         arm(name, p95_scores(&p95.held_out, odds, answer), Vec::new());
     }

@@ -123,8 +123,7 @@ impl Split {
     /// Splits the time of these VMs.
     pub fn of(vms: &[VmHistory]) -> Self {
         let first = vms.iter().map(|vm| vm.arrival_s).min().unwrap_or(0);
-        let last = |vm: &VmHistory| vm.end_s.unwrap_or(vm.arrival_s);
-        let horizon_s = vms.iter().map(last).max().unwrap_or(0);
+        let horizon_s = vms.iter().map(|vm: &VmHistory| vm.end_s.unwrap_or(vm.arrival_s)).max().unwrap_or(0);
         let span = (horizon_s - first) as f64;
         let warm_up = ((span * WARM_UP) as i64).min(WARM_UP_S);
         Self { from_s: first + warm_up, until_s: horizon_s - (span * HOLDOUT) as i64, horizon_s }

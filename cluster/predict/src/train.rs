@@ -126,9 +126,10 @@ fn score(
     p95: &Question<Bucket>,
     odds: Option<&[Odds]>,
 ) -> (Scores, Scores) {
-    let of_class = |row: &FeatureRow, _| (model.class.answer(row), model.class.batch(row));
     (
-        class_scores(&class.held_out, odds, of_class),
+        class_scores(&class.held_out, odds, |row: &FeatureRow, _| {
+            (model.class.answer(row), model.class.batch(row))
+        }),
         p95_scores(&p95.held_out, odds, |row, _| model.p95.answer(row)),
     )
 }
@@ -298,8 +299,7 @@ pub(crate) mod tests {
     /// A small model by boosting, made once.
     pub(crate) fn small() -> ModelFile {
         static SMALL: OnceLock<ModelFile> = OnceLock::new();
-        let make = || train(&fleet(4000).vms, &options(Algorithm::GradientBoosting)).unwrap();
-        SMALL.get_or_init(make).clone()
+        SMALL.get_or_init(|| train(&fleet(4000).vms, &options(Algorithm::GradientBoosting)).unwrap()).clone()
     }
 
     #[test]

@@ -157,13 +157,14 @@ fn fed_chassis<'a>(
     }
     let read = readings.all().filter(|&chassis| readings.draws(chassis).next().is_some());
     let mut read: BTreeMap<_, _> = read.map(|chassis| (readings.name(chassis), chassis)).collect();
-    let find = |(name, at): (&'a str, usize)| {
+    let mut fed = BTreeMap::new();
+    for (name, at) in topology.feeds() {
         let node = &topology.nodes[at].name;
-        let missing = || LevelsError::NoReading { node: node.clone(), chassis: name.to_owned() };
-        read.remove(name).map(|chassis| (name, chassis)).ok_or_else(missing)
-    };
-
-    let fed = topology.feeds().into_iter().map(find).collect::<Result<_, LevelsError>>()?;
+        let chassis = read
+            .remove(name)
+            .ok_or_else(|| LevelsError::NoReading { node: node.clone(), chassis: name.to_owned() })?;
+        fed.insert(name, chassis);
+    }
 
     match read.into_keys().next() {
         Some(name) => Err(LevelsError::NotFed(name.to_owned())),
@@ -179,6 +180,14 @@ struct Need {
 }
 
 impl Need {
+    /// Of one chassis.
+    fn of(Generation { draws, plan }: Generation<'_>) -> Self {
+        let shed = plan.reductions.first + plan.reductions.user_facing;
+        let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
+
+        Self { lowest: least.min(plan.budget), planned: plan.budget }
+    }
+
     fn and(self, other: Self) -> Self {
         Self { lowest: self.lowest + other.lowest, planned: self.planned + other.planned }
     }
@@ -198,26 +207,17 @@ impl Need {
 /// A chassis' budget, and the node whose breaker lowers it.
 type Budgets<'a> = BTreeMap<&'a str, (Watts, Option<usize>)>;
 
-/// The budgets that every breaker can carry: as planned, or lowered evenly.
-fn budgets<'a>(
-    topology: &'a Topology,
-    of: &BTreeMap<&'a str, ChassisIndex>,
+/// From the leaves up: what each node's chassis need.
+fn needs(
+    topology: &Topology,
+    of: &BTreeMap<&str, ChassisIndex>,
     generations: Generations<'_>,
-) -> Result<Budgets<'a>, LevelsError> {
-    let need = |chassis: &str| {
-        let Generation { draws, plan } = generations.of(of[chassis]);
-        let shed = plan.reductions.first + plan.reductions.user_facing;
-        let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
-
-        Need { lowest: least.min(plan.budget), planned: plan.budget }
-    };
-
-    // Up: what a node's chassis need.
+) -> Result<Vec<Need>, LevelsError> {
     let mut needs = vec![Need::default(); topology.nodes.len()];
 
     for (at, node) in topology.nodes.iter().enumerate().rev() {
         for chassis in &node.chassis {
-            needs[at] = needs[at].and(need(chassis));
+            needs[at] = needs[at].and(Need::of(generations.of(of[chassis.as_str()])));
         }
         let all = needs[at];
         if all.lowest > node.provisioned {
@@ -235,7 +235,17 @@ fn budgets<'a>(
         }
     }
 
-    // Down: what it may have of what feeds it.
+    Ok(needs)
+}
+
+/// The budgets that every breaker can carry: as planned, or lowered evenly.
+fn budgets<'a>(
+    topology: &'a Topology,
+    of: &BTreeMap<&'a str, ChassisIndex>,
+    generations: Generations<'_>,
+) -> Result<Budgets<'a>, LevelsError> {
+    let needs = needs(topology, of, generations)?;
+    // Down: what each may have of what feeds it.
     let mut given: Vec<_> = topology.nodes.iter().map(|node| node.provisioned).collect();
     let mut lowered = vec![None; given.len()];
     let mut budgets = BTreeMap::new();
@@ -255,8 +265,9 @@ fn budgets<'a>(
             lowered[at] = Some(at);
         }
         for chassis in &node.chassis {
-            let need = need(chassis);
-            let step = generations.of(of[chassis.as_str()]).draws.resolution();
+            let generation = generations.of(of[chassis.as_str()]);
+            let need = Need::of(generation);
+            let step = generation.draws.resolution();
             let budget = if all.planned > given[at] {
                 (need.part(given[at], all, step), lowered[at])
             } else {
@@ -277,6 +288,21 @@ struct Kind<'a> {
     provisioned: Watts,
     /// How many chassis of each generation.
     chassis: BTreeMap<&'a str, usize>,
+}
+
+impl Kind<'_> {
+    /// What all chassis of such a node can give back.
+    fn shed(&self, generations: Generations<'_>) -> Reductions {
+        let mut shed = Reductions::default();
+        for (&generation, &n) in &self.chassis {
+            let each = generations.all[generation].plan.reductions;
+            for _ in 0..n {
+                shed.first += each.first;
+                shed.user_facing += each.user_facing;
+            }
+        }
+        shed
+    }
 }
 
 /// Every node with what its own sums admit.
@@ -318,36 +344,30 @@ fn nodes(
         seen.push((kind, share));
     }
 
-    let alone = |(kind, sums): (&Kind<'_>, &Histogram)| {
-        let mut shed = Reductions::default();
-        for (&generation, &n) in &kind.chassis {
-            let each = generations.all[generation].plan.reductions;
-            (0..n).for_each(|_| {
-                shed.first += each.first;
-                shed.user_facing += each.user_facing;
-            });
-        }
+    let alone: BTreeMap<_, _> = kinds
+        .iter()
+        .map(|(kind, sums)| {
+            let own = Terms { provisioned: kind.provisioned, ..*terms };
+            (kind, Plan::with(sums, policy, kind.shed(generations), &own))
+        })
+        .collect();
+    let all = topology.nodes.iter().zip(fed).zip(&seen);
 
-        Plan::with(sums, policy, shed, &Terms { provisioned: kind.provisioned, ..*terms })
-    };
-
-    let alone: BTreeMap<_, _> = kinds.iter().map(|all| (all.0.clone(), alone(all))).collect();
-    let all = topology.nodes.iter().zip(fed).zip(seen);
-    let plan = |((node, fed), (kind, complete_share)): ((&Node, Vec<&str>), _)| {
-        let budget: Watts = fed.iter().map(|chassis| budgets[chassis].0).sum();
-        NodePlan {
-            name: node.name.clone(),
-            level: node.level.clone(),
-            chassis: fed.len(),
-            provisioned: node.provisioned,
-            budget,
-            headroom: node.provisioned - budget,
-            complete_share,
-            alone: alone[&kind],
-        }
-    };
-
-    Ok(all.map(plan).collect())
+    Ok(all
+        .map(|((node, fed), (kind, complete_share))| {
+            let budget: Watts = fed.iter().map(|chassis| budgets[chassis].0).sum();
+            NodePlan {
+                name: node.name.clone(),
+                level: node.level.clone(),
+                chassis: fed.len(),
+                provisioned: node.provisioned,
+                budget,
+                headroom: node.provisioned - budget,
+                complete_share: *complete_share,
+                alone: alone[kind],
+            }
+        })
+        .collect())
 }
 
 #[cfg(test)]

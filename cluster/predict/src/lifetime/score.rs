@@ -157,8 +157,8 @@ struct Brier {
 
 impl Brier {
     fn of(vms: &[ScoredVm<'_>]) -> Self {
-        let lost = |vm: &ScoredVm<'_>| (vm.span.middle_s(), !vm.span.ended());
-        let seen = KaplanMeier::of(vms.iter().map(lost));
+        let seen =
+            KaplanMeier::of(vms.iter().map(|vm: &ScoredVm<'_>| (vm.span.middle_s(), !vm.span.ended())));
         let mut times: Vec<f32> = vms.iter().map(|vm| vm.span.middle_s()).collect();
         times.sort_unstable_by(f32::total_cmp);
         let sees = times.partition_point(|time_s| seen.after(*time_s) >= SEEN);

@@ -49,9 +49,11 @@ pub fn features(week: &Week) -> Result<Vec<f32>, Reason> {
     out.push(series.deviation());
 
     // Ratios may be infinite: trees want numbers.
-    let finite = |v: f64| if v.is_finite() { v.clamp(-1e6, 1e6) as f32 } else { f32::NAN };
 
-    Ok(out.into_iter().map(finite).collect())
+    Ok(out
+        .into_iter()
+        .map(|v: f64| if v.is_finite() { v.clamp(-1e6, 1e6) as f32 } else { f32::NAN })
+        .collect())
 }
 
 /// How much smaller the deviation from a day's template is than from shorter ones.

@@ -28,8 +28,10 @@ impl Days {
             let (quarter, half) = (windows / 4, windows / 2);
             return Some(Self { days: vec![quarter..half, half..windows], judged: 1 });
         }
-        let day = |day: usize| day * DAY..(day + 1) * DAY;
-        Some(Self { days: (1..whole).map(day).collect(), judged: LOOK_BACK })
+        Some(Self {
+            days: (1..whole).map(|day: usize| day * DAY..(day + 1) * DAY).collect(),
+            judged: LOOK_BACK,
+        })
     }
 
     pub fn days(&self) -> &[Range<usize>] {
