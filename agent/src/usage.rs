@@ -402,7 +402,8 @@ mod tests {
             }
 
             done.extend(recorder.finish());
-            prop_assert!(done.iter().map(|it| it.cpu.samples() + it.throttled.samples()).sum::<u64>() < reads.max(1));
+            let seconds: u64 = done.iter().map(|it| it.cpu.samples() + it.throttled.samples()).sum();
+            prop_assert!(seconds < reads.max(1));
 
             for record in &done {
                 for it in [&record.cpu, &record.throttled] {

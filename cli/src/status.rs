@@ -389,7 +389,8 @@ mod tests {
         };
 
         let text = agent(serde_json::json!([
-            {"vm": "web", "class": "user-facing", "throttle_order": 0, "cores": 4, "killed": false, "on_extreme": "none",
+            {"vm": "web", "class": "user-facing", "throttle_order": 0, "cores": 4, "killed": false,
+             "on_extreme": "none",
              "min_khz": null,
              "throttled_core_ms": 0, "origin": "found by machine-qemu-*.scope"},
             {"vm": "batch", "class": "non-user-facing", "throttle_order": 2, "cores": 6,

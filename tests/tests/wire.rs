@@ -37,7 +37,8 @@ fn alerts() {
     pinned::<Alert>(concat!(
         r#"{"chassis_id":"c1","epoch":3,"seq":18,"level":"watch","echo_boot_id":null,"#,
         r#""echo_agent_ms":null,"chassis_power_w":null,"chassis_limit_w":2450.0,"#,
-        r#""cap_w":null,"fallback_w":182.3,"valid_for_ms":2000,"instance":null,"target_w":null,"margin_w":null}"#
+        r#""cap_w":null,"fallback_w":182.3,"valid_for_ms":2000,"#,
+        r#""instance":null,"target_w":null,"margin_w":null}"#
     ));
     for level in ["watch", "cap", "emergency"] {
         pinned::<Level>(&format!("\"{level}\""));

@@ -185,7 +185,8 @@ mod tests {
                 "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": 1, "seq_obeyed": 2,
                 "enforced_seq": 2, "state": state, "power_w": 201.5, "cap_w": 204.0,
                 "sheddable_w": 30.0, "restorable_w": 25.0, "low_cores": 24, "min_khz": khz,
-                "server_limit": false, "leaving": false, "actuator_failures": 0, "dry_run": false, "classes": []
+                "server_limit": false, "leaving": false, "actuator_failures": 0,
+                "dry_run": false, "classes": []
             })
         };
 
