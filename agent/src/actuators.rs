@@ -216,8 +216,9 @@ impl Actuators {
     }
     /// The same of every VM's bandwidth.
     pub(crate) fn vms_obeyed(&self) -> bool {
-        let is_vm = |index: &usize| matches!(self.targets[*index], Target::Vm(_));
-        (0..self.requests.len()).filter(is_vm).all(|index| self.obeyed(index))
+        (0..self.requests.len())
+            .filter(|index| matches!(self.targets[*index], Target::Vm(_)))
+            .all(|index| self.obeyed(index))
     }
     /// Actions given up after the last retry.
     pub(crate) fn failures(&self) -> u64 {

@@ -1,7 +1,6 @@
 //! Which cores belong to which VM.
 
 use core::cmp::Reverse;
-use core::fmt;
 use std::collections::VecDeque;
 
 use ballast_types::wire::VmSpec;
@@ -10,7 +9,8 @@ use ballast_types::{CoreId, VmClass, VmId};
 use crate::ControlledVm;
 
 /// Why the VMs do not fit on the cores.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("VM {vm}: cores = {requested}: at most the {left} that are left")]
 pub struct GroupError {
     /// The first VM that does not get its cores.
     pub vm: VmId,
@@ -19,14 +19,6 @@ pub struct GroupError {
     /// How many CPUs the cores have that are left for it.
     pub left: usize,
 }
-
-impl fmt::Display for GroupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vm, requested, left } = self;
-        write!(f, "VM {vm}: cores = {requested}: at most the {left} that are left")
-    }
-}
-impl std::error::Error for GroupError {}
 
 /// One physical core (a clock domain), as placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

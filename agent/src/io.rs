@@ -61,7 +61,6 @@ pub struct VmUsage {
     /// Share of its cores' time that it ran.
     pub utilisation: Utilisation,
     /// Whether its bandwidth limit stopped it in that time (`nr_throttled` of `cpu.stat` moved).
-    #[serde(default)]
     pub throttled: bool,
 }
 
@@ -89,10 +88,8 @@ pub struct ControlledVm {
     /// only their number matters, and it counts CPUs: a floating VM runs on any of them.
     pub cores: Vec<CoreId>,
     /// How many CPUs it has, if it shares these cores with the others of its pool; absent if they are its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
     /// What may be done to it when throttling is not enough.
-    #[serde(default)]
     pub on_extreme: OnExtreme,
 }
 
@@ -170,15 +167,12 @@ impl Output {
 pub struct Memory {
     /// Which chassis said all of this: in another one it holds nothing. Absent in what an agent kept that
     /// did not say it yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chassis_id: Option<ChassisId>,
     /// The newest epoch obeyed; 0 before any.
     pub epoch: Epoch,
     /// Which start of a manager is obeyed in it, if that says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<Instance>,
     /// How long the newest message's lease was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     /// What the server may draw when nobody tells it anything.
     pub fallback_w: Option<Watts>,
@@ -194,7 +188,6 @@ pub struct RecoveredState {
     /// Whether a previous instance had the server's own limit on.
     pub server_limit: bool,
     /// VMs whose bandwidth, or frequency, a previous instance had limited; where VMs float.
-    #[serde(default)]
     pub quotas: Vec<RecoveredQuota>,
 }
 

@@ -99,19 +99,16 @@ pub struct Params {
     pub chassis_id: ChassisId,
     pub policy: Policy,
     /// What throttling acts on. Where VMs float there is no `full-server`: it counts as `stepwise`.
-    #[serde(default)]
     pub actuator: Actuator,
     /// Every core of the server, ascending by id, no duplicates.
     pub cores: Vec<Core>,
     /// So many of them were offline from the start: the power model is of the others (0).
-    #[serde(default)]
     pub offline_cores: u16,
     /// The server's power model: for estimates in reports, and for how fast the draw may rise.
     pub model: PowerModel,
     /// How often the meter is read (200 ms).
     pub sample_period: Duration,
     /// Without a fresh reading for this long the server is blind; `None` after three sample periods.
-    #[serde(default)]
     pub stale_after: Option<Duration>,
     /// Between two steps: the meter's lag plus one sample (400 ms).
     pub settle: Duration,
@@ -120,16 +117,13 @@ pub struct Params {
     pub escalate_after: Duration,
     /// How low the p-states of a throttle class may go, by its order, in percent of the highest frequency;
     /// where nothing is told, to the end of the ladder (the default).
-    #[serde(default)]
     pub floors: BTreeMap<u8, u8>,
     /// How low those of user-facing cores may go, when every other class is at its floor and that is not
     /// enough; `None` not at all (the default).
-    #[serde(default)]
     pub user_facing_floor_percent: Option<u8>,
     /// Cores moved per step (4, the paper's N); at least that, where steps are a share of the cores.
     pub step_cores: u16,
     /// How a cap that falls within a capping event is answered.
-    #[serde(default)]
     pub steps: Steps,
     /// Target = cap less this share of it, in parts per million (20 000 = 2 %).
     pub margin_ppm: u32,
@@ -146,16 +140,13 @@ pub struct Params {
     pub server_limit_floor: Option<Watts>,
     /// At the floor and above the cap for this long: a VM that prefers it is killed; `None` never (the
     /// default).
-    #[serde(default)]
     pub kill_after: Option<Duration>,
     /// Why the shell around the controller writes nothing, and only logs what would be done; `None` when it
     /// acts (the default). The controller works as ever, on what it would have done, but reports that
     /// nothing can be shed, nothing is restricted and no cap is respected.
-    #[serde(default)]
     pub dry_run: Option<String>,
     /// How long restrictions outlive this agent, should it die; told in reports. `None` where nobody
     /// watches over it (the default).
-    #[serde(default)]
     pub orphan_hold: Option<Duration>,
     /// Tries of one action before it is given up (3).
     pub actuator_tries: u8,

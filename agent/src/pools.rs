@@ -61,8 +61,7 @@ impl Pools {
     /// VM of a class. Says whether it has moved.
     pub fn advance(&mut self, now: Instant, places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> bool {
         let Ok((_, shared)) = split_off_pinned(places, vms) else { return false };
-        let of = |class| vms.iter().any(|(_, spec)| !spec.pinned && spec.class() == class);
-        let has = VmClass::ALL.map(of);
+        let has = VmClass::ALL.map(|class| vms.iter().any(|(_, spec)| !spec.pinned && spec.class() == class));
         if has == [false; 2] {
             return false;
         }
@@ -192,8 +191,7 @@ mod tests {
     }
     /// Cores with two threads each, half of them on every node.
     fn places(count: u16) -> Vec<PhysicalCore> {
-        let place = |n| PhysicalCore { core: CoreId(n), cpus: 2, node: n / (count / 2) };
-        (0..count).map(place).collect()
+        (0..count).map(|n| PhysicalCore { core: CoreId(n), cpus: 2, node: n / (count / 2) }).collect()
     }
     fn pools(min_cores: u16) -> Pools {
         Pools::new(min_cores, STEP)
@@ -311,8 +309,7 @@ mod tests {
                 let class = if high { Uf } else { Nuf };
                 let pinned = (cpus > 0 && cpus <= count).then(|| vm("pinned", class, cpus, true));
                 let most = count * 2 - pinned.as_ref().map_or(0, |_| cpus.next_multiple_of(2));
-                let fits = |it: &&(VmId, VmSpec)| it.1.cores <= most;
-                let shared = all.iter().take(n).filter(fits);
+                let shared = all.iter().take(n).filter(|it| it.1.cores <= most);
                 let vms: Vec<_> = shared.chain(&pinned).cloned().collect();
                 let had = pools.had;
                 pools.advance(now, &places(count), &vms);

@@ -23,8 +23,7 @@ impl Recent {
     }
 
     pub(crate) fn push(&mut self, now: Instant, watts: Watts) {
-        let old = |(at, _): &(Instant, Watts)| now.since(*at) > SPAN;
-        while self.values.len() >= KEPT || self.values.front().is_some_and(old) {
+        while self.values.len() >= KEPT || self.values.front().is_some_and(|(at, _)| now.since(*at) > SPAN) {
             self.values.pop_front();
         }
         self.values.push_back((now, watts));

@@ -227,8 +227,7 @@ impl Throttle {
     fn move_cores(&mut self, count: usize, least: usize, up: bool) {
         let mut left = count;
         while left > 0 {
-            let moves = |c: &u16| self.can_move(usize::from(*c), up);
-            let has = |class: &Class| class.cores.iter().any(moves);
+            let has = |class: &Class| class.cores.iter().any(|c| self.can_move(usize::from(*c), up));
             let class =
                 if up { self.classes.iter().rposition(has) } else { self.classes.iter().position(has) };
 
@@ -338,8 +337,7 @@ impl Throttle {
             let span = |c: &u16| self.top[usize::from(*c)].saturating_sub(self.floor[usize::from(*c)]);
             let rounds = class.cores.iter().map(span).max().unwrap_or(0);
             for round in 0..rounds {
-                let rises = |c: &&u16| span(c) > round;
-                self.raise_order.extend(class.cores.iter().filter(rises));
+                self.raise_order.extend(class.cores.iter().filter(|c| span(c) > round));
             }
         }
     }
@@ -358,8 +356,9 @@ impl Throttle {
             for core in class.cores.iter().map(|core| usize::from(*core)) {
                 let ladder = &self.cores[core].ladder;
                 let least = u64::from(ladder.max().get()) * u64::from(class.floor_percent);
-                let enough = |level: &usize| u64::from(ladder.khz(*level).get()) * 100 >= least;
-                let floor = (0..ladder.len()).find(enough).unwrap_or(ladder.top());
+                let floor = (0..ladder.len())
+                    .find(|level| u64::from(ladder.khz(*level).get()) * 100 >= least)
+                    .unwrap_or(ladder.top());
                 self.floor[core] = floor as u16;
             }
         }

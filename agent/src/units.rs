@@ -71,8 +71,7 @@ pub(crate) fn millicores(ladder: &Ladder, level: usize) -> u32 {
 pub(crate) fn levels(ladder: &Ladder, count: usize, quota: u32) -> Vec<usize> {
     let quota = u64::from(quota);
     let cost = |level| u64::from(millicores(ladder, level));
-    let fits = |level: &usize| cost(*level) * count as u64 <= quota;
-    let base = (0..ladder.len()).rev().find(fits).unwrap_or(0);
+    let base = (0..ladder.len()).rev().find(|level| cost(*level) * count as u64 <= quota).unwrap_or(0);
     let mut levels = vec![base; count];
     let mut sum = cost(base) * count as u64;
     for level in &mut levels {

@@ -333,8 +333,8 @@ mod tests {
         }
 
         done.extend(recorder.finish());
-        let memory = |it: &UsageRecord| (it.memory.used_bytes, it.memory.peak_bytes, it.counters.0[0]);
-        let recorded: Vec<_> = done.iter().map(memory).collect();
+        let recorded: Vec<_> =
+            done.iter().map(|it| (it.memory.used_bytes, it.memory.peak_bytes, it.counters.0[0])).collect();
 
         // The first look is never counted: nobody knows what the clock did before.
         let of_bins = [(Some(70), Some(950), Some(2)), (Some(40), Some(40), Some(0)), (Some(45), None, None)];
@@ -402,8 +402,8 @@ mod tests {
             }
 
             done.extend(recorder.finish());
-            let seconds = |it: &UsageRecord| it.cpu.samples() + it.throttled.samples();
-            prop_assert!(done.iter().map(seconds).sum::<u64>() < reads.max(1));
+            let seconds: u64 = done.iter().map(|it| it.cpu.samples() + it.throttled.samples()).sum();
+            prop_assert!(seconds < reads.max(1));
 
             for record in &done {
                 for it in [&record.cpu, &record.throttled] {

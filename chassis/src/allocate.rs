@@ -91,15 +91,13 @@ pub(crate) fn allocate(pool: Watts, claims: &[Claim]) -> Vec<Watts> {
     let mut rest = pool.at_least_zero();
 
     let min = |c: &Claim| c.min.at_least_zero();
-    let base = |c: &Claim| c.base.max(min(c));
     let demand = |c: &Claim| c.demand.max(c.guarded_base());
-    let peak = |c: &Claim| c.peak.max(demand(c));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(min));
-    fill_in_proportion(&mut shares, &mut rest, claims.iter().map(base));
+    fill_in_proportion(&mut shares, &mut rest, claims.iter().map(|c| c.base.max(min(c))));
     fill_in_proportion(&mut shares, &mut rest, claims.iter().map(Claim::guarded_base));
     let needs: Vec<u128> = claims.iter().map(|c| c.by_need(demand(c) - c.guarded_base())).collect();
     fill_by_weight(&mut shares, &mut rest, &needs, claims.iter().map(demand));
-    fill_by_weight(&mut shares, &mut rest, &sizes, claims.iter().map(peak));
+    fill_by_weight(&mut shares, &mut rest, &sizes, claims.iter().map(|c| c.peak.max(demand(c))));
 
     let all = sizes.iter().sum();
     for (share, size) in shares.iter_mut().zip(&sizes) {
@@ -180,8 +178,8 @@ fn round(pool: Watts, shares: &mut [Watts]) {
 /// The caps that follow: cuts where they must be, raises where watts are free.
 pub(crate) fn grants(pool: Watts, parties: &[Party]) -> Vec<Watts> {
     // A first cap is no raise: up to what the server may hold it is granted at once.
-    let first = |p: &Party| p.cap.unwrap_or(p.holds.map_or(p.target, |h| h.min(p.target)));
-    let mut caps: Vec<_> = parties.iter().map(first).collect();
+    let mut caps: Vec<_> =
+        parties.iter().map(|p| p.cap.unwrap_or(p.holds.map_or(p.target, |h| h.min(p.target)))).collect();
     let wants = |p: &Party, cap: Watts| p.needs && p.target - cap >= WORTHWHILE;
     let wanted: Watts =
         (parties.iter().zip(&caps)).filter(|(p, cap)| wants(p, **cap)).map(|(p, cap)| p.target - *cap).sum();

@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::slots::Agent;
 use crate::supplies::Supplies;
 use crate::tuning::Tuning;
-use crate::{Input, Ledger, Output, Params};
+use crate::{Input, Ledger, Output, Params, Server};
 use hardware::Hardware;
 use identity::Identity;
 
@@ -84,10 +84,25 @@ pub struct Chassis {
     highest_due: Instant,
     index: BTreeMap<ServerId, usize>,
     /// The highest number of a message to servers of earlier configurations.
-    #[serde(default)]
     highest_seq: Seq,
     last_action: ActionId,
     outputs: VecDeque<Output>,
+}
+
+/// The agents of the configured servers, with what the ledger says of them.
+fn agents(params: &Params, ledger: &Ledger, now: Instant) -> Vec<Agent> {
+    let even = params.budget.per(params.servers.len() as u64);
+    let agent = |server: &Server| {
+        let capped = newest(&ledger.out_of_band, &server.id);
+        let mut agent = Agent::new(server.clone(), capped, even, now);
+        agent.highest = newest(&ledger.highest_w, &server.id).unwrap_or_default().at_least_zero();
+        agent
+    };
+    params.servers.iter().map(agent).collect()
+}
+
+fn newest(of: &[(ServerId, Watts)], id: &ServerId) -> Option<Watts> {
+    of.iter().rev().find(|(server, _)| server == id).map(|&(_, watts)| watts)
 }
 
 impl Chassis {
@@ -100,18 +115,8 @@ impl Chassis {
 
     /// The same, with numbers of its own for the control loop.
     pub fn tuned(params: Params, tuning: Tuning, ledger: Ledger, now: Instant) -> Self {
-        let Ledger { epoch, budget_w, out_of_band, shared_w, highest_w } = ledger;
-        let newest =
-            |of: &[(ServerId, Watts)], id: &ServerId| of.iter().rev().find(|(s, _)| s == id).map(|&(_, w)| w);
-        let even = params.budget.per(params.servers.len() as u64);
-        let agents: Vec<_> = (params.servers.iter())
-            .map(|s| {
-                let (capped, highest) = (newest(&out_of_band, &s.id), newest(&highest_w, &s.id));
-                let mut agent = Agent::new(s.clone(), capped, even, now);
-                agent.highest = highest.unwrap_or_default().at_least_zero();
-                agent
-            })
-            .collect();
+        let agents = agents(&params, &ledger, now);
+        let Ledger { epoch, budget_w, out_of_band, shared_w, .. } = ledger;
         let index: BTreeMap<_, _> =
             agents.iter().enumerate().map(|(i, a)| (a.server.id.clone(), i)).collect();
         let mut unconfigured: Vec<_> =
@@ -122,7 +127,7 @@ impl Chassis {
         let mut chassis = Self {
             tuning,
             identity: Identity::new(epoch.next(), now),
-            supplies: Supplies::new(&params.supply_rated, params.trip_time, now),
+            supplies: Supplies::new(&params.supply_rated, now),
             crosscheck: Crosscheck::default(),
             shared: Shared::new(params.shared_floor, shared_w, params.budget),
             detector: Detector::new(params.trip_curve.clone()),

@@ -15,7 +15,7 @@ pub struct Draws {
 impl Draws {
     /// Before the first poll, for a manager with these parameters that started at `now`.
     pub fn new(params: Params, now: Instant) -> Self {
-        let supplies = Supplies::new(&params.supply_rated, params.trip_time, now);
+        let supplies = Supplies::new(&params.supply_rated, now);
         Self { supplies, params }
     }
 

@@ -37,8 +37,8 @@ impl CappingEvent {
     /// Takes what would be drawn now with every low-priority core at its floor. What it moves by more than
     /// `noise` is followed at once.
     pub(crate) fn follow_floor(&mut self, floor: Watts, noise: Watts) {
-        let flickers = |before: &Watts| (floor - *before).max(*before - floor) <= noise;
-        let before = self.floor.filter(flickers).unwrap_or(floor);
+        let before =
+            self.floor.filter(|before| (floor - *before).max(*before - floor) <= noise).unwrap_or(floor);
         self.floor = Some(before + (floor - before).per(8));
     }
 

@@ -88,9 +88,7 @@ pub struct Ledger {
     /// Out-of-band caps that are on, or may be.
     pub out_of_band: Vec<(ServerId, Watts)>,
     /// The most that was ever drawn by what no agent's meter sees.
-    #[serde(default)]
     pub shared_w: Watts,
     /// The highest draw that each server ever reported: what one may draw that reports nothing any more.
-    #[serde(default)]
     pub highest_w: Vec<(ServerId, Watts)>,
 }

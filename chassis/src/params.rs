@@ -17,13 +17,10 @@ pub struct Server {
     pub out_of_band_floor: Option<Watts>,
     /// How many times the usual part of what low-priority work may draw it gets, where not everybody gets what
     /// it lacks; `None` where nobody has told it: then once.
-    #[serde(default)]
     pub weight: Option<u32>,
     /// What it gets before anybody gets more; `None` where nobody has told it.
-    #[serde(default)]
     pub min_w: Option<Watts>,
     /// What it draws at most; `None` where nobody has told it.
-    #[serde(default)]
     pub max_w: Option<Watts>,
 }
 
@@ -64,22 +61,18 @@ pub enum LiftRule {
 pub struct Params {
     pub chassis_id: ChassisId,
     /// This start of the manager, drawn at random by whoever starts it.
-    #[serde(default)]
     pub instance: Instance,
     /// The configured budget, at the power supplies' input.
     pub budget: Watts,
     /// What each configured power supply can carry at its input.
     pub supply_rated: Vec<Watts>,
-    /// What operators call each of them; recordings from before there were names have none.
-    #[serde(default)]
+    /// What operators call each of them.
     pub supply_names: Vec<String>,
     /// The servers, in configured order.
     pub servers: Vec<Server>,
     /// At least this much is drawn by what no agent's meter sees; `None` where nobody has told it.
     pub shared_floor: Option<Watts>,
-    /// How the sharable watts are split over the servers ([`SharePolicy::CriticalFirst`]). Recordings
-    /// from before there was a choice have none: [`SharePolicy::Even`].
-    #[serde(default)]
+    /// How the sharable watts are split over the servers ([`SharePolicy::CriticalFirst`]).
     pub shares: SharePolicy,
     /// How often the supplies are polled (200 ms).
     pub poll_period: Duration,
@@ -95,48 +88,29 @@ pub struct Params {
     pub lift_rule: LiftRule,
     /// Between two servers told `watch` at an episode's end (100 ms).
     pub lift_stagger: Duration,
-    /// How long a raise lasts (2 000 ms); at most the trip time.
+    /// How long a raise lasts (2 000 ms); at most [`ballast_types::TRIP_TIME`].
     pub lease: Duration,
     /// Healthy and under threshold for this long before an out-of-band cap is lifted (30 s).
     pub out_of_band_hold: Duration,
     /// Without an answer for this long a server is silent (3 heartbeats).
     pub silent_after: Duration,
-    /// Within this time an overload must be gone.
-    pub trip_time: Duration,
     /// The breaker, as an inverse-time device.
-    #[serde(default)]
     pub trip_curve: TripCurve,
     /// For so long a supply's reading is a mean over (200 ms).
-    #[serde(default = "usual_sensor")]
     pub sensor_refresh: Duration,
     /// From the end of that until it can be read (200 ms).
-    #[serde(default = "usual_sensor")]
     pub sensor_lag: Duration,
     /// The standard deviation of the readings' noise, in parts per million of the draw (10 000).
-    #[serde(default = "usual_noise")]
     pub noise_ppm: u32,
     /// The share of time, in parts per million, that 100 ms means of the draw may lie above the limit in a
     /// capping event (10 000): how far under the limit the draw is kept.
-    #[serde(default = "usual_above_share")]
     pub above_share_ppm: u32,
-}
-
-const fn usual_sensor() -> Duration {
-    Duration::from_millis(200)
-}
-
-const fn usual_noise() -> u32 {
-    10_000
-}
-
-const fn usual_above_share() -> u32 {
-    10_000
 }
 
 impl Params {
     /// The documented defaults, for these servers behind these supplies.
     ///
-    /// `trip_time` is 5 s, `shared_floor` not told, and the lift rule [`LiftRule::Restorable`]; every other
+    /// `shared_floor` is not told, and the lift rule is [`LiftRule::Restorable`]; every other
     /// default stands at its field.
     pub fn defaults(chassis_id: ChassisId, budget: Watts, rated: Vec<Watts>, servers: Vec<Server>) -> Self {
         let heartbeat = Duration::from_millis(500);
@@ -158,13 +132,12 @@ impl Params {
             lease: Duration::from_secs(2),
             out_of_band_hold: Duration::from_secs(30),
             silent_after: heartbeat * 3,
-            trip_time: Duration::from_secs(5),
             instance: Instance::default(),
             trip_curve: TripCurve::default(),
-            sensor_refresh: usual_sensor(),
-            sensor_lag: usual_sensor(),
-            noise_ppm: usual_noise(),
-            above_share_ppm: usual_above_share(),
+            sensor_refresh: Duration::from_millis(200),
+            sensor_lag: Duration::from_millis(200),
+            noise_ppm: 10_000,
+            above_share_ppm: 10_000,
         }
     }
 
@@ -231,13 +204,10 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_from_before_there_was_a_choice_has_even_shares() {
+    fn the_default_shares_are_not_those_of_the_paper() {
         assert_eq!(params().shares, SharePolicy::CriticalFirst);
-        let mut written = serde_json::to_value(params()).unwrap();
-        written.as_object_mut().unwrap().remove("shares");
-        let read: Params = serde_json::from_value(written).unwrap();
-        assert_eq!((read.shares, read.lift_rule), (SharePolicy::Even, LiftRule::Restorable));
-        assert_eq!(params().as_in_the_paper(), Params { lift_rule: LiftRule::Paper, ..read });
+        let paper = Params { shares: SharePolicy::Even, lift_rule: LiftRule::Paper, ..params() };
+        assert_eq!(params().as_in_the_paper(), paper);
     }
 
     #[test]

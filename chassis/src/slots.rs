@@ -390,8 +390,9 @@ impl Agent {
     /// Whether its agent acts and sees, so that it can be waited for to obey. A wrong meter shows nothing.
     pub(crate) fn should_obey(&self) -> bool {
         use ballast_types::wire::AgentState::{Blind, Boot};
-        let acts = |report: &Report| !matches!(report.state, Boot | Blind);
-        self.shares() && self.wrong_above.is_none() && self.report.as_ref().is_some_and(acts)
+        self.shares()
+            && self.wrong_above.is_none()
+            && self.report.as_ref().is_some_and(|report| !matches!(report.state, Boot | Blind))
     }
 
     /// Whether software holds it: its agent answers, sees, and has a cap in force that is no higher than its

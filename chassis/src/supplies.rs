@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use ballast_types::{Instant, Supply, SupplyState, Watts};
+use ballast_types::{Instant, Supply, SupplyState, TRIP_TIME, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::{Params, Poll};
@@ -89,7 +89,6 @@ pub(crate) struct Supplies {
     reading: Option<Watts>,
     fresh_at: Instant,
     fault: Option<Fault>,
-    worst_age: Duration,
     /// While one cannot be read: what the others carried lately.
     others: VecDeque<(Instant, Watts)>,
     /// One came back: until then the others' draw rises by what that one carries.
@@ -97,9 +96,9 @@ pub(crate) struct Supplies {
 }
 
 impl Supplies {
-    /// Before the first poll every supply is taken to carry load. A reading older than `worst_age`
+    /// Before the first poll every supply is taken to carry load. A reading older than [`TRIP_TIME`]
     /// says nothing.
-    pub(crate) fn new(rated: &[Watts], worst_age: Duration, now: Instant) -> Self {
+    pub(crate) fn new(rated: &[Watts], now: Instant) -> Self {
         let records: Vec<_> = rated.iter().map(|&rated| SupplyRecord::new(rated)).collect();
         let rated = records.iter().map(|k| k.rated).sum();
         Self {
@@ -110,7 +109,6 @@ impl Supplies {
             reading: None,
             fresh_at: now,
             fault: None,
-            worst_age,
             others: VecDeque::new(),
             settles_at: now,
         }
@@ -129,7 +127,6 @@ impl Supplies {
         self.rated = self.records.iter().map(|k| k.rated).sum();
         let carried = self.records.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
         self.capacity = self.capacity.min(carried);
-        self.worst_age = params.trip_time;
         self.others.clear();
     }
 
@@ -152,7 +149,7 @@ impl Supplies {
         if poll.supplies.len() != self.records.len() {
             return Outcome::Missing(Fault::Count);
         }
-        if poll.taken_at > now || now - poll.taken_at > self.worst_age {
+        if poll.taken_at > now || now - poll.taken_at > TRIP_TIME {
             return Outcome::Missing(Fault::Time);
         }
         if self.taken_at.is_some_and(|newest| poll.taken_at < newest) {
@@ -290,8 +287,7 @@ impl Supplies {
 
     /// The supplies that carry nothing, by index.
     pub(crate) fn lost(&self, now: Instant) -> impl Iterator<Item = usize> {
-        let gone = move |(_, k): &(usize, &SupplyRecord)| !k.carries(now);
-        self.records.iter().enumerate().filter(gone).map(|(i, _)| i)
+        self.records.iter().enumerate().filter(move |(_, k)| !k.carries(now)).map(|(i, _)| i)
     }
 }
 
@@ -351,7 +347,7 @@ mod tests {
     const W: fn(i64) -> Watts = Watts::from_whole;
 
     fn supplies() -> Supplies {
-        Supplies::new(&[W(1000), W(1000)], Duration::from_secs(5), Instant::ZERO)
+        Supplies::new(&[W(1000), W(1000)], Instant::ZERO)
     }
     fn poll(at_ms: u64, a: (SupplyState, Option<i64>), b: (SupplyState, Option<i64>)) -> Poll {
         let supply = |(state, input): (_, Option<i64>)| Supply { state, input: input.map(W) };
@@ -462,11 +458,11 @@ mod tests {
     #[test]
     fn a_supply_that_comes_back_takes_nothing_over_from_one_that_cannot_be_read() {
         for away in [(Failed, Some(0)), (Unknown, None)] {
-            let mut s = Supplies::new(&[W(1000); 3], Duration::from_secs(5), Instant::ZERO);
+            let mut s = Supplies::new(&[W(1000); 3], Instant::ZERO);
             let mut take = |n: u64, parts: [(SupplyState, Option<i64>); 3]| {
-                let supply = |(state, input): (_, Option<i64>)| Supply { state, input: input.map(W) };
                 let taken_at = Instant::from_millis(200 * n);
-                let supplies = parts.into_iter().map(supply).collect();
+                let supplies =
+                    parts.into_iter().map(|(state, input)| Supply { state, input: input.map(W) }).collect();
                 s.take(taken_at, &Poll { supplies, taken_at });
 
                 s.capacity()

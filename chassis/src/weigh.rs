@@ -40,9 +40,9 @@ impl Weighed {
         let batch_can_shed = reports.filter(|report| !report.dry_run).map(sheds).sum();
 
         let hardware_would_act = needs.is_none_or(|needs| needs > batch_can_shed);
-        let batch_alone = |report: &Report| report.cores == Some(report.low_cores);
-        let batch_everywhere =
-            status.servers.iter().all(|server| server.report.as_ref().is_some_and(batch_alone));
+        let batch_everywhere = status.servers.iter().all(|server| {
+            server.report.as_ref().is_some_and(|report| report.cores == Some(report.low_cores))
+        });
         let user_facing_hit = hardware_would_act && !batch_everywhere;
 
         Self { power, needs, batch_can_shed, hardware_would_act, user_facing_hit }
@@ -192,7 +192,7 @@ mod tests {
         }
         let weighed = Weighed::of(&status, W(300));
         assert!(weighed.hardware_would_act && !weighed.user_facing_hit, "{weighed}");
-        // An older agent does not say how many cores there are.
+        // How many cores there are is not known.
         status.servers[1].report.as_mut().unwrap().cores = None;
         assert!(Weighed::of(&status, W(300)).user_facing_hit);
     }

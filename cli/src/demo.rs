@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ballast_types::TRIP_TIME;
 use ballast_types::wire::ChassisStatus;
 use ratatui::crossterm::event::KeyCode;
 use tokio::task::JoinSet;
@@ -139,7 +140,7 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Begun)> 
             sleep(Duration::from_secs_f64(plan.quiet_s - now)).await;
             stage.fleet.check()?;
             let start = Truth::read(&stage.truth())?;
-            let trip_s = scenario.chassis.trip_time.as_secs_f64();
+            let trip_s = TRIP_TIME.as_secs_f64();
             return Ok((stage, Begun { plan, start, trip_s }));
         }
 

@@ -299,7 +299,7 @@ mod tests {
             "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": 1, "seq_obeyed": 2,
             "enforced_seq": 2, "state": "throttled", "power_w": 201.5, "cap_w": 204.0,
             "sheddable_w": 30.0, "restorable_w": 25.0, "low_cores": 24, "min_khz": 1_300_000,
-            "server_limit": false, "leaving": false, "actuator_failures": 0
+            "server_limit": false, "leaving": false, "actuator_failures": 0, "dry_run": false, "classes": []
         })
     }
     fn chassis() -> Vec<u8> {
@@ -307,6 +307,7 @@ mod tests {
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
             "sharable_w": 2450.0, "alerts": 1, "hardware_caps_ms": 0, "refused_inputs": 0,
+            "dry_run": false, "shares": "even", "sensors": [],
             "alarms": [Alarm::about(AlarmId::ServerSilent, "s02", "s02 is silent")],
             "servers": [
                 {"server": "s01", "slot": "managed", "report": report(), "report_age_ms": 120,
@@ -337,9 +338,10 @@ mod tests {
     #[test]
     fn a_chassis_and_its_agent_share_one_table_that_fits() {
         let agent = serde_json::to_vec(&serde_json::json!({
-            "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report(),
+            "role": "agent", "chassis_id": "c1", "policy": "stepwise", "policy_effective": "stepwise",
+            "last_vm_kills": [], "sensors": [], "report": report(),
             "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
-            "vms": [], "alarms": []
+            "vms": [], "vm_kills": 0, "alarms": []
         }))
         .unwrap();
         let answers = [
@@ -374,7 +376,8 @@ mod tests {
     fn the_vms_of_an_agent_follow_with_what_capping_did_to_them() {
         let agent = |vms: serde_json::Value| {
             let status = serde_json::json!({
-                "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report(),
+                "role": "agent", "chassis_id": "c1", "policy": "stepwise", "policy_effective": "stepwise",
+            "last_vm_kills": [], "sensors": [], "report": report(),
                 "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
                 "vms": vms, "vm_kills": 1, "alarms": [],
                 "cores": {"driver": "acpi-cpufreq", "cores": 40, "offline": 1, "raised": 2,
@@ -386,10 +389,12 @@ mod tests {
         };
 
         let text = agent(serde_json::json!([
-            {"vm": "web", "class": "user-facing", "cores": 4, "min_khz": null,
+            {"vm": "web", "class": "user-facing", "throttle_order": 0, "cores": 4, "killed": false,
+             "on_extreme": "none",
+             "min_khz": null,
              "throttled_core_ms": 0, "origin": "found by machine-qemu-*.scope"},
             {"vm": "batch", "class": "non-user-facing", "throttle_order": 2, "cores": 6,
-             "min_khz": 1_300_000, "killed": true, "throttled_core_ms": 61_500,
+             "min_khz": 1_300_000, "killed": true, "on_extreme": "kill", "throttled_core_ms": 61_500,
              "lost_core_ms": 30_700, "floor_core_ms": 12_000, "throttled_periods": 3,
              "longest_throttled_ms": 8_200, "lowest_khz": 1_200_000, "limited_core_ms": 600},
         ]));

@@ -46,7 +46,6 @@ pub struct QuotaOriginal {
     #[serde(rename = "cpu_max")]
     pub limit: CpuLimit,
     /// The unit that systemd is told to limit; without one the file is written.
-    #[serde(default)]
     pub unit: Option<String>,
 }
 
@@ -60,6 +59,35 @@ pub enum Through {
     Systemd(Systemd),
 }
 
+impl Through {
+    /// The unit that a previous instance had limited: by the systemd that is told anyway, or that of this machine.
+    pub(crate) fn left(&self, root: &Root, unit: Option<&String>) -> Result<Option<Unit>, HwError> {
+        let Some(unit) = unit else { return Ok(None) };
+        let systemd = match self {
+            Self::Systemd(systemd) => systemd.clone(),
+            Self::Files { .. } => Systemd::start(root)?,
+        };
+        Ok(Some((systemd, unit.clone())))
+    }
+
+    /// The unit of a group that systemd is told to limit; `None` where `file` is written.
+    pub(crate) fn unit(&self, root: &Root, path: &str, file: &str) -> Result<Option<Unit>, HwError> {
+        match self {
+            Self::Systemd(systemd) => {
+                let unit = unit_at(&Cgroup::of_vm_or_pod(root, path)?, path)?;
+                Ok(Some((systemd.clone(), unit.to_owned())))
+            }
+            Self::Files { even_units } => {
+                refuse_systemds(root, path, file, *even_units)?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Who is told to limit a group, and by what name.
+pub(crate) type Unit = (Systemd, String);
+
 /// One VM's group.
 #[derive(Debug)]
 struct Limited {
@@ -68,8 +96,7 @@ struct Limited {
     /// The folder's inode: a VM that was started anew has another group, though by the same name.
     inode: u64,
     cores: u16,
-    /// Who is told to limit it, and by what name.
-    unit: Option<(Systemd, String)>,
+    unit: Option<Unit>,
     original: CpuLimit,
     /// What the controller has asked for, in thousandths of a core.
     goal: Option<u32>,
@@ -117,14 +144,6 @@ impl Bandwidth {
         Self { through, ..self }
     }
 
-    /// systemd: the one that is told anyway, or the one of this machine.
-    fn systemd(&self) -> Result<Systemd, HwError> {
-        match &self.through {
-            Through::Systemd(systemd) => Ok(systemd.clone()),
-            Through::Files { .. } => Systemd::start(&self.root),
-        }
-    }
-
     /// Takes over what a previous instance had found, by cgroup path, and tells which VMs it left limited:
     /// with their cores, and to how many thousandths of a core.
     ///
@@ -158,11 +177,7 @@ impl Bandwidth {
     /// A group that a previous instance left limited; its goal is how many thousandths of a core, where that is
     /// of the kind that is set now.
     fn left_over(&self, path: &str, saved: &QuotaOriginal) -> Result<Option<Limited>, HwError> {
-        let unit = match &saved.unit {
-            Some(unit) => Some((self.systemd()?, unit.clone())),
-            None => None,
-        };
-
+        let unit = self.through.left(&self.root, saved.unit.as_ref())?;
         let Some(group) = optional(self.open(path, saved.limit.file(), saved.cores, unit.clone()))? else {
             if let Some((systemd, unit)) = unit {
                 // What systemd was told outlives the unit's group.
@@ -194,13 +209,7 @@ impl Bandwidth {
         Ok(())
     }
 
-    fn open(
-        &self,
-        path: &str,
-        file: &str,
-        cores: u16,
-        unit: Option<(Systemd, String)>,
-    ) -> Result<Limited, HwError> {
+    fn open(&self, path: &str, file: &str, cores: u16, unit: Option<Unit>) -> Result<Limited, HwError> {
         let group = Cgroup::of_vm_or_pod(&self.root, path)?;
         let file = group.dir().join(file);
         let inode = group.inode()?;
@@ -227,17 +236,10 @@ impl Bandwidth {
     /// who is not asked.
     pub fn know(&mut self, vm: &VmId, path: &str, cores: u16) -> Result<(), HwError> {
         self.reclaim(vm, Some(path))?;
-        let unit = match &self.through {
+        let unit = match self.kind {
             // systemd has no property for it, and so never writes it.
-            _ if matches!(self.kind, Kind::Frequency(_)) => None,
-            Through::Systemd(systemd) => {
-                let unit = unit_at(&Cgroup::of_vm_or_pod(&self.root, path)?, path)?;
-                Some((systemd.clone(), unit.to_owned()))
-            }
-            Through::Files { even_units } => {
-                refuse_systemds(&self.root, path, "cpu.max", *even_units)?;
-                None
-            }
+            Kind::Frequency(_) => None,
+            Kind::Time(_) => self.through.unit(&self.root, path, "cpu.max")?,
         };
 
         let group = self.open(path, self.kind.file(), cores, unit).map_err(|e| HwError {
@@ -314,8 +316,7 @@ impl Bandwidth {
 
     /// The VMs that are limited by what they use.
     pub fn recommended(&self) -> Vec<VmId> {
-        let is_limited = |(vm, it): (&VmId, &Limited)| it.recommended.map(|_| vm.clone());
-        self.vms.iter().filter_map(is_limited).collect()
+        self.vms.iter().filter_map(|(vm, it)| it.recommended.map(|_| vm.clone())).collect()
     }
 
     /// The controller limits a VM no more: what the VM had is put back, or what it should get stays in force.

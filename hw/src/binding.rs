@@ -23,7 +23,7 @@ use crate::Root;
 use crate::bandwidth::Through;
 use crate::cgroup::check_mode;
 use crate::error::HwError;
-use crate::libvirt::Libvirt;
+use crate::libvirt::{DEADLINE, Libvirt};
 use crate::systemd::{BUS, ShutdownDeadline, Systemd};
 use crate::topology::present;
 pub use binder::{Binder, CpusetOriginal, Via};
@@ -153,7 +153,7 @@ impl Binders {
         let has_many_cpus = present(&self.root).ok().flatten().is_some_and(|cpus| cpus.len() > DBUS_CPUS);
         let (bus, virsh) = ((!has_many_cpus).then(|| self.root.path(BUS)), self.virsh.clone());
         let end = self.shutdown_deadline();
-        let libvirt = Libvirt::start(bus, virsh, uri.to_owned(), end, self.on_answer.clone())?;
+        let libvirt = Libvirt::start(DEADLINE, bus, virsh, uri.to_owned(), end, self.on_answer.clone())?;
         Ok(self.libvirts.entry(uri.to_owned()).or_insert(libvirt).clone())
     }
 

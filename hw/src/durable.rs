@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown, lchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown, lchown};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -62,8 +62,8 @@ pub struct Lock {
     _held: Vec<Flock<File>>,
 }
 
-/// Takes a folder for this process alone: its file `lock`, which is all that earlier versions look at, and the folder
-/// itself, which needs no room on its disk. One of the two is enough.
+/// Takes a folder for this process alone: its file `lock`, which nobody else can open, and the folder itself, which needs
+/// no room on its disk. One of the two is enough.
 ///
 /// Whoever can open a file can lock it. So nobody else may open `lock`, and who holds a folder that all may list
 /// counts only where there can be no `lock`.
@@ -82,8 +82,6 @@ pub fn lock(folder: &Path) -> io::Result<Lock> {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "lock is no regular file"));
         }
-        // One of an earlier version, or made by root for somebody else.
-        let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
         if let Some((user, group)) = owner_for(folder)? {
             let _ = fchown(&file, Some(user), Some(group));
         }
@@ -126,6 +124,8 @@ fn owner_for(folder: &Path) -> io::Result<Option<(u32, u32)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -160,13 +160,8 @@ mod tests {
         drop(by_hand);
         drop(lock(dir.path()).unwrap());
 
-        // One of an earlier version; one that would never answer.
+        // One that would never answer.
         fs::remove_dir(dir.path().join("lock")).unwrap();
-        fs::write(dir.path().join("lock"), "").unwrap();
-        fs::set_permissions(dir.path().join("lock"), fs::Permissions::from_mode(0o644)).unwrap();
-        drop(lock(dir.path()).unwrap());
-        assert_eq!(fs::metadata(dir.path().join("lock")).unwrap().mode() & 0o777, 0o600);
-        fs::remove_file(dir.path().join("lock")).unwrap();
         nix::unistd::mkfifo(&dir.path().join("lock"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         drop(lock(dir.path()).unwrap());
 

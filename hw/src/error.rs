@@ -103,8 +103,9 @@ impl HwError {
 
     /// Whether somebody was asked who has not answered yet, and nobody waits for him.
     pub fn is_pending(&self) -> bool {
-        let pending = |e: &io::Error| e.kind() == io::ErrorKind::WouldBlock && e.raw_os_error().is_none();
-        self.source.as_ref().is_some_and(pending)
+        self.source
+            .as_ref()
+            .is_some_and(|e| e.kind() == io::ErrorKind::WouldBlock && e.raw_os_error().is_none())
     }
 
     /// Whether the file is not there.

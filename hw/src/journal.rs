@@ -5,7 +5,7 @@
 //! removes it. After a crash the next start reads it and knows what was there before.
 //!
 //! It lies in memory (`/run`), since a reboot voids it, and a disk that is full or read-only must not keep an
-//! agent from acting. Where that folder cannot be written, it lies in the state folder, as in earlier versions.
+//! agent from acting. Where that folder cannot be written, it lies in the state folder.
 //!
 //! A journal of another boot is worthless (no cap survives a reboot). One that is damaged is set aside as
 //! `journal.json.bad` before a new one is written, and the machine is taken as it stands. One that another version
@@ -38,16 +38,12 @@ const VERSION: u32 = 1;
 pub struct Originals {
     pub cpufreq: Option<CpufreqOriginals>,
     /// RAPL limits, by zone name.
-    #[serde(default)]
     pub powercap: BTreeMap<String, RaplCapOriginal>,
     /// CPU sets, by cgroup path.
-    #[serde(default)]
     pub cpusets: BTreeMap<String, CpusetOriginal>,
     /// CPU bandwidths, by cgroup path.
-    #[serde(default)]
     pub quotas: BTreeMap<String, QuotaOriginal>,
     /// Memory limits, by cgroup path.
-    #[serde(default)]
     pub memory: BTreeMap<String, MemoryOriginal>,
 }
 
@@ -462,15 +458,6 @@ mod tests {
         assert_eq!(opened, Opened::OtherBoot);
         drop(journal);
         assert_eq!(open(dir.path(), 1).unwrap().1, Opened::Clean);
-    }
-
-    #[test]
-    fn a_journal_of_a_version_that_only_wrote_files_is_read() {
-        let old = r#"{"cpus":"0-7"}"#;
-        let read: CpusetOriginal = serde_json::from_str(old).unwrap();
-        assert_eq!((read.cpus.as_str(), read.via), ("0-7", Via::Cgroup { inode: None }));
-        let old = r#"{"vm":"b","cores":4,"cpu_max":"max 100000"}"#;
-        assert_eq!(serde_json::from_str::<QuotaOriginal>(old).unwrap().unit, None);
     }
 
     #[test]

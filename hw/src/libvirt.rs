@@ -33,7 +33,7 @@ use bus::Bus;
 use virsh::Virsh;
 
 /// How long libvirt may take for all domains that wait, together.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 /// An answer that nobody has come for is of no use any more.
 const FRESH: Duration = Duration::from_secs(30);
 
@@ -44,7 +44,6 @@ pub struct Pins {
     pub vcpus: BTreeMap<u32, String>,
     pub emulator: String,
     /// By number of the I/O thread.
-    #[serde(default)]
     pub iothreads: BTreeMap<u32, String>,
 }
 
@@ -193,16 +192,6 @@ struct Done {
 impl Libvirt {
     /// Starts the thread; `on_answer` is told whenever there are answers.
     pub(crate) fn start(
-        bus: Option<PathBuf>,
-        program: PathBuf,
-        uri: String,
-        shutdown_deadline: ShutdownDeadline,
-        on_answer: Option<Sender<()>>,
-    ) -> Result<Self, HwError> {
-        Self::within(DEADLINE, bus, program, uri, shutdown_deadline, on_answer)
-    }
-
-    pub(crate) fn within(
         deadline: Duration,
         bus: Option<PathBuf>,
         program: PathBuf,
@@ -356,8 +345,8 @@ impl Worker {
         let goals: BTreeMap<_, _> = jobs.iter().filter_map(goal).collect();
         let pinned = if goals.is_empty() { Ok(String::new()) } else { libvirt.pin(&goals, &over) };
 
-        let is_verified = |domain: &u32| matches!(jobs[domain], Job::Restore(_));
-        let verified: Vec<_> = goals.keys().copied().filter(is_verified).collect();
+        let verified: Vec<_> =
+            goals.keys().copied().filter(|domain| matches!(jobs[domain], Job::Restore(_))).collect();
         let mut again = match &pinned {
             Ok(_) if !verified.is_empty() => libvirt.read(&verified, &over),
             _ => Answers::new(),

@@ -14,11 +14,9 @@ use ballast_types::VmId;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::bandwidth::Through;
+use crate::bandwidth::{Through, Unit};
 use crate::error::{HwError, Operation};
 use crate::root::{look_until, optional, read_value, write_value};
-use crate::systemd::Systemd;
-use crate::systemd::owner::{refuse_systemds, unit_at};
 use crate::{Cgroup, Root};
 
 const FILES: [MemoryFile; 2] = [MemoryFile::Max, MemoryFile::High];
@@ -87,7 +85,6 @@ pub struct MemoryOriginal {
     pub inode: u64,
     pub limits: MemoryPair,
     /// The unit that systemd is told to limit; without one the files are written.
-    #[serde(default)]
     pub unit: Option<String>,
 }
 
@@ -97,7 +94,7 @@ struct MemoryGroup {
     path: String,
     dir: PathBuf,
     inode: u64,
-    unit: Option<(Systemd, String)>,
+    unit: Option<Unit>,
     original: MemoryPair,
     /// What we have put there; `None` where a previous instance did.
     written: Option<MemoryPair>,
@@ -144,13 +141,7 @@ impl MemoryLimits {
         }
         let before = self.groups.get(vm);
 
-        let unit = match &self.through {
-            Through::Systemd(systemd) => Some((systemd.clone(), unit_at(&cgroup, path)?.to_owned())),
-            Through::Files { even_units } => {
-                refuse_systemds(&self.root, path, "memory.max", *even_units)?;
-                None
-            }
-        };
+        let unit = self.through.unit(&self.root, path, "memory.max")?;
         let now = read_pair(&dir)?;
         // What systemd was told outlives the unit's group, and is no original.
         let told = before.filter(|it| it.path == path && unit.is_some() && it.written == Some(now));
@@ -224,14 +215,7 @@ impl MemoryLimits {
     }
 
     fn left_over(&mut self, path: &str, saved: &MemoryOriginal) -> Result<(), HwError> {
-        let systemd = |unit: &String| {
-            let systemd = match &self.through {
-                Through::Systemd(systemd) => systemd.clone(),
-                Through::Files { .. } => Systemd::start(&self.root)?,
-            };
-            Ok::<_, HwError>((systemd, unit.clone()))
-        };
-        let unit = saved.unit.as_ref().map(systemd).transpose()?;
+        let unit = self.through.left(&self.root, saved.unit.as_ref())?;
         let cgroup = Cgroup::at(&self.root, path)?;
         let dir = cgroup.dir().to_owned();
         let inode = optional(cgroup.inode())?;
@@ -336,6 +320,7 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
+    use crate::systemd::Systemd;
     use crate::systemd::testing::Mock;
     use crate::testing::Tree;
 

@@ -121,12 +121,11 @@ impl Systemd {
     fn with_deadline(root: &Root, deadline: Duration, shutdown: ShutdownDeadline) -> Result<Self, HwError> {
         let (requests, inbox) = mpsc::channel();
         let socket = root.path(BUS);
-        let failed = |e| HwError::io(&socket, Operation::Read, "one more thread", e);
         let bus = socket.clone();
         thread::Builder::new()
             .name("systemd".into())
             .spawn(move || serve(&inbox, &bus, deadline))
-            .map_err(failed)?;
+            .map_err(|e| HwError::io(&socket, Operation::Read, "one more thread", e))?;
         Ok(Self { requests, deadline, shutdown_deadline: shutdown })
     }
 

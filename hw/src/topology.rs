@@ -203,8 +203,7 @@ mod tests {
 
     fn read(tree: &Tree) -> Vec<(u16, String, u16, u16)> {
         let topology = Topology::read(tree.root()).unwrap();
-        let show = |d: &Domain| (d.id.0, d.cpus.to_string(), d.node, d.package);
-        topology.domains().iter().map(show).collect()
+        topology.domains().iter().map(|d| (d.id.0, d.cpus.to_string(), d.node, d.package)).collect()
     }
     fn shown(domains: &[(u16, &str, u16, u16)]) -> Vec<(u16, String, u16, u16)> {
         domains.iter().map(|(id, cpus, node, package)| (*id, (*cpus).into(), *node, *package)).collect()

@@ -22,14 +22,12 @@ pub struct Header<P, S, M = ()> {
     /// When the machine was made.
     pub at: Instant,
     /// What clocks on the wall showed then, in milliseconds since 1970; `None` in virtual time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix_ms: Option<i64>,
     /// The parameters that the controller was made with.
     pub params: P,
     /// What it was started from; `None` in a file that continues another.
     pub start: Option<S>,
     /// The machine at the begin of a file that continues another; `None` in one that starts the machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<MachineState<M>>,
 }
 

@@ -8,6 +8,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// An overload must be gone within this time.
+pub const TRIP_TIME: Duration = Duration::from_secs(5);
+
 /// The non-trip edge of a breaker of which nothing else is known: draw in parts per million of the limit,
 /// and for how many milliseconds that is carried.
 const USUAL: [(u32, u64); 5] =
@@ -52,8 +55,7 @@ impl TripCurve {
         if points.iter().any(|p| p.carried.is_zero()) {
             return Err("every time must be above zero".into());
         }
-        let falls = |w: &[TripPoint]| w[0].draw_ppm < w[1].draw_ppm && w[0].carried > w[1].carried;
-        if !points.windows(2).all(falls) {
+        if !points.windows(2).all(|w| w[0].draw_ppm < w[1].draw_ppm && w[0].carried > w[1].carried) {
             return Err("draws must rise from point to point, and times must fall".into());
         }
         Ok(Self { points })

@@ -1,6 +1,6 @@
 //! What crosses the network: HTTP/1.1 bodies in JSON.
 //!
-//! Unknown fields are ignored, so that newer peers can speak to older ones; `tests` pins the bytes.
+//! Unknown fields are ignored, so that a later version can add some; `tests` pins the bytes.
 
 use std::collections::BTreeMap;
 
@@ -32,23 +32,6 @@ use crate::{
     BootId, ChassisId, Epoch, Instance, Instant, KiloHertz, OnExtreme, Role, Seq, ServerId, VmClass, VmId,
     Watts,
 };
-
-/// The version of [`Alert`] and [`Report`] that this build speaks.
-///
-/// 1 had neither instance, target, margin nor watts by class, and says no version at all. Versions only
-/// add fields, and values of enums; what a reader does not know is left aside.
-pub const VERSION: u32 = 2;
-
-/// The version of a peer that says none.
-const fn first_version() -> u32 {
-    1
-}
-
-/// Whether it is that.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
-const fn is_first(version: &u32) -> bool {
-    *version == 1
-}
 
 /// How urgent an alert is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,26 +73,20 @@ pub struct Alert {
     pub fallback_w: Watts,
     /// How long a raise lasts after the echoed report.
     pub valid_for_ms: u64,
-    /// The version of this message.
-    #[serde(default = "first_version", skip_serializing_if = "is_first")]
-    pub version: u32,
     /// Which start of a chassis manager sends it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<Instance>,
     /// What the server will get once the others' cuts are proven, and, while all servers fit with every
     /// low-priority core at its floor, no less than it draws so. A server at its floor limits itself only above this.
-    /// Absent where nobody says: then it is `cap_w`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `null`: it is `cap_w`.
     pub target_w: Option<Watts>,
     /// How far under its cap a server keeps its mean draw. The chassis keeps the margin that its breaker
-    /// needs, so a server may flicker above its cap. Absent where nobody says: then the server keeps a
+    /// needs, so a server may flicker above its cap. `null`: the server keeps a
     /// margin of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin_w: Option<Watts>,
 }
 
 impl Alert {
-    /// A message of this version that only watches: it names no cap and echoes no report.
+    /// A message that only watches: it names no cap and echoes no report.
     pub fn watch(chassis_id: ChassisId, epoch: Epoch, seq: Seq) -> Self {
         Self {
             chassis_id,
@@ -123,7 +100,6 @@ impl Alert {
             cap_w: None,
             fallback_w: Watts::ZERO,
             valid_for_ms: 0,
-            version: VERSION,
             instance: None,
             target_w: None,
             margin_w: None,
@@ -209,9 +185,8 @@ pub struct Report {
     pub low_cores: u16,
     /// The lowest p-state that the agent has set; `null` when nothing is capped, and where VMs float.
     pub min_khz: Option<KiloHertz>,
-    /// Where VMs float: the smallest share of its full CPU bandwidth, or frequency, that a VM has; absent when none
+    /// Where VMs float: the smallest share of its full CPU bandwidth, or frequency, that a VM has; `null` when none
     /// is limited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_share_percent: Option<u8>,
     /// Whether the server's own hardware limit is on.
     pub server_limit: bool,
@@ -220,35 +195,25 @@ pub struct Report {
     /// Actions given up after the last retry.
     pub actuator_failures: u64,
     /// Whether nothing is written on this server: what the agent would do it only logs. Then nothing of it
-    /// can be shed, and no cap is respected but by chance. Absent when it acts.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    /// can be shed, and no cap is respected but by chance.
     pub dry_run: bool,
-    /// The version of this message.
-    #[serde(default = "first_version", skip_serializing_if = "is_first")]
-    pub version: u32,
     /// Which start of a chassis manager is obeyed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_obeyed: Option<Instance>,
     /// The newest other manager whose messages were refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<OtherManager>,
     /// How many cores the server has; its weight where the operator gives it none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u16>,
     /// What throttling can do, class by class in the order of throttling.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassWatts>,
     /// How far 100 ms means of the draw lie from their running mean (root mean square), by RAPL, so
-    /// without the meter's noise; absent where there is no RAPL.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// without the meter's noise; `null` where there is no RAPL.
     pub flicker_w: Option<Watts>,
     /// How long restrictions outlive this agent, should it die: whoever watches over it lifts them then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphan_hold_ms: Option<u64>,
 }
 
 impl Report {
-    /// A report of this version from an agent that has obeyed nothing and measured nothing yet.
+    /// A report from an agent that has obeyed nothing and measured nothing yet.
     pub const fn blank(server: ServerId, boot_id: BootId) -> Self {
         Self {
             server,
@@ -269,7 +234,6 @@ impl Report {
             leaving: false,
             actuator_failures: 0,
             dry_run: false,
-            version: VERSION,
             instance_obeyed: None,
             refused: None,
             cores: None,
@@ -307,7 +271,6 @@ pub struct Refusal {
     /// The newest message of that epoch.
     pub newest_seq: Seq,
     /// Which start of a chassis manager is obeyed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<Instance>,
 }
 
@@ -326,7 +289,6 @@ pub struct ErrorBody {
 #[serde(deny_unknown_fields)]
 pub struct VmSpec {
     /// Who the VM works for. Untold it is user-facing, until its own use says otherwise (`auto_class`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<VmClass>,
     /// Lower is throttled first; VMs with the same number are throttled together.
     #[serde(default)]
@@ -339,10 +301,9 @@ pub struct VmSpec {
     #[serde(default)]
     pub on_extreme: OnExtreme,
     /// Whose it is, or from which template: with too little history of its own its limits are those of others of the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Whether it has cores of its own where others share those of a pool.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    #[serde(default)]
     pub pinned: bool,
 }
 
@@ -390,13 +351,12 @@ pub struct BudgetRequest {
     /// The budget that is to be in force, in watts.
     pub budget_w: Watts,
     /// Only says what it would take; nothing is changed.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    #[serde(default)]
     pub dry_run: bool,
     /// Sets it although batch work alone cannot make room for it.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    #[serde(default)]
     pub force: bool,
-    /// After so many seconds the configured budget comes back; absent: when somebody resets it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// After so many seconds the configured budget comes back; `null`: when somebody resets it.
     pub for_s: Option<u64>,
 }
 
@@ -562,7 +522,6 @@ pub struct TlsStatus {
     /// How long that still is; negative when it has ended.
     pub expires_in_s: i64,
     /// Why newer files are not in force, if they are not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
@@ -577,19 +536,16 @@ pub struct ChassisStatus {
     pub epoch: Epoch,
     /// What it is doing.
     pub state: ChassisState,
-    /// Whether it only watches: alerts nobody, caps nothing. Absent when it acts.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    /// Whether it only watches: alerts nobody, caps nothing.
     pub dry_run: bool,
     /// Its clock, in milliseconds since boot.
     pub now_ms: u64,
-    /// The same by clocks on the wall, in milliseconds since 1970; absent in recordings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The same by clocks on the wall, in milliseconds since 1970; `null` in recordings.
     pub at_unix_ms: Option<u64>,
     /// What the power supplies read together; `null` when there is no usable reading.
     pub power_w: Option<Watts>,
-    /// What the servers' fresh reports add up to; absent when nobody reports. Where that is lastingly
+    /// What the servers' fresh reports add up to; `null` when nobody reports. Where that is lastingly
     /// above `power_w`, the manager judges it instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_w: Option<Watts>,
     /// The budget in force.
     pub budget_w: Watts,
@@ -599,8 +555,7 @@ pub struct ChassisStatus {
     pub shared_w: Watts,
     /// What the servers may share.
     pub sharable_w: Watts,
-    /// How they share it; managers that do not say share evenly.
-    #[serde(default)]
+    /// How they share it.
     pub shares: SharePolicy,
     /// Capping episodes since start.
     pub alerts: u64,
@@ -611,10 +566,8 @@ pub struct ChassisStatus {
     /// Every server, in configured order.
     pub servers: Vec<ServerStatus>,
     /// The state of every power sensor.
-    #[serde(default)]
     pub sensors: Vec<SensorStatus>,
-    /// The manager's certificate; absent without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The manager's certificate; `null` without one.
     pub tls: Option<TlsStatus>,
     /// What an operator should look at.
     pub alarms: Vec<Alarm>,
@@ -629,40 +582,30 @@ pub struct VmStatus {
     pub class: VmClass,
     /// How many physical cores it has; CPUs, if it floats or shares its cores.
     pub cores: u16,
-    /// How many physical cores it shares with the others of its pool; absent where its cores are its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How many physical cores it shares with the others of its pool; `null` where its cores are its own.
     pub shares_cores: Option<u16>,
     /// The lowest frequency cap on its cores; `null` when none is capped.
     pub min_khz: Option<KiloHertz>,
-    /// Its CPU bandwidth limit, or with `uclamp` that of its frequency, in thousandths of a core; absent when it has
+    /// Its CPU bandwidth limit, or with `uclamp` that of its frequency, in thousandths of a core; `null` when it has
     /// none of this agent's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_millicores: Option<u32>,
     /// Its place in the throttle list: lower is throttled first.
-    #[serde(default)]
     pub throttle_order: u8,
     /// What may be done to it when throttling is not enough.
-    #[serde(default)]
     pub on_extreme: OnExtreme,
     /// Where it comes from: `config`, `api`, or `found by` a pattern; `auto` where its own use has made it
     /// non-user-facing, `predicted` where its class is what placement predicts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// What its own use says that it is; absent where somebody has told its class, or nobody looks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What its own use says that it is; `null` where somebody has told its class, or nobody looks.
     pub advised_class: Option<VmClass>,
     /// Why its use says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advised_why: Option<String>,
-    /// What placement predicts of it; absent where nothing is predicted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What placement predicts of it; `null` where nothing is predicted.
     pub predicted: Option<VmPrediction>,
-    /// What it draws, by its share of all VMs' CPU use: an estimate, idle power included; absent where a use or the
+    /// What it draws, by its share of all VMs' CPU use: an estimate, idle power included; `null` where a use or the
     /// draw is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_w: Option<Watts>,
     /// Whether it was killed, and its cgroup has not been seen empty yet.
-    #[serde(default)]
     pub killed: bool,
     /// How long and how hard it was capped.
     #[serde(flatten)]
@@ -710,12 +653,9 @@ pub struct AgentStatus {
     pub chassis_id: ChassisId,
     /// The policy that was chosen.
     pub policy: String,
-    /// The policy in force: `predictive` is `stepwise` where its model is not trusted, as without RAPL. Empty
-    /// from agents that do not say it.
-    #[serde(default)]
+    /// The policy in force: `predictive` is `stepwise` where its model is not trusted, as without RAPL.
     pub policy_effective: String,
-    /// Why nothing is written on this server, and what would be done is only logged; absent when it acts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why nothing is written on this server, and what would be done is only logged; `null` when it acts.
     pub dry_run: Option<String>,
     /// The model of `predictive`; `null` under another policy.
     pub recovery: Option<RecoveryStatus>,
@@ -725,7 +665,6 @@ pub struct AgentStatus {
     pub fallback_w: Option<Watts>,
     /// The mean cap on the low-priority cores, as a share of their highest frequency; `null` without such cores,
     /// where bandwidth is limited instead, and in a dry run.
-    #[serde(default)]
     pub frequency_ratio: Option<f64>,
     /// How long the lease still runs; `null` without one.
     pub lease_ms: Option<u64>,
@@ -736,24 +675,18 @@ pub struct AgentStatus {
     /// The state of every VM.
     pub vms: Vec<VmStatus>,
     /// VMs killed since the agent started.
-    #[serde(default)]
     pub vm_kills: u64,
     /// The newest of them, at most 16, oldest first.
-    #[serde(default)]
     pub last_vm_kills: Vec<VmKill>,
     /// The state of every power sensor.
-    #[serde(default)]
     pub sensors: Vec<SensorStatus>,
-    /// The agent's certificate; absent without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The agent's certificate; `null` without one.
     pub tls: Option<TlsStatus>,
     /// How the cores obey; `null` if nobody looks after them.
     pub cores: Option<CoresStatus>,
     /// Its records of what VMs use; `null` if none are kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsStatus>,
-    /// What placement has told it of VMs; absent while nothing of that holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What placement has told it of VMs; `null` while nothing of that holds.
     pub predictions: Option<HeldPredictions>,
     /// What an operator should look at.
     pub alarms: Vec<Alarm>,
@@ -771,10 +704,8 @@ pub struct RecordsStatus {
     /// What all of them take on disk.
     pub bytes: u64,
     /// How many of those written do not know a value, by its name: the kernel does not tell it, or it could not be read.
-    #[serde(default)]
     pub missing: BTreeMap<String, u64>,
     /// How often a memory limit that was recommended was held, by why.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits_held: BTreeMap<String, u64>,
 }
 
@@ -900,7 +831,6 @@ pub enum EventKind {
         /// How many standings there were.
         of: u64,
         /// What the rules said of the best one, in words.
-        #[serde(default)]
         why: String,
     },
     /// An agent has killed a VM: its low-priority cores were at their floor, and that was not enough.

@@ -27,8 +27,7 @@ impl Agent {
         probation: bool,
     ) -> bool {
         if self.orders.lease_end().is_none() {
-            let long = |at| probation || now.since(at) >= self.params.escalate_after;
-            return over_since.is_some_and(long);
+            return over_since.is_some_and(|at| probation || now.since(at) >= self.params.escalate_after);
         }
         let waits = self.kill_comes_first(now, over_since);
         let at_once = probation || (self.orders.emergency(now) && !waits);
@@ -38,8 +37,7 @@ impl Agent {
     /// A VM whose tenant prefers to be killed gets that before the server's own limit, as long as that comes
     /// no later than it would without a word from the chassis.
     pub(super) fn kill_comes_first(&self, now: Instant, over_since: Option<Instant>) -> bool {
-        let soon = |at| now.since(at) < self.params.escalate_after;
-        self.may_kill() && over_since.is_none_or(soon)
+        self.may_kill() && over_since.is_none_or(|at| now.since(at) < self.params.escalate_after)
     }
 
     /// Sets the server's own limit, or follows the cap with it.

@@ -101,7 +101,6 @@ impl Agent {
             leaving: self.leaving != Leaving::No,
             actuator_failures: view.actuators.failures().saturating_add(self.shed.failures()),
             dry_run: self.params.dry_run.is_some(),
-            version: ballast_types::wire::VERSION,
             instance_obeyed: self.orders.instance(),
             refused: self.orders.refused(now),
             cores: Some(self.params.online_cores()),

@@ -250,11 +250,8 @@ impl Agent {
 
         match self.state {
             State::Boot | State::Blind { .. } => {}
-            State::Uncapped => {
-                if over && by_samples {
-                    self.floor_next(now, None, "above the cap");
-                }
-            }
+            State::Uncapped if over && by_samples => self.floor_next(now, None, "above the cap"),
+            State::Uncapped => {}
             State::Throttled { over_since, probation } => {
                 let over_since = over.then(|| over_since.unwrap_or(now)).filter(|_| floored);
                 self.state = State::Throttled { over_since, probation };

@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use ballast_types::wire::{EventKind, Slot};
-use ballast_types::{ActionId, Instant, ServerId, Watts};
+use ballast_types::{ActionId, Instant, ServerId, TRIP_TIME, Watts};
 use serde::{Deserialize, Serialize};
 
 use super::Chassis;
@@ -87,8 +87,8 @@ impl Hardware {
 
     /// Other servers: each was before at this place, or is new. Those that have `left` have these caps on.
     pub(super) fn follow(&mut self, origins: &[Option<usize>], left: Vec<(ServerId, Watts)>, hold: Duration) {
-        let given = |origin: &Option<usize>| origin.map_or(Given::new(hold), |i| self.servers[i]);
-        self.servers = origins.iter().map(given).collect();
+        self.servers =
+            origins.iter().map(|origin| origin.map_or(Given::new(hold), |i| self.servers[i])).collect();
         self.unconfigured.extend(left);
         self.unconfigured.sort();
     }
@@ -233,7 +233,7 @@ impl Chassis {
     fn cap(&mut self, now: Instant, i: usize, watts: Watts) -> Output {
         let id = self.next_action();
         let agent = &mut self.agents[i];
-        agent.out_of_band.set(now, id, watts, self.params.trip_time);
+        agent.out_of_band.set(now, id, watts, TRIP_TIME);
         Output::OutOfBandCap { id, server: agent.server.id.clone(), watts }
     }
 
@@ -324,10 +324,9 @@ impl Chassis {
         let back = given.unrestricted.map(|w| (w - cap).at_least_zero());
         let limit = self.limit().ppm(self.params.lift_ppm);
         let draw = self.reading(now).map(|read| self.judged(now, read));
-        let room = |back: Watts| draw.is_some_and(|draw| draw + back < limit);
         let fits = match agent.slot {
             Slot::Off => true,
-            _ => back.is_none_or(room),
+            _ => back.is_none_or(|back| draw.is_some_and(|draw| draw + back < limit)),
         };
 
         fits && self.hardware.has_fitted(now, given.hold)
@@ -338,7 +337,7 @@ impl Chassis {
         let agent = &mut self.agents[i];
         self.hardware.servers[i].lifted_at = Some(now);
         self.hardware.servers[i].lifted_draw = agent.last_power();
-        agent.out_of_band.lift(now, id, self.params.trip_time);
+        agent.out_of_band.lift(now, id, TRIP_TIME);
         let server = agent.server.id.clone();
         self.outputs.push_back(Output::OutOfBandLift { id, server });
     }
@@ -359,7 +358,7 @@ impl Chassis {
             }
             let id = self.next_action();
             let agent = &mut self.agents[i];
-            agent.out_of_band.again(now, id, self.params.trip_time);
+            agent.out_of_band.again(now, id, TRIP_TIME);
             let server = agent.server.id.clone();
             match agent.out_of_band.phase {
                 Phase::Setting(watts, _) => {

@@ -3,7 +3,7 @@
 //! A message is desired state. A stricter one goes out at once; otherwise a calm server hears every
 //! heartbeat, at a phase of its own, and a capped one every poll. Answers are not waited for.
 
-use ballast_types::wire::{Alert, EventKind, Level, SharePolicy, VERSION};
+use ballast_types::wire::{Alert, EventKind, Level, SharePolicy};
 use ballast_types::{Instant, Watts};
 
 use super::{Chassis, level};
@@ -93,7 +93,6 @@ impl Chassis {
             cap_w,
             fallback_w: agent.fallback,
             valid_for_ms: u64::try_from(self.params.lease.as_millis()).unwrap_or(u64::MAX),
-            version: VERSION,
             instance: Some(self.params.instance),
             target_w: cap_w.map(|cap| target.max(cap)),
             margin_w: cap_w.map(|_| Watts::ZERO).filter(|_| ours),

@@ -119,8 +119,7 @@ impl Chassis {
         let unseen = (total - seen).at_least_zero();
         let before = if self.all_heard { self.unseen } else { unseen };
         self.unseen = unseen.max(before - (before - unseen).per(16));
-        let heard = |a: &Agent| a.slot != Slot::Managed || a.report.is_some();
-        self.all_heard = self.agents.iter().all(heard);
+        self.all_heard = self.agents.iter().all(|a| a.slot != Slot::Managed || a.report.is_some());
     }
 
     /// What server `agent` asks for; with even shares nobody asks for anything.

@@ -185,7 +185,8 @@ mod tests {
                 "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": 1, "seq_obeyed": 2,
                 "enforced_seq": 2, "state": state, "power_w": 201.5, "cap_w": 204.0,
                 "sheddable_w": 30.0, "restorable_w": 25.0, "low_cores": 24, "min_khz": khz,
-                "server_limit": false, "leaving": false, "actuator_failures": 0
+                "server_limit": false, "leaving": false, "actuator_failures": 0,
+                "dry_run": false, "classes": []
             })
         };
 
@@ -200,6 +201,7 @@ mod tests {
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": 2300.0, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0,
             "sharable_w": 2450.0, "alerts": 2, "hardware_caps_ms": 0, "refused_inputs": 0, "alarms": [],
+            "dry_run": false, "shares": "even", "sensors": [],
             "servers": [
                 server("s01", report("throttled", Some(1_300_000))),
                 server("s02", report("uncapped", None)),

@@ -220,7 +220,7 @@ mod tests {
             "server": server, "boot_id": "b", "agent_ms": 10, "epoch_obeyed": 1, "seq_obeyed": 2,
             "enforced_seq": 2, "state": state, "power_w": 201.5, "cap_w": 204.0, "sheddable_w": 30.0,
             "restorable_w": 25.0, "low_cores": 24, "min_khz": 1_300_000, "server_limit": false,
-            "leaving": false, "actuator_failures": 0
+            "leaving": false, "actuator_failures": 0, "dry_run": false, "classes": []
         })
     }
 
@@ -243,6 +243,7 @@ mod tests {
         said(&json!({
             "role": "chassis", "chassis_id": "c1", "epoch": 3, "state": "alerting", "now_ms": 5,
             "power_w": power_w, "budget_w": 2450.0, "limit_w": 2450.0, "shared_w": 0.0, "sharable_w": 2450.0,
+            "dry_run": false, "shares": "even", "sensors": [],
             "alerts": 2, "hardware_caps_ms": 0, "refused_inputs": 0, "alarms": alarms, "servers": servers
         }))
     }
@@ -250,12 +251,14 @@ mod tests {
     fn agent(vms: usize) -> Answer {
         let vm = |n: usize| {
             json!({"vm": format!("vm-{n:02}"), "class": "non-user-facing", "throttle_order": 1, "cores": 2,
+                   "killed": false, "on_extreme": "none",
                    "min_khz": (n == 7).then_some(1_300_000), "throttled_core_ms": 1500,
                    "lost_core_ms": 100 * n})
         };
         said(&json!({
-            "role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report("s01", "throttled"),
-            "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
+            "role": "agent", "chassis_id": "c1", "policy": "stepwise", "policy_effective": "stepwise",
+            "last_vm_kills": [], "sensors": [], "report": report("s01", "throttled"),
+            "fallback_w": 190.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0, "vm_kills": 0,
             "vms": (1..=vms).map(vm).collect::<Vec<_>>(), "alarms": []
         }))
     }

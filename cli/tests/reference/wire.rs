@@ -134,7 +134,7 @@ fn shape(ty: &Type, attrs: &[Attribute], names: &[String]) -> String {
         _ if NUMBERS.contains(&ident.as_str()) || ident.starts_with(['u', 'i', 'f']) => "number".into(),
         _ => "text".into(),
     };
-    match has(attrs, "skip_serializing_if") {
+    match has(attrs, "default") || has(attrs, "skip_serializing_if") {
         true => format!("{}; may be absent", shape.trim_end_matches(" or null")),
         false => shape,
     }

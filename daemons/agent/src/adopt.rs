@@ -64,19 +64,8 @@ impl<'a> Opened<'a> {
         if let Some(why) = &self.dry {
             tracing::warn!(why, "dry run: the agent writes nothing to this machine");
         }
-        let params = self.params(limit.is_some());
-
-        Ok(Adopted {
-            opened: self,
-            found,
-            originals,
-            limit,
-            rapl_left,
-            params,
-            events,
-            faults,
-            waits_for_room,
-        })
+        let (params, opened) = (self.params(limit.is_some()), self);
+        Ok(Adopted { opened, found, originals, limit, rapl_left, params, events, faults, waits_for_room })
     }
 
     /// What a previous instance has left restricted, and what was there before that.

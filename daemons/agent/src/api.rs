@@ -301,16 +301,17 @@ mod tests {
         let (api, _) = api(&folder);
         let unready = |state: &str, (epoch, lease): (u64, Option<u64>), alarms: &[AlarmId]| {
             let now = ballast_runtime::clock::unix_ms();
-            let alarm = |id: &AlarmId| Alarm { since_unix_ms: now, ..Alarm::new(*id, id.name()) };
-            let alarms: Vec<_> = alarms.iter().map(alarm).collect();
+            let alarms: Vec<_> =
+                alarms.iter().map(|id| Alarm { since_unix_ms: now, ..Alarm::new(*id, id.name()) }).collect();
             let status = serde_json::json!({
-                "role": "agent", "chassis_id": "c1", "policy": "stepwise", "fallback_w": 190.0,
+                "role": "agent", "chassis_id": "c1", "policy": "stepwise", "policy_effective": "stepwise",
+                "vm_kills": 0, "last_vm_kills": [], "sensors": [], "fallback_w": 190.0,
                 "lease_ms": lease, "refused_alerts": 0, "power_faults": 0, "vms": [], "alarms": alarms,
                 "report": {
                     "server": "s01", "boot_id": "b", "agent_ms": 10, "epoch_obeyed": epoch, "seq_obeyed": 2,
                     "enforced_seq": 2, "state": state, "power_w": 201.5, "cap_w": 204.0, "sheddable_w": 30.0,
                     "restorable_w": 25.0, "low_cores": 24, "min_khz": 1_300_000, "server_limit": false,
-                    "leaving": false, "actuator_failures": 0
+                    "leaving": false, "actuator_failures": 0, "dry_run": false, "classes": []
                 }
             });
             api.snapshot.set(serde_json::from_value(status).unwrap(), ballast_runtime::now());

@@ -136,30 +136,8 @@ impl ConfigFile for AgentConfig {
         let kubernetes = KubernetesConfig::read(root);
         let records = RecordsConfig::read(root);
         let job_limits = JobLimitsConfig::read(root);
-        let floats = throttle.actuator.floats();
-        let vms = vms::read(root, floats);
-
-        if let Some(why) = groups.pools.as_ref().and_then(|pools| pools.contradiction(&vms)) {
-            root.refuse(why);
-        }
-        if floats && policy == Policy::FullServer {
-            let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
-            root.refuse_key("throttle.actuator", allowed);
-        }
-        if throttle.actuator == Actuator::Uclamp && job_limits.mode == LimitsMode::Apply {
-            let allowed = "\"off\" or \"recommend\" with throttle.actuator = \"uclamp\"";
-            root.refuse_key("limits.mode", allowed);
-        }
-        if job_limits.apply_memory && matches!(groups.by, By::Libvirt(_)) {
-            let allowed = "not with groups.by = \"libvirt\": a limit does not make a guest's memory smaller";
-            root.refuse_key("limits.apply_memory", allowed);
-        }
-        let least = meter.least_settle();
-        if throttle.settle < least {
-            let allowed = format_args!("at least {} = {}", meter.settle_of(), least.as_millis());
-            root.refuse_key("throttle.settle_ms", allowed);
-        }
-
+        let vms = vms::read(root, throttle.actuator.floats());
+        refuse_contradictions(root, policy, &meter, &throttle, &groups, &job_limits, &vms);
         let config = Self {
             daemon,
             run_dir,
@@ -185,6 +163,38 @@ impl ConfigFile for AgentConfig {
         };
         KubernetesConfig::check(&config, root);
         Some(config)
+    }
+}
+
+/// Refuses what does not go together.
+fn refuse_contradictions(
+    root: &mut Section<'_, '_>,
+    policy: Policy,
+    meter: &MeterConfig,
+    throttle: &ThrottleConfig,
+    groups: &GroupsConfig,
+    job_limits: &JobLimitsConfig,
+    vms: &BTreeMap<VmId, VmSpec>,
+) {
+    if let Some(why) = groups.pools.as_ref().and_then(|pools| pools.contradiction(vms)) {
+        root.refuse(why);
+    }
+    if throttle.actuator.floats() && policy == Policy::FullServer {
+        let allowed = "with policy = \"full-server\" only \"pstate\": every core alike";
+        root.refuse_key("throttle.actuator", allowed);
+    }
+    if throttle.actuator == Actuator::Uclamp && job_limits.mode == LimitsMode::Apply {
+        let allowed = "\"off\" or \"recommend\" with throttle.actuator = \"uclamp\"";
+        root.refuse_key("limits.mode", allowed);
+    }
+    if job_limits.apply_memory && matches!(groups.by, By::Libvirt(_)) {
+        let allowed = "not with groups.by = \"libvirt\": a limit does not make a guest's memory smaller";
+        root.refuse_key("limits.apply_memory", allowed);
+    }
+    let least = meter.least_settle();
+    if throttle.settle < least {
+        let allowed = format_args!("at least {} = {}", meter.settle_of(), least.as_millis());
+        root.refuse_key("throttle.settle_ms", allowed);
     }
 }
 

@@ -29,8 +29,7 @@ mod tests {
     impl Transport for Answers {
         fn call(&mut self, command: Command, _: &[u8]) -> Result<Vec<u8>, BmcError> {
             let gone = || std::io::ErrorKind::TimedOut.into();
-            let failed = || BmcError::Io { of: format!("{command:?}"), source: gone() };
-            self.0.next().ok_or_else(failed)
+            self.0.next().ok_or_else(|| BmcError::Io { of: format!("{command:?}"), source: gone() })
         }
     }
 

@@ -41,8 +41,10 @@ struct VmCounts {
 impl VmCounts {
     /// Each VM's share of what all of them use; none unless the use of each is known.
     fn shares(&self, vms: &[VmStatus]) -> Option<Vec<f64>> {
-        let of_vm = |vm: &VmStatus| Some(self.use_ratio.get(&vm.vm)? * *self.cpus.get(&vm.vm)? as f64);
-        let uses: Vec<f64> = vms.iter().map(of_vm).collect::<Option<_>>()?;
+        let uses: Vec<f64> = vms
+            .iter()
+            .map(|vm| Some(self.use_ratio.get(&vm.vm)? * *self.cpus.get(&vm.vm)? as f64))
+            .collect::<Option<_>>()?;
         let all: f64 = uses.iter().sum();
         (all > 0.0).then(|| uses.iter().map(|used| used / all).collect())
     }

@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn commands_are_run_for_libvirt_alone_by_the_config_or_by_what_is_left() {
         let cpus = |via| format!(r#"{{"vms/libvirt":{{"cpus":"0-3"{via}}}}}"#);
-        let pins = r#"{"vcpus":{"0":"0-3"},"emulator":"0-3"}"#;
+        let pins = r#"{"vcpus":{"0":"0-3"},"emulator":"0-3","iothreads":{}}"#;
         let libvirt = format!(r#","via":{{"libvirt":{{"uri":"qemu:///system","domain":3,"pins":{pins}}}}}"#);
         let unit = r#","via":{"systemd":{"unit":"libvirt","allowed":""}}"#;
         for (groups, left, commands) in [
@@ -64,12 +64,13 @@ mod tests {
             ("[groups]\nby = \"libvirt\"\n", None, true),
             ("", Some(cpus(libvirt.as_str())), true),
             // A name is no binding.
-            ("", Some(cpus("")), false),
+            ("", Some(cpus(r#","via":{"cgroup":{"inode":7}}"#)), false),
             ("", Some(cpus(unit)), false),
         ] {
             let folder = tempfile::tempdir().unwrap();
             if let Some(left) = &left {
-                let originals = format!(r#"{{"cpufreq":null,"cpusets":{left}}}"#);
+                let others = r#""cpufreq":null,"powercap":{},"quotas":{},"memory":{}"#;
+                let originals = format!(r#"{{{others},"cpusets":{left}}}"#);
                 let journal = format!(r#"{{"version":1,"boot_id":"boot","originals":{originals}}}"#);
                 std::fs::write(folder.path().join(Journal::FILE), journal).unwrap();
             }

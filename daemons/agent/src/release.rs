@@ -171,9 +171,7 @@ fn release(installation: &Installation, on_order: bool) -> anyhow::Result<Releas
             // Of two journals one may still say what was there.
             let known = journal.adopted();
             failed.extend(known.iter().flat_map(|originals| put_back(root, originals)));
-            if !failed.is_empty() {
-                bail!("not put back: {}", failed.join("; "));
-            }
+            all_put_back(&failed)?;
             match known.iter().any(|originals| originals.cpufreq.is_some()) {
                 true => failed.push(format!("{why}: what it names is not known, and stays as it is")),
                 false => failed.extend(lift_blind(root, &why)),
@@ -193,15 +191,20 @@ fn release(installation: &Installation, on_order: bool) -> anyhow::Result<Releas
         Err(error) => failed.push(format!("the server's own limit: {error:#}")),
     }
 
-    if !failed.is_empty() {
-        // The journal stays as it was: the next call tries all of it again.
-        bail!("not put back: {}", failed.join("; "));
-    }
+    // If not, the journal stays as it was: the next call tries all of it again.
+    all_put_back(&failed)?;
     if let Some(journal) = journal {
         journal.finish()?;
     }
 
     Ok(Released::All)
+}
+
+fn all_put_back(failed: &[String]) -> anyhow::Result<()> {
+    if !failed.is_empty() {
+        bail!("not put back: {}", failed.join("; "));
+    }
+    Ok(())
 }
 
 /// Lifts what can be lifted without knowing what was there before; names what that is not.
@@ -316,7 +319,8 @@ mod tests {
 
     const JOURNAL: &str = r#"{"version":1,"boot_id":"boot","originals":{"cpufreq":
         {"driver":"intel_pstate","max_khz":{"0":2147483647,"1":2147483647,"2":2000000}},
-        "powercap":{"package-7":{"limit_uw":165000000,"window_us":null,"short_uw":null,"enabled":true}}}}"#;
+        "powercap":{"package-7":{"limit_uw":165000000,"window_us":null,"short_uw":null,"enabled":true}},
+        "cpusets":{},"quotas":{},"memory":{}}}"#;
 
     fn limits(root: &Root) -> Vec<String> {
         let file = |cpu| root.path(&format!("sys/devices/system/cpu/cpufreq/policy{cpu}/scaling_max_freq"));

@@ -1,35 +1,27 @@
 //! The last steps: the agent serves until it is told to stop, and then puts everything back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::bail;
 use ballast_agent_core::Input;
-use ballast_hw::systemd::ShutdownDeadline;
-use ballast_hw::{JournalFolders, Root};
-use ballast_runtime::audit::AuditLog;
+use ballast_hw::JournalFolders;
 use ballast_runtime::config::Loaded;
-use ballast_runtime::control::Snapshot;
-use ballast_runtime::http::AccessPolicy;
-use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::reload::Reloader;
 use ballast_runtime::threads;
 use ballast_runtime::{Leaving, lock, wait_until};
 use ballast_types::wire::{AgentStatus, Report};
 use nix::sys::signal::{Signal, raise};
-use tokio::runtime::Runtime;
 
+use crate::api::{Api, routes};
 use crate::config::AgentConfig;
 use crate::effects::AgentEffects;
+use crate::limit;
 use crate::message::Message;
 use crate::release::RESTORE_WITHIN;
 use crate::reload::AgentReload;
-use crate::start::Started;
-use crate::usage::Usage;
-use crate::vms::Vms;
-use crate::{api, limit};
+use crate::start::{Kept, Started};
 
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
@@ -41,70 +33,33 @@ const JOURNAL_BYTES: usize = 256 << 10;
 /// An agent that was told to stop. The fields that come first are dropped first.
 pub(crate) struct Served {
     leaving: Leaving<AgentEffects>,
-    messages: Sender<Message>,
-    snapshot: Arc<Snapshot<AgentStatus>>,
-    vms: Arc<Mutex<Vms>>,
-    shutdown_deadline: ShutdownDeadline,
-    root: Root,
-    rapl_left: limit::RaplOriginals,
-    dry: bool,
+    api: Api,
     /// Whether it ends because the next start may act.
     has_room: Arc<AtomicBool>,
-    _usage: Usage,
-    _bmcs: Bmcs,
-    runtime: Runtime,
+    kept: Kept,
 }
 
 impl Started<'_> {
     /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The journal
     /// then stays for the next start.
     pub(crate) fn serve(self, loaded: Loaded<AgentConfig>) -> anyhow::Result<Served> {
-        if let Some(tls) = &self.tls {
-            tls.watch(self.events.clone())?;
-        }
-        let place = &self.config.daemon;
+        let Self { config, control, api, alarms, listening, waits_for_room, kept } = self;
         let has_room = Arc::new(AtomicBool::new(false));
-        if self.waits_for_room {
-            start_anew_when_there_is_room(self.config.journal_folders(), Arc::clone(&has_room))?;
+        if waits_for_room {
+            start_anew_when_there_is_room(config.journal_folders(), Arc::clone(&has_room))?;
         }
 
-        let access = AccessPolicy::new(Some(self.config.chassis.clone()));
-        let audit = AuditLog::new(&place.state_dir, self.events.clone(), self.faults.clone());
-        let access = Arc::new(access.with_allowed_hosts(&place.allowed_hosts).with_audit(audit));
-        let reload = AgentReload { vms: Arc::clone(&self.vms), messages: self.messages.clone() };
-        let reloader = Reloader::new(loaded, reload, self.events.clone(), self.alarms, self.tls.clone());
-        let routes = api::routes(api::Api {
-            messages: self.messages.clone(),
-            snapshot: Arc::clone(&self.snapshot),
-            events: self.events,
-            counts: self.counts,
-            notes: lock(&self.vms).notes(),
-            vms: Arc::clone(&self.vms),
-            faults: self.faults,
-            tls: self.tls,
-            access: Arc::clone(&access),
-        });
-
-        let serving = ballast_runtime::serve(self.listening, routes, access, self.control);
-        let leaving = self.runtime.block_on(async {
+        let follows = AgentReload { vms: Arc::clone(&api.vms), messages: api.messages.clone() };
+        let (events, tls) = (api.events.clone(), api.tls.clone());
+        let reloader = Reloader { in_force: loaded, follows, events, alarms, tls };
+        let serving =
+            ballast_runtime::serve(listening, routes(api.clone()), Arc::clone(&api.access), control);
+        let leaving = kept.runtime.block_on(async {
             reloader.start()?;
             serving.await
         })?;
 
-        Ok(Served {
-            leaving,
-            messages: self.messages,
-            snapshot: self.snapshot,
-            vms: self.vms,
-            shutdown_deadline: self.shutdown_deadline,
-            root: self.root,
-            rapl_left: self.rapl_left,
-            dry: self.dry,
-            has_room,
-            _usage: self.usage,
-            _bmcs: self.bmcs,
-            runtime: self.runtime,
-        })
+        Ok(Served { leaving, api, has_room, kept })
     }
 }
 
@@ -112,37 +67,38 @@ impl Served {
     /// Has the controller lift every restriction, ends it, and puts back what it could not. The error names
     /// all that could not be put back; the journal then stays for the next start.
     pub(crate) fn restore(self) -> anyhow::Result<()> {
-        let effects = self.runtime.block_on(async {
+        let Self { leaving, api, has_room, kept } = self;
+        let effects = kept.runtime.block_on(async {
             // Sending fails only when the control thread has ended, and then nothing waits.
-            let _ = self.messages.send(Message::Input(Input::Leave));
+            let _ = api.messages.send(Message::Input(Input::Leave));
             tokio::time::sleep(LEAVE_WITHIN).await;
             // What could not be lifted is tried once more below, and named if that fails too.
-            wait_until(LEAVE_WITHIN, || self.snapshot.get().is_some_and(|status| is_lifted(&status))).await;
-            let _ = self.messages.send(Message::Stop);
+            wait_until(LEAVE_WITHIN, || api.snapshot.get().is_some_and(|status| is_lifted(&status))).await;
+            let _ = api.messages.send(Message::Stop);
 
-            self.leaving.end().await
+            leaving.end().await
         })?;
 
-        self.shutdown_deadline.set(RESTORE_WITHIN);
+        kept.shutdown_deadline.set(RESTORE_WITHIN);
         // Or limits would be set anew beside those who put back.
-        lock(&self.vms).stop_limiting();
+        lock(&api.vms).stop_limiting();
 
         // All, whatever comes of the first.
         let cores = effects.restore();
-        let rapl = || Ok(limit::put_back_rapl(&self.root, &self.rapl_left)?);
-        let cores = cores.and(if self.dry { Ok(()) } else { rapl() });
-        let groups = lock(&self.vms).restore(cores.is_ok());
+        let rapl = || Ok(limit::put_back_rapl(&kept.root, &kept.rapl_left)?);
+        let cores = cores.and(if kept.dry { Ok(()) } else { rapl() });
+        let groups = lock(&api.vms).restore(cores.is_ok());
 
         if let (Err(cores), Err(groups)) = (&cores, &groups) {
             bail!("{cores:#}; {groups:#}");
         }
         cores.and(groups)?;
-        if self.has_room.load(Ordering::Relaxed) {
+        if has_room.load(Ordering::Relaxed) {
             // No success: what a previous instance has restricted is for the next start, and for no release.
             bail!("the journal can be written again, and the next start may act");
         }
         let said =
-            if self.dry { "nothing was changed, and nothing is put back" } else { "everything is restored" };
+            if kept.dry { "nothing was changed, and nothing is put back" } else { "everything is restored" };
         tracing::info!("{said}");
 
         Ok(())

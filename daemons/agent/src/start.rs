@@ -11,10 +11,12 @@ use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{self as hw, MemoryLimits, PowerMeter, Root};
 use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
+use ballast_runtime::audit::AuditLog;
 use ballast_runtime::clock;
 use ballast_runtime::config::Listen;
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
+use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::{DiskFaults, StateWriter};
@@ -25,6 +27,7 @@ use ballast_types::wire::{AgentStatus, AlarmId, LimitsMode};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
+use crate::api::Api;
 use crate::config::{AgentConfig, AutoMode};
 use crate::cores::Cores;
 use crate::effects::AgentEffects;
@@ -45,26 +48,25 @@ const LIMITING: Duration = Duration::from_millis(500);
 /// An agent that works, and cannot be reached yet. The fields that come first are dropped first.
 pub(crate) struct Started<'a> {
     pub(crate) config: &'a AgentConfig,
-    /// Until it is dropped; then what is under way is written down.
-    pub(crate) usage: Usage,
     pub(crate) control: JoinHandle<AgentEffects>,
-    pub(crate) messages: Sender<Message>,
-    pub(crate) snapshot: Arc<Snapshot<AgentStatus>>,
-    pub(crate) vms: Arc<Mutex<Vms>>,
-    pub(crate) shutdown_deadline: ShutdownDeadline,
-    pub(crate) listening: Listening,
-    /// The meter's sessions at its BMC end when they are dropped.
-    pub(crate) bmcs: Bmcs,
-    pub(crate) runtime: Runtime,
-    pub(crate) tls: Option<Arc<Tls>>,
-    pub(crate) events: Events,
-    pub(crate) counts: Counts,
+    pub(crate) api: Api,
     pub(crate) alarms: AlarmBook,
-    pub(crate) faults: DiskFaults,
+    pub(crate) listening: Listening,
+    pub(crate) waits_for_room: bool,
+    pub(crate) kept: Kept,
+}
+
+/// What lasts until everything is put back. The fields that come first are dropped first.
+pub(crate) struct Kept {
+    /// Until it is dropped; then what is under way is written down.
+    _usage: Usage,
+    pub(crate) shutdown_deadline: ShutdownDeadline,
     pub(crate) root: Root,
     pub(crate) rapl_left: limit::RaplOriginals,
     pub(crate) dry: bool,
-    pub(crate) waits_for_room: bool,
+    /// The meter's sessions at its BMC end when they are dropped.
+    _bmcs: Bmcs,
+    pub(crate) runtime: Runtime,
 }
 
 /// All that may fail before anything is changed.
@@ -87,10 +89,9 @@ impl<'a> Adopted<'a> {
 
         let Self { opened, found, originals, limit, rapl_left, params, events, faults, waits_for_room } =
             self;
-        let (config, root) = (opened.config, opened.root);
+        let (config, root, tls) = (opened.config, opened.root, opened.tls);
         let dry = params.dry_run.is_some();
         let domains = opened.cpufreq.domains().to_vec();
-
         let shutdown_deadline = opened.binders.shutdown_deadline();
         let quotas = Quotas::new(opened.bandwidth);
         let floating = config.throttle.actuator.floats().then(|| Arc::clone(&quotas));
@@ -112,7 +113,7 @@ impl<'a> Adopted<'a> {
         let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
 
         let counts = Counts::default();
-        let alarms = alarms(&opened.previous, faults.clone(), opened.tls.clone());
+        let alarms = alarms(&opened.previous, faults.clone(), tls.clone());
         let effects = AgentEffects {
             cores: Cores::start(opened.cpufreq, &root, Arc::clone(&vms), messages.clone())?,
             quotas: quota::Worker::start(quotas, messages.clone())?,
@@ -123,7 +124,7 @@ impl<'a> Adopted<'a> {
             events: events.clone(),
             counts: counts.clone(),
             is_read: Cell::new(false),
-            notes,
+            notes: notes.clone(),
             dry,
             alarms: alarms.clone(),
             policy: PolicyLog::new(no_rapl),
@@ -136,30 +137,11 @@ impl<'a> Adopted<'a> {
         let realtime = config.daemon.realtime;
         let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
         let usage = usage::start(config, &root, Arc::clone(&vms), Arc::clone(&snapshot), messages.clone())?;
-
         log_start(config);
-
-        Ok(Started {
-            config,
-            usage,
-            control,
-            messages,
-            snapshot,
-            vms,
-            shutdown_deadline,
-            listening,
-            bmcs,
-            runtime,
-            tls: opened.tls,
-            events,
-            counts,
-            alarms,
-            faults,
-            root,
-            rapl_left,
-            dry,
-            waits_for_room,
-        })
+        let access = access(config, &events, &faults);
+        let api = Api { messages, snapshot, events, counts, vms, notes, faults, tls, access };
+        let kept = Kept { _usage: usage, shutdown_deadline, root, rapl_left, dry, _bmcs: bmcs, runtime };
+        Ok(Started { config, control, api, alarms, listening, waits_for_room, kept })
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
@@ -218,6 +200,14 @@ fn alarms(previous: &hw::Opened, faults: DiskFaults, tls: Option<Arc<Tls>>) -> A
         alarms.hold(AlarmId::JournalHeld, Some(format!("journal held: {why}")));
     }
     alarms
+}
+
+/// Who may do what, and where that is written down.
+fn access(config: &AgentConfig, events: &Events, faults: &DiskFaults) -> Arc<AccessPolicy> {
+    let place = &config.daemon;
+    let audit = AuditLog::new(&place.state_dir, events.clone(), faults.clone());
+    let access = AccessPolicy::new(Some(config.chassis.clone()));
+    Arc::new(access.with_allowed_hosts(&place.allowed_hosts).with_audit(audit))
 }
 
 fn vm_sources(config: &AgentConfig, pods: Option<Pods>) -> VmSources {

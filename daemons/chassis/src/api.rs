@@ -230,8 +230,8 @@ async fn show_history(State(api): State<Api>, uri: Uri) -> Result<Response, Refu
         let history = lock(&api.history.kept).answer(&question)?;
         serde_json::to_string(&history).ok()
     });
-    let unknown = || Refused(StatusCode::NOT_FOUND, "no such server".into());
-    let text = answer.await.ok().flatten().ok_or_else(unknown)?;
+    let text =
+        answer.await.ok().flatten().ok_or_else(|| Refused(StatusCode::NOT_FOUND, "no such server".into()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
@@ -272,8 +272,9 @@ async fn power(
         Refused(code, why.to_string())
     })?;
 
-    let stopping = |_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into());
-    polling.send(PollEvent::Outside).map_err(stopping)?;
+    polling
+        .send(PollEvent::Outside)
+        .map_err(|_| Refused(StatusCode::SERVICE_UNAVAILABLE, "stopping".into()))?;
 
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -41,7 +41,6 @@ struct End {
 struct Ends {
     #[serde(flatten)]
     newest: End,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<End>,
 }
 
@@ -376,14 +375,6 @@ mod tests {
         assert_eq!((until(lower), until(higher)), (Some(2000), None));
         order(&orders, lower, None).unwrap();
         assert_eq!((until(LOWER), until(lower)), (Some(1000), None), "it has no end any more");
-    }
-
-    #[test]
-    fn what_an_earlier_version_wrote_down_is_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let old = r#"{"budget_w": 2300.0, "until_unix_s": 1000}"#;
-        std::fs::write(folder.path().join("budget-end.json"), old).unwrap();
-        assert_eq!(start(folder.path(), Some(LOWER)).0.until(), Some(1000));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use ballast_types::{ChassisId, Role, ServerId, Watts};
 pub use ballast_runtime::config::ConfigFile;
 use ballast_runtime::config::allowed::{Allowed, ID, flag, watts};
 use ballast_runtime::config::reader::Section;
-use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig, listen};
+use ballast_runtime::config::{DaemonConfig, Listen, RedfishConfig};
 use ballast_runtime::tls::TlsConfig;
 
 pub use server::{CapPath, ServerConfig};
@@ -52,10 +52,6 @@ impl ConfigFile for ChassisConfig {
 
     fn log_level(&self) -> tracing::Level {
         self.daemon.log_level
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        listen::warning(&self.daemon.listen).into_iter().collect()
     }
 
     fn read(root: &mut Section<'_, '_>) -> Option<Self> {

@@ -214,8 +214,7 @@ impl Orders {
 
     /// The threads, as one that does not own them sees them.
     pub(super) fn threads(&self) -> CapThreads {
-        let thread = |(id, it): (&ServerId, &Inbox)| (id.clone(), Arc::downgrade(&it.adopts));
-        self.inboxes.iter().map(thread).collect()
+        self.inboxes.iter().map(|(id, it)| (id.clone(), Arc::downgrade(&it.adopts))).collect()
     }
 
     /// Takes over the threads of servers that are `new`. Those of servers that are gone end, and leave a cap that

@@ -102,8 +102,10 @@ impl Polling {
         messages: Sender<Message>,
     ) -> io::Result<Self> {
         let (events, inbox) = mpsc::channel();
-        let start = |supply| SupplyThread::start(supply, period, refresh, events.clone());
-        let threads: SupplyThreads = supplies.into_iter().map(start).collect::<io::Result<_>>()?;
+        let threads: SupplyThreads = supplies
+            .into_iter()
+            .map(|supply| SupplyThread::start(supply, period, refresh, events.clone()))
+            .collect::<io::Result<_>>()?;
 
         let gauge = outside.as_ref().map(|outside| lock(outside).gauge());
         let workers = threads.iter().cloned().map(Worker::new).collect();
@@ -247,8 +249,8 @@ impl Poller {
     fn send(&mut self) -> bool {
         let now = clock::now();
         // One that did not answer cannot be told.
-        let read = |worker: &Worker| worker.read.unwrap_or(Supply::UNKNOWN);
-        let mut supplies: Vec<_> = self.workers.iter().map(read).collect();
+        let mut supplies: Vec<_> =
+            self.workers.iter().map(|worker| worker.read.unwrap_or(Supply::UNKNOWN)).collect();
         if let Some(outside) = &self.outside {
             let outside = lock(outside).newest(now);
             let input = outside.map(|(watts, _)| watts);

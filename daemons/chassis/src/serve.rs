@@ -1,29 +1,23 @@
 //! The last steps: the manager serves until it is told to stop, and then lifts what is safe to lift.
 
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use ballast_chassis_core::Input;
-use ballast_hw::durable::Lock;
-use ballast_runtime::audit::AuditLog;
 use ballast_runtime::config::Loaded;
 use ballast_runtime::control::Snapshot;
-use ballast_runtime::http::AccessPolicy;
-use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::reload::Reloader;
 use ballast_runtime::ui::{self, Site, SiteDaemon};
 use ballast_runtime::{Leaving, wait_until};
 use ballast_types::wire::ChassisStatus;
 use ballast_types::{ServerId, Watts};
-use tokio::runtime::Runtime;
 
-use crate::api;
+use crate::api::{Api, routes};
 use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
 use crate::message::Message;
-use crate::start::Started;
+use crate::start::{Kept, Started};
 
 /// How long a stopping manager waits for its hardware caps to be lifted.
 const LIFT_WITHIN: Duration = Duration::from_secs(2);
@@ -31,60 +25,32 @@ const LIFT_WITHIN: Duration = Duration::from_secs(2);
 /// A manager that was told to stop. The fields that come first are dropped first.
 pub(crate) struct Served {
     leaving: Leaving<ChassisEffects>,
-    messages: Sender<Message>,
     snapshot: Arc<Snapshot<ChassisStatus>>,
-    _bmcs: Arc<Mutex<Bmcs>>,
-    runtime: Runtime,
-    _lock: Lock,
+    kept: Kept,
 }
 
 impl Started<'_> {
     /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The ledger has
     /// what is left on.
     pub(crate) fn serve(self, loaded: Loaded<ChassisConfig>) -> anyhow::Result<Served> {
-        if let Some(tls) = &self.tls {
-            tls.watch(self.events.clone())?;
-        }
-        let (config, place) = (self.config, &self.config.daemon);
-        let audit = AuditLog::new(&place.state_dir, self.events.clone(), self.faults.clone());
-        let audit = if config.dry_run { audit.without_file() } else { audit };
-        let access = AccessPolicy::new(None).with_allowed_hosts(&place.allowed_hosts).with_audit(audit);
-        let access = Arc::new(access);
-        Arc::clone(&self.orders).watch()?;
-        let reloader = Reloader::new(loaded, self.reload, self.events.clone(), self.alarms, self.tls.clone());
-        let api = api::Api {
-            orders: self.orders,
-            snapshot: Arc::clone(&self.snapshot),
-            events: self.events,
-            counts: self.counts,
-            history: self.history,
-            ledger_written: self.ledger_written,
-            power: self.power_input,
-            faults: self.faults,
-            tls: self.tls,
-            access: Arc::clone(&access),
-        };
-        let routes = api::routes(api, config.ui.then(|| page(config)).transpose()?);
-
-        let serving = ballast_runtime::serve(self.listening, routes, access, self.control);
-        let leaving = self.runtime.block_on(async {
+        let Self { config, control, api, reload, alarms, listening, kept } = self;
+        Arc::clone(&api.orders).watch()?;
+        let (events, tls) = (api.events.clone(), api.tls.clone());
+        let reloader = Reloader { in_force: loaded, follows: reload, events, alarms, tls };
+        let (access, snapshot) = (Arc::clone(&api.access), Arc::clone(&api.snapshot));
+        let routes = routes(api, config.ui.then(|| page(config)).transpose()?);
+        let serving = ballast_runtime::serve(listening, routes, access, control);
+        let leaving = kept.runtime.block_on(async {
             reloader.start()?;
             serving.await
         })?;
 
-        Ok(Served {
-            leaving,
-            messages: self.messages,
-            snapshot: self.snapshot,
-            _bmcs: self.bmcs,
-            runtime: self.runtime,
-            _lock: self.lock,
-        })
+        Ok(Served { leaving, snapshot, kept })
     }
 }
 
 /// The web page, which shows this chassis alone.
-fn page(config: &ChassisConfig) -> anyhow::Result<Router<api::Api>> {
+fn page(config: &ChassisConfig) -> anyhow::Result<Router<Api>> {
     let name = config.params.chassis_id.to_string();
     let chassis = vec![SiteDaemon { name, base: String::new() }];
     Ok(ui::routes(&Site { version: env!("CARGO_PKG_VERSION"), chassis, agents: vec![] })?)
@@ -94,13 +60,13 @@ impl Served {
     /// Has the controller lift every hardware cap that is safe to lift, and ends it. The ledger has the
     /// others.
     pub(crate) fn restore(self) -> anyhow::Result<()> {
-        let Self { leaving, messages, snapshot, _bmcs, runtime, _lock } = self;
-        runtime.block_on(async {
+        let Self { leaving, snapshot, kept } = self;
+        kept.runtime.block_on(async {
             // Sending fails only when the control thread has ended, and then nothing waits.
-            let _ = messages.send(Message::Input(Input::Leave));
+            let _ = kept.messages.send(Message::Input(Input::Leave));
             wait_until(LIFT_WITHIN, || capped(&snapshot).next().is_none()).await;
 
-            let _ = messages.send(Message::Stop);
+            let _ = kept.messages.send(Message::Stop);
             let effects = leaving.end().await?;
 
             for (server, watts) in capped(&snapshot) {

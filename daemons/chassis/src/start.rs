@@ -11,26 +11,28 @@ use ballast_hw::durable::Lock;
 use ballast_hw::{Root, boot_id};
 use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
+use ballast_runtime::audit::AuditLog;
 use ballast_runtime::clock;
 use ballast_runtime::config::{DaemonConfig, Listen};
 use ballast_runtime::control::{self, Snapshot};
 use ballast_runtime::events::Events;
+use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::recorder::Recorder;
 use ballast_runtime::redfish::Bmcs;
 use ballast_runtime::state::DiskFaults;
-use ballast_runtime::tls::Tls;
 use ballast_types::Instant;
 use ballast_types::wire::ChassisStatus;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::adopt::Adopted;
+use crate::api::Api;
 use crate::budget::{BudgetBounds, BudgetOrders};
 use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
-use crate::history::{self, Kept, Shared};
+use crate::history::{self, Shared};
 use crate::message::Message;
 use crate::metrics::Counts;
-use crate::polling::{self, Polling, meter};
+use crate::polling::{Polling, meter};
 use crate::power_input::PowerInput;
 use crate::reload::ChassisReload;
 use crate::sender::connect;
@@ -39,24 +41,20 @@ use crate::sender::connect;
 pub(crate) struct Started<'a> {
     pub(crate) config: &'a ChassisConfig,
     pub(crate) control: JoinHandle<ChassisEffects>,
-    pub(crate) messages: Sender<Message>,
-    pub(crate) snapshot: Arc<Snapshot<ChassisStatus>>,
-    pub(crate) orders: Arc<BudgetOrders>,
-    pub(crate) ledger_written: Arc<AtomicBool>,
-    /// The outside source of readings, if one is configured, and who polls it.
-    pub(crate) power_input: Option<(Arc<Mutex<PowerInput>>, Sender<polling::PollEvent>)>,
-    /// The supplies' sessions at their BMCs end when they are dropped.
-    pub(crate) bmcs: Arc<Mutex<Bmcs>>,
+    pub(crate) api: Api,
     pub(crate) reload: ChassisReload,
     pub(crate) alarms: AlarmBook,
-    pub(crate) faults: DiskFaults,
-    pub(crate) events: Events,
-    pub(crate) counts: Counts,
-    pub(crate) history: Shared,
     pub(crate) listening: Listening,
+    pub(crate) kept: Kept,
+}
+
+/// What lasts until hardware caps are lifted. The fields that come first are dropped first.
+pub(crate) struct Kept {
+    pub(crate) messages: Sender<Message>,
+    /// The supplies' sessions at their BMCs end when they are dropped.
+    _bmcs: Arc<Mutex<Bmcs>>,
     pub(crate) runtime: Runtime,
-    pub(crate) tls: Option<Arc<Tls>>,
-    pub(crate) lock: Lock,
+    _lock: Lock,
 }
 
 impl<'a> Adopted<'a> {
@@ -71,10 +69,7 @@ impl<'a> Adopted<'a> {
         let (rewirings, of_reload) = mpsc::channel();
         let (events, snapshot) = (Events::default(), Arc::new(Snapshot::<ChassisStatus>::default()));
         let faults = DiskFaults::new(events.clone());
-        let orders = BudgetOrders::open(&place.state_dir, &ledger, messages.clone(), config.dry_run)?;
-        orders.follow(BudgetBounds::of(config));
-        let orders = Arc::new(orders);
-
+        let orders = budget_orders(config, &ledger, &messages)?;
         let listening = Listening::open(&runtime, &place.listen, opened.tls.as_ref())?;
         let outboxes = connect(&config.servers, opened.tls.as_ref(), runtime.handle(), &messages)?;
         let mut bmcs = Bmcs::new(&config.redfish);
@@ -95,7 +90,6 @@ impl<'a> Adopted<'a> {
             rewirings,
             slots: config.has_slots(),
         };
-
         let began_at = clock::now();
         let recorder = start_recorder(place, began_at, (params.clone(), ledger.clone()), &faults)?;
         let (ledger_written, counts) = (Arc::new(AtomicBool::new(true)), Counts::new(&params.supply_rated));
@@ -115,33 +109,35 @@ impl<'a> Adopted<'a> {
             alarms: alarms.clone(),
             rewirings: of_reload,
         };
-        let machine = Chassis::new(params, ledger, began_at);
+        let (realtime, machine) = (place.realtime, Chassis::new(params, ledger, began_at));
         let history = start_history(config, &snapshot, &faults)?;
-        let control =
-            control::start(place.realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
+        let control = control::start(realtime, machine, inbox, effects, recorder, Arc::clone(&snapshot))?;
         log_start(config);
-
-        Ok(Started {
-            config,
-            control,
-            messages,
-            snapshot,
-            orders,
-            ledger_written,
-            power_input: power_input.map(|input| (input, polling.events)),
-            bmcs: Arc::clone(&reload.bmcs),
-            reload,
-            alarms,
-            faults,
-            events,
-            counts,
-            history,
-            listening,
-            runtime,
-            tls: opened.tls,
-            lock: opened.lock,
-        })
+        let access = access(config, &events, &faults);
+        let (power, tls) = (power_input.map(|input| (input, polling.events)), opened.tls);
+        let api =
+            Api { orders, snapshot, events, counts, history, ledger_written, power, faults, tls, access };
+        let kept = Kept { messages, _bmcs: Arc::clone(&reload.bmcs), runtime, _lock: opened.lock };
+        Ok(Started { config, control, api, reload, alarms, listening, kept })
     }
+}
+
+fn budget_orders(
+    config: &ChassisConfig,
+    ledger: &Ledger,
+    messages: &Sender<Message>,
+) -> anyhow::Result<Arc<BudgetOrders>> {
+    let orders = BudgetOrders::open(&config.daemon.state_dir, ledger, messages.clone(), config.dry_run)?;
+    orders.follow(BudgetBounds::of(config));
+    Ok(Arc::new(orders))
+}
+
+/// Who may do what, and where that is written down.
+fn access(config: &ChassisConfig, events: &Events, faults: &DiskFaults) -> Arc<AccessPolicy> {
+    let place = &config.daemon;
+    let audit = AuditLog::new(&place.state_dir, events.clone(), faults.clone());
+    let audit = if config.dry_run { audit.without_file() } else { audit };
+    Arc::new(AccessPolicy::new(None).with_allowed_hosts(&place.allowed_hosts).with_audit(audit))
 }
 
 fn log_start(config: &ChassisConfig) {
@@ -160,7 +156,7 @@ fn start_history(
     snapshot: &Arc<Snapshot<ChassisStatus>>,
     faults: &DiskFaults,
 ) -> anyhow::Result<Shared> {
-    let mut kept = Kept::new(config.servers.iter().map(|server| &server.id));
+    let mut kept = history::Kept::new(config.servers.iter().map(|server| &server.id));
     let folder = Some(&config.daemon.state_dir).filter(|_| !config.dry_run);
     let file = folder.map(|folder| history::file::open(folder, &mut kept, faults.clone())).transpose()?;
 

@@ -36,9 +36,9 @@ impl Started {
         let Self { api, reloader, orders, writer, listening, runtime, lock } = self;
         let inventory = Arc::clone(&api.inventory);
         let access = Arc::clone(&api.access);
-        let reload = ModelAndHosts { api: api.clone(), orders: orders.clone() };
+        let follows = ModelAndHosts { api: api.clone(), orders: orders.clone() };
         let (events, alarms, tls) = (api.events.clone(), api.alarms.clone(), api.tls.clone());
-        let hangups = Reloader::new(loaded, reload, events, alarms, tls);
+        let hangups = Reloader { in_force: loaded, follows, events, alarms, tls };
         let leaving = runtime.block_on(async {
             api.follow_hosts().await.context("hosts")?;
             hangups.start()?;

@@ -52,9 +52,6 @@ impl Adopted<'_> {
             "placement daemon runs"
         );
 
-        if let Some(tls) = &opened.tls {
-            tls.watch(events.clone())?;
-        }
         let kube = config.kubernetes.as_ref().map(|kubernetes| {
             let predictor = Arc::clone(&predictor);
             let predict = move |request: &Request| predictor.predict(request);

@@ -92,8 +92,8 @@ mod tests {
     fn an_alarm_keeps_its_beginning_until_it_ends() {
         let mut begun = Begun::new();
         let mut since = |now, alarms: &[(AlarmId, &str)]| {
-            let about = |(id, what): &(AlarmId, &str)| Alarm::about(*id, what, "in other words each time");
-            let mut alarms: Vec<_> = alarms.iter().map(about).collect();
+            let mut alarms: Vec<_> =
+                alarms.iter().map(|(id, what)| Alarm::about(*id, what, "in other words each time")).collect();
             date(&mut begun, &mut alarms, now);
             alarms.iter().map(|alarm| alarm.since_unix_ms).collect::<Vec<_>>()
         };

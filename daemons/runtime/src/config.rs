@@ -94,8 +94,7 @@ impl DaemonConfig {
 
     /// Opens the certificates; they must say that this is `own`.
     pub fn certificates(&self, own: &Role) -> anyhow::Result<Option<Arc<Tls>>> {
-        let open = |tls| Tls::open(tls, Some(own)).map_err(anyhow::Error::msg);
-        self.tls.as_ref().map(open).transpose()
+        self.tls.as_ref().map(|tls| Tls::open(tls, Some(own)).map_err(anyhow::Error::msg)).transpose()
     }
 }
 

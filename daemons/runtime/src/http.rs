@@ -62,8 +62,7 @@ pub fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
 /// # Errors
 /// 503, before the first turn of the control thread.
 pub fn newest<T>(snapshot: &Snapshot<T>) -> Result<Arc<T>, Refused> {
-    let starting = || Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into());
-    snapshot.get().ok_or_else(starting)
+    snapshot.get().ok_or_else(|| Refused(StatusCode::SERVICE_UNAVAILABLE, "starting".into()))
 }
 
 /// The newest events first, then live ones and `more`, as server-sent events. A reader that comes back names the last

@@ -85,8 +85,9 @@ impl Bmcs {
 impl Drop for Bmcs {
     fn drop(&mut self) {
         let open = self.open.drain(..).filter_map(|(_, bmc)| bmc.upgrade());
-        let end = |bmc: Arc<Bmc>| thread::spawn(move || drop(bmc.lock().client.take()));
-        wait_for_end(&open.map(end).collect::<Vec<_>>());
+        wait_for_end(
+            &open.map(|bmc| thread::spawn(move || drop(bmc.lock().client.take()))).collect::<Vec<_>>(),
+        );
     }
 }
 

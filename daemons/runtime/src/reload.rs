@@ -41,27 +41,22 @@ pub trait Reload: Send + 'static {
 
 /// Reads the configuration anew on every SIGHUP.
 pub struct Reloader<R: Reload> {
-    in_force: Loaded<R::Config>,
-    follows: R,
-    events: Events,
-    alarms: AlarmBook,
-    tls: Option<Arc<Tls>>,
+    pub in_force: Loaded<R::Config>,
+    pub follows: R,
+    pub events: Events,
+    /// They say what was refused.
+    pub alarms: AlarmBook,
+    /// Certificates that are read anew too.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl<R: Reload> Reloader<R> {
-    /// `alarms` says what was refused, and `tls` are certificates that are read anew too.
-    pub fn new(
-        in_force: Loaded<R::Config>,
-        follows: R,
-        events: Events,
-        alarms: AlarmBook,
-        tls: Option<Arc<Tls>>,
-    ) -> Self {
-        Self { in_force, follows, events, alarms, tls }
-    }
-
-    /// Obeys SIGHUP from now on, on the runtime that this is called on. A SIGHUP since [`hold_hangups`] counts.
+    /// Obeys SIGHUP from now on, on the runtime that this is called on, and follows the files of certificates. A SIGHUP
+    /// since [`hold_hangups`] counts.
     pub fn start(mut self) -> io::Result<()> {
+        if let Some(tls) = &self.tls {
+            tls.watch(self.events.clone())?;
+        }
         let mut hangups = signal(SignalKind::hangup())?;
         hangup().thread_unblock()?;
         tokio::spawn(async move {

@@ -23,8 +23,8 @@ use crate::{clock, lock as mutex};
 ///
 /// On return it is on disk; see [`durable::replace`].
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    durable::replace(path, &serde_json::to_vec_pretty(value)?).map_err(named)
+    durable::replace(path, &serde_json::to_vec_pretty(value)?)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// Reads what [`write()`] wrote; `None` when there is nothing.

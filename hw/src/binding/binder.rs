@@ -11,7 +11,6 @@ use crate::{Cgroup, CpuList};
 pub struct CpusetOriginal {
     /// The list to write back; never empty.
     pub cpus: String,
-    #[serde(default)]
     pub via: Via,
 }
 
@@ -20,9 +19,8 @@ pub struct CpusetOriginal {
 #[serde(rename_all = "snake_case")]
 pub enum Via {
     Cgroup {
-        /// The folder's inode: a group that was made anew by the same name has never been bound. `None` was
-        /// written by a version that did not know it.
-        inode: Option<u64>,
+        /// The folder's inode: a group that was made anew by the same name has never been bound.
+        inode: u64,
     },
     Systemd {
         unit: String,
@@ -36,12 +34,6 @@ pub enum Via {
         /// Where its threads were.
         pins: Pins,
     },
-}
-
-impl Default for Via {
-    fn default() -> Self {
-        Self::Cgroup { inode: None }
-    }
 }
 
 /// One way to bind a VM. `path` is that of its cgroup, as in its spec.
@@ -72,6 +64,6 @@ impl CpusetOriginal {
 
     /// Whether this is of another group than the one that has the name now.
     pub fn is_of_another(&self, now: u64) -> bool {
-        matches!(self.via, Via::Cgroup { inode: Some(inode) } if inode != now)
+        matches!(self.via, Via::Cgroup { inode } if inode != now)
     }
 }

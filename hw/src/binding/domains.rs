@@ -19,8 +19,8 @@ pub(super) struct Domains {
 impl Domains {
     fn domain(&self, path: &str) -> Result<(Cgroup, u32), HwError> {
         let group = Cgroup::at(&self.root, path)?;
-        let refused = || HwError::value(group.dir(), Operation::Read, path, DOMAIN);
-        let (id, _) = unit::domain_of(path).ok_or_else(refused)?;
+        let (id, _) = unit::domain_of(path)
+            .ok_or_else(|| HwError::value(group.dir(), Operation::Read, path, DOMAIN))?;
         Ok((group, id))
     }
 }

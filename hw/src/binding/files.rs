@@ -16,7 +16,7 @@ impl Binder for Files {
     fn original(&self, path: &str) -> Result<CpusetOriginal, HwError> {
         let group = Cgroup::at(&self.root, path)?;
         refuse_systemds(&self.root, path, "cpuset.cpus", self.even_units)?;
-        let inode = Some(group.inode()?);
+        let inode = group.inode()?;
         group.is_member()?;
         let own = group.own_cpus()?;
         let cpus = if own.is_empty() { group.effective()? } else { own };

@@ -245,7 +245,7 @@ fn where_no_libvirt_dbus_answers_virsh_is_asked() {
 /// libvirt on this machine, with so much time for all that is asked at once.
 fn within(tree: &Tree, deadline: Duration, end: &ShutdownDeadline) -> Libvirt {
     let (bus, program) = (tree.root().path(BUS), tree.root().path("usr/bin/virsh"));
-    Libvirt::within(deadline, Some(bus), program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
+    Libvirt::start(deadline, Some(bus), program, LIBVIRT_URI.into(), end.clone(), None).unwrap()
 }
 
 #[test]

@@ -87,7 +87,8 @@ pub enum CpuLimit {
 }
 
 /// A text that is neither.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{CPU_MAX}; or {UCLAMP_MAX}")]
 pub struct CpuLimitError;
 
 /// Which of both limits VMs, and how.
@@ -192,13 +193,6 @@ impl FromStr for CpuLimit {
         clamp.filter(|clamp| *clamp <= Clamp::MAX).map(Self::Frequency).ok_or(CpuLimitError)
     }
 }
-
-impl fmt::Display for CpuLimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{CPU_MAX}; or {UCLAMP_MAX}")
-    }
-}
-impl std::error::Error for CpuLimitError {}
 
 impl TryFrom<String> for CpuLimit {
     type Error = CpuLimitError;

@@ -5,8 +5,6 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// What `cpu.max` holds.
 pub(crate) const CPU_MAX: &str = "\"max\" or a quota of at least 1000 us, and a period of 1000 to 1000000 us";
 /// The kernel takes no shorter quota.
@@ -14,8 +12,7 @@ const LEAST_QUOTA_US: u64 = 1000;
 /// And no longer period.
 const LONGEST_PERIOD_US: u64 = 1_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuMax {
     /// CPU time in a period; `None` is no limit.
     pub quota_us: Option<u64>,
@@ -23,14 +20,9 @@ pub struct CpuMax {
 }
 
 /// A text that is no `cpu.max`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{CPU_MAX}")]
 pub struct CpuMaxError;
-impl fmt::Display for CpuMaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(CPU_MAX)
-    }
-}
-impl std::error::Error for CpuMaxError {}
 
 impl CpuMax {
     /// A share in thousandths of a core, in periods of `period` where that leaves a quota of 1 ms.
@@ -88,17 +80,6 @@ impl FromStr for CpuMax {
             return Err(CpuMaxError);
         }
         Ok(Self { quota_us, period_us })
-    }
-}
-impl TryFrom<String> for CpuMax {
-    type Error = CpuMaxError;
-    fn try_from(text: String) -> Result<Self, CpuMaxError> {
-        text.parse()
-    }
-}
-impl From<CpuMax> for String {
-    fn from(it: CpuMax) -> Self {
-        it.to_string()
     }
 }
 

@@ -36,8 +36,8 @@ pub fn check_mode(root: &Root) -> Result<(), HwError> {
 
 /// What the file system's type says: `None` if it is that of version 2, or says nothing.
 fn mounted(dir: &Path) -> Result<Option<&'static str>, HwError> {
-    let failed = |e: nix::Error| HwError::io(dir, Operation::Read, UNIFIED, e.into());
-    let kind = statfs(dir).map_err(failed)?.filesystem_type();
+    let kind =
+        statfs(dir).map_err(|e| HwError::io(dir, Operation::Read, UNIFIED, e.into()))?.filesystem_type();
     if kind == CGROUP2_SUPER_MAGIC {
         return Ok(None);
     }

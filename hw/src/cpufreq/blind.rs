@@ -70,8 +70,7 @@ mod tests {
         tree
     }
     fn limits(tree: &Tree) -> Vec<String> {
-        let file = |n: u16| tree.read(&file(n)).trim().to_owned();
-        (0..4).map(file).collect()
+        (0..4).map(|n| tree.read(&file(n)).trim().to_owned()).collect()
     }
     fn file(n: u16) -> String {
         format!("sys/devices/system/cpu/cpufreq/policy{n}/scaling_max_freq")

@@ -114,8 +114,8 @@ impl Cpufreq {
         let driver = driver.ok_or_else(|| {
             HwError::value(&dir, Operation::Read, "no policy", "at least one online policyN")
         })?;
-        let capped = |domain: &&Domain| clocks.contains_key(&domain.id);
-        let domains = topology.domains().iter().filter(capped).cloned().collect();
+        let domains =
+            topology.domains().iter().filter(|domain| clocks.contains_key(&domain.id)).cloned().collect();
 
         Ok(Self::from_parts(root, floor, driver, domains, clocks.into_values().collect()))
     }
@@ -157,8 +157,7 @@ impl Cpufreq {
     pub fn cpus(&self) -> Vec<Core> {
         let both = self.domains.iter().zip(&self.clocks);
         let cpus = both.flat_map(|(domain, clock)| {
-            let core = |cpu: u32| Core { id: CoreId(cpu as u16), ladder: clock.ladder.clone() };
-            domain.cpus.iter().map(core)
+            domain.cpus.iter().map(|cpu| Core { id: CoreId(cpu as u16), ladder: clock.ladder.clone() })
         });
         let mut cpus: Vec<_> = cpus.collect();
         cpus.sort_unstable_by_key(|core| core.id);

@@ -203,8 +203,7 @@ impl Cpufreq {
         let mut changed = false;
 
         for at in 0..self.domains.len() {
-            let mine = |other: &&Domain| self.is_of(other, at);
-            let mut of = topology.domains().iter().filter(mine).peekable();
+            let mut of = topology.domains().iter().filter(|other| self.is_of(other, at)).peekable();
             let first = of.peek().map(|first| (first.node, first.package));
             let cpus: CpuList = of.flat_map(|it| it.cpus.iter()).collect();
             let (domain, clock) = (&mut self.domains[at], &mut self.clocks[at]);

@@ -55,7 +55,8 @@ impl Cpufreq {
 
     /// One policy of every core that has one with such a cap.
     fn cores_with(&self, is: fn(Verdict) -> bool) -> impl Iterator<Item = &Policy> {
-        let so = move |policy: &&Policy| policy.hold.is_some_and(|hold| is(hold.verdict));
-        self.clocks.iter().filter_map(move |clock| clock.policies.iter().find(so))
+        self.clocks.iter().filter_map(move |clock| {
+            clock.policies.iter().find(move |policy| policy.hold.is_some_and(|hold| is(hold.verdict)))
+        })
     }
 }

@@ -19,11 +19,12 @@ impl Domains {
     pub(super) fn read(root: &Root) -> Self {
         let entries = |dir: &Path| dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let is_slice = |path: &PathBuf| name(path).is_some_and(|name| name.ends_with(".slice"));
         let is_domain = |path: &PathBuf| name(path).is_some_and(|name| unit::domain_of(&name).is_some());
 
         let top = root.path("sys/fs/cgroup/machine.slice");
-        let below = entries(&top).filter(is_slice).flat_map(|slice| entries(&slice));
+        let below = entries(&top)
+            .filter(|path| name(path).is_some_and(|name| name.ends_with(".slice")))
+            .flat_map(|slice| entries(&slice));
         let mut found = Self::default();
         for scope in entries(&top).chain(below).filter(is_domain) {
             found.count += 1;

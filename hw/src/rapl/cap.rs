@@ -27,10 +27,8 @@ pub struct RaplCapOriginal {
     /// `constraint_N_power_limit_uw` of `long_term` (PL1), in microwatts.
     pub limit_uw: u64,
     /// Its `constraint_N_time_window_us`, in microseconds, if it has one.
-    #[serde(default)]
     pub window_us: Option<u64>,
     /// `constraint_N_power_limit_uw` of `short_term` (PL2), in microwatts, if there is one.
-    #[serde(default)]
     pub short_uw: Option<u64>,
     pub enabled: bool,
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -242,32 +243,34 @@ impl Manager {
         }
 
         let dir = self.root.path("sys/fs/cgroup").join(&unit.cgroup);
-
         if !ignores && dir.is_dir() {
-            let cpus = CpuList::from_mask(&unit.allowed).unwrap();
-            if !cpus.is_empty() {
-                let online = |cpu: &u32| state.online.as_ref().is_none_or(|it| it.contains(*cpu));
-                let granted: CpuList = cpus.iter().filter(online).collect();
-                fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n")).unwrap();
-                fs::write(dir.join("cpuset.cpus.effective"), format!("{granted}\n")).unwrap();
-            }
-
-            for (key, bytes) in &unit.memory {
-                let file = if key == "MemoryHigh" { "memory.high" } else { "memory.max" };
-                let text = if *bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
-                fs::write(dir.join(file), text).unwrap();
-            }
-
-            let period = unit.period.unwrap_or(100_000);
-            let quota = unit.quota.map(|quota| (quota * period / 1_000_000).max(1000));
-            let quota = quota.map_or("max".into(), |quota| quota.to_string());
-            fs::write(dir.join("cpu.max"), format!("{quota} {period}\n")).unwrap();
+            write_group(&dir, &unit, state.online.as_ref());
         }
-
         state.units.insert(name.to_owned(), unit);
 
         Ok(())
     }
+}
+
+/// Does to the files of a unit's group what systemd does.
+fn write_group(dir: &Path, unit: &Unit, online: Option<&CpuList>) {
+    let cpus = CpuList::from_mask(&unit.allowed).unwrap();
+    if !cpus.is_empty() {
+        let granted: CpuList = cpus.iter().filter(|cpu| online.is_none_or(|it| it.contains(*cpu))).collect();
+        fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n")).unwrap();
+        fs::write(dir.join("cpuset.cpus.effective"), format!("{granted}\n")).unwrap();
+    }
+
+    for (key, bytes) in &unit.memory {
+        let file = if key == "MemoryHigh" { "memory.high" } else { "memory.max" };
+        let text = if *bytes == u64::MAX { "max".to_owned() } else { bytes.to_string() };
+        fs::write(dir.join(file), text).unwrap();
+    }
+
+    let period = unit.period.unwrap_or(100_000);
+    let quota = unit.quota.map(|quota| (quota * period / 1_000_000).max(1000));
+    let quota = quota.map_or("max".into(), |quota| quota.to_string());
+    fs::write(dir.join("cpu.max"), format!("{quota} {period}\n")).unwrap();
 }
 
 macro_rules! kinds {

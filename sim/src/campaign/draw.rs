@@ -36,8 +36,6 @@ const CALM_SHARE: f64 = 0.75;
 const FLOOR_SHARE: f64 = 0.95;
 /// Samples of the load that its peak is looked for in.
 const SAMPLES: u32 = 240;
-/// For so long the manager waits for an answer of a BMC.
-const TRIP_TIME: Duration = Duration::from_secs(5);
 
 /// For so long agents that were told to stop may take to put everything back.
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
@@ -276,7 +274,6 @@ fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -
     }
 
     scenario.chassis.shares = if even { SharePolicy::Even } else { SharePolicy::CriticalFirst };
-    scenario.chassis.trip_time = TRIP_TIME;
 
     for (slot, server) in scenario.chassis.servers.iter_mut().zip(&scenario.plant.servers) {
         // Some servers have no path.

@@ -7,7 +7,6 @@ use ballast_types::{Instant, Watts};
 use siphasher::sip::SipHasher13;
 
 use super::load::{Kind, Loads};
-use super::verdict::TRIP_TIME;
 use super::{Draws, Measured, Options, Planned};
 use crate::plant::{Plant, STEP};
 use crate::scenario::{Probe, Run, Scenario};
@@ -147,7 +146,6 @@ impl Replayer<'_> {
         let mut scenario = Scenario::new(plant, self.loads.agents(), seed, length);
         scenario.checks = Checks::NONE;
         scenario.chassis.alert_ppm = ALERT_PPM;
-        scenario.chassis.trip_time = TRIP_TIME;
         scenario.chassis.shared_floor = Some(Watts::ZERO);
         scenario.chassis.shares = self.options.shares;
 

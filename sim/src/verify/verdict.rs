@@ -1,15 +1,11 @@
 //! What was promised, and whether it was kept.
 
-use core::time::Duration;
-
 use ballast_planner::Policy;
-use ballast_types::Watts;
+use ballast_types::{TRIP_TIME, Watts};
 use serde::Serialize;
 
 use super::{Measured, Planned};
 
-/// Within this time an overload must be gone: the chassis manager's default.
-pub(super) const TRIP_TIME: Duration = Duration::from_secs(5);
 /// Frequencies are whole kilohertz.
 const TOLERANCE: f64 = 1e-6;
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ballast_chassis_core as chassis;
 use ballast_types::wire::{ChassisState, SharePolicy};
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, TRIP_TIME, Watts};
 
 use super::bmcs::Bmcs;
 use super::breaker::{Breaker, METER_CLASS};
@@ -46,7 +46,6 @@ pub(crate) struct Moment<'a> {
 pub(crate) struct Observer {
     seed: u64,
     pub(crate) checks: Checks,
-    trip_time: Duration,
     pub(crate) limit: Limit,
     pub(crate) breaker: Breaker,
     pub(crate) sum: SumRule,
@@ -77,7 +76,6 @@ impl Observer {
         Self {
             seed,
             checks,
-            trip_time: chassis.trip_time,
             limit: Limit::new(plant),
             breaker: Breaker::default(),
             sum: SumRule::new(agents, chassis.lease),
@@ -189,12 +187,12 @@ impl Observer {
         {
             self.violated(at, Promise::SumOfCaps, what);
         }
-        if self.checks.trip_time && over > self.trip_time {
+        if self.checks.trip_time && over > TRIP_TIME {
             let what = format!(
                 "{:.1} W are drawn, above the limit of {:.1} W for more than the trip time of {:.1} s",
                 sample.power_w,
                 sample.limit_w,
-                self.trip_time.as_secs_f64()
+                TRIP_TIME.as_secs_f64()
             );
 
             self.violated(at, Promise::TripTime, what);

@@ -184,8 +184,9 @@ pub(super) mod tests {
 
     /// Lives of 1/t: half of the VMs live twice as long.
     fn harmonic() -> SurvivalCurve {
-        let hazard = |bin: usize| if bin < 4 { 0.0 } else { 1.0 - f64::from(edge_s(bin) / edge_s(bin + 1)) };
-        SurvivalCurve::from_hazards(&std::array::from_fn(hazard))
+        SurvivalCurve::from_hazards(&std::array::from_fn(|bin| {
+            if bin < 4 { 0.0 } else { 1.0 - f64::from(edge_s(bin) / edge_s(bin + 1)) }
+        }))
     }
 
     #[test]

@@ -31,9 +31,8 @@ impl fmt::Display for Severity {
 pub struct Alarm {
     /// [Which alarm](#alarms) it is; the same words in every version.
     pub id: AlarmId,
-    /// The server, supply, sensor, VM or file that it is about: with `id` it names the alarm; absent where
+    /// The server, supply, sensor, VM or file that it is about: with `id` it names the alarm; `null` where
     /// there is one alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// How soon somebody should act.
     pub severity: Severity,

@@ -31,8 +31,7 @@ pub struct KubernetesStatus {
     pub refused_requests: u64,
     /// Labels of pods whose value means nothing, so that the careful answer stands.
     pub refused_hints: u64,
-    /// What would have been chosen beside what was; absent outside shadow mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What would have been chosen beside what was; `null` outside shadow mode.
     pub shadow: Option<ShadowStatus>,
 }
 

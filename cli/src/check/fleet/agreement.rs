@@ -147,6 +147,7 @@ mod tests {
         json!({"role": "chassis", "chassis_id": "c1", "epoch": 4, "state": "normal", "now_ms": 5,
                "power_w": 300.0, "budget_w": 420.0, "limit_w": 420.0, "shared_w": 20.0, "sharable_w": 400.0,
                "alerts": 0, "hardware_caps_ms": 0, "refused_inputs": 0, "alarms": [],
+               "dry_run": false, "shares": "even", "sensors": [],
                "servers": [server("s01"), server("s02")]})
     }
 
@@ -154,10 +155,12 @@ mod tests {
         let report = json!({"server": id, "boot_id": "00000000-0000-0000-0000-000000000000", "agent_ms": 5,
             "epoch_obeyed": 4, "seq_obeyed": 1, "enforced_seq": 1, "state": "uncapped", "power_w": 150.0,
             "cap_w": null, "sheddable_w": 10.0, "restorable_w": 0.0, "low_cores": 4, "min_khz": null,
-            "server_limit": false, "leaving": false, "actuator_failures": 0});
-        json!({"role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report,
+            "server_limit": false, "leaving": false, "actuator_failures": 0,
+            "dry_run": false, "classes": []});
+        json!({"role": "agent", "chassis_id": "c1", "policy": "stepwise", "policy_effective": "stepwise",
+               "report": report,
                "fallback_w": 200.0, "lease_ms": null, "refused_alerts": 0,
-               "power_faults": 0, "vms": [], "alarms": []})
+               "power_faults": 0, "vms": [], "vm_kills": 0, "last_vm_kills": [], "sensors": [], "alarms": []})
     }
 
     /// The findings, one line each.

@@ -91,8 +91,9 @@ fn best(
         };
         // What it used as a VM of another size says nothing of this one.
         trials.retain(|vm, (cores, _)| *vm != record.vm || *cores == record.cores);
-        let new = || (record.cores, Trial::new(resource, &candidates, bounds));
-        let (_, trial) = trials.entry(record.vm.clone()).or_insert_with(new);
+        let (_, trial) = trials
+            .entry(record.vm.clone())
+            .or_insert_with(|| (record.cores, Trial::new(resource, &candidates, bounds)));
         let samples = samples(resource, record, memory_bytes);
         trial.observe(&UseWindow { number: u64::from(record.bin.0), samples: &samples });
     })?;

@@ -125,8 +125,7 @@ mod tests {
         ListPodResourcesResponse { pod_resources: pods.iter().map(pod).collect() }
     }
     fn state(shared: &str, pods: &[(&str, &str)]) -> CpuState {
-        let pod = |(uid, cpus): &(&str, &str)| ((*uid).to_owned(), cpus.parse().unwrap());
-        let exclusive = pods.iter().map(pod).collect();
+        let exclusive = pods.iter().map(|(uid, cpus)| ((*uid).to_owned(), cpus.parse().unwrap())).collect();
         CpuState { policy: "static".into(), shared: shared.parse().unwrap(), exclusive }
     }
     fn shown(all: &BTreeMap<String, CpuList>) -> Vec<String> {

@@ -59,8 +59,7 @@ impl Discovery {
 
         for rule in &self.rules {
             let groups = rule.pattern.find(root).unwrap_or_else(|error| {
-                let message = format!("discover {}: {error}", rule.pattern);
-                self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &rule.pattern, message));
+                self.troubles.push(not_taken(&rule.pattern, format!("discover {}: {error}", rule.pattern)));
                 vec![]
             });
 
@@ -79,15 +78,14 @@ impl Discovery {
                         "{}: no vCPUs, CPUQuota or AllowedCPUs tell its size: discover.cores of {}",
                         group.path, rule.pattern
                     );
-                    self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &group.path, message));
+                    self.troubles.push(not_taken(&group.path, message));
                     continue;
                 };
 
                 self.sizes.insert(key, own);
-
                 if !names.insert(group.name.clone()) {
                     let message = format!("{}: another VM is called {}", group.path, group.name);
-                    self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &group.path, message));
+                    self.troubles.push(not_taken(&group.path, message));
                     continue;
                 }
 
@@ -100,10 +98,8 @@ impl Discovery {
                     tenant: rule.tenant.clone(),
                     pinned: rule.pinned,
                 };
-
                 if let Err(why) = spec.check() {
-                    let message = format!("{}: {why}", group.name);
-                    self.troubles.push(Alarm::about(AlarmId::VmNotTaken, &group.name, message));
+                    self.troubles.push(not_taken(&group.name, format!("{}: {why}", group.name)));
                     continue;
                 }
 
@@ -116,6 +112,10 @@ impl Discovery {
         }
         all
     }
+}
+
+fn not_taken(subject: impl std::fmt::Display, why: String) -> Alarm {
+    Alarm::about(AlarmId::VmNotTaken, subject, why)
 }
 
 impl Vms {

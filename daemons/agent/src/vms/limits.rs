@@ -152,8 +152,10 @@ impl Vms {
             limiting.limiters.remove(&vm);
         }
         let known = memory.vms();
-        let is_due = |(vm, it): &(&VmId, &LimitTarget)| it.memory_bytes.is_some() || known.contains(vm);
-        let due = targets.iter().filter(is_due).filter_map(|(vm, it)| Some((vm, *it, self.vm_path(vm)?)));
+        let due = targets
+            .iter()
+            .filter(|(vm, it)| it.memory_bytes.is_some() || known.contains(vm))
+            .filter_map(|(vm, it)| Some((vm, *it, self.vm_path(vm)?)));
         let due: Vec<_> = due.map(|(vm, it, path)| (vm, it, memory.know(vm, &path), path)).collect();
 
         // Nothing is written before this succeeds.

@@ -330,9 +330,12 @@ impl Vms {
         let set = self.followed(set);
 
         // Last: only who is still low-priority may be killed.
-        let may = |vm: &&ControlledVm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill;
-        let target = |vm: &ControlledVm| Some((vm.id.clone(), targets.remove(&vm.id)?));
-        self.killable.replace(set.iter().filter(may).filter_map(target).collect());
+        self.killable.replace(
+            set.iter()
+                .filter(|vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill)
+                .filter_map(|vm| Some((vm.id.clone(), targets.remove(&vm.id)?)))
+                .collect(),
+        );
         self.set.clone_from(&set);
         self.note();
 
@@ -342,8 +345,7 @@ impl Vms {
     /// Tells the status what an operator should know.
     fn note(&self) {
         let of_vm = |(id, why): (&VmId, &String)| {
-            let is_batch = |vm: &ControlledVm| vm.id == *id && vm.class == VmClass::NonUserFacing;
-            let what = match self.set.iter().any(is_batch) {
+            let what = match self.set.iter().any(|vm| vm.id == *id && vm.class == VmClass::NonUserFacing) {
                 true => "may run outside its pool",
                 false => "counts as user-facing",
             };

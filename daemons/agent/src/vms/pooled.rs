@@ -69,9 +69,8 @@ impl Vms {
     /// The CPUs that a VM may run on: by whoever binds it, or as it was last bound, or by its group.
     fn known_cpus(&mut self, path: &str) -> Option<CpuList> {
         let told = self.binders.binder().and_then(|binder| binder.effective(path)).ok();
-        let bound = || self.bound.get(path).map(|bound| bound.cpus().clone());
-        let granted = || Cgroup::at(&self.root, path).and_then(|group| group.inherited()).ok();
-        told.or_else(bound).or_else(granted)
+        told.or_else(|| self.bound.get(path).map(|bound| bound.cpus().clone()))
+            .or_else(|| Cgroup::at(&self.root, path).and_then(|group| group.inherited()).ok())
     }
 
     /// Which slices are not bound to their pools, and why.

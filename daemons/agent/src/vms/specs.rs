@@ -28,9 +28,8 @@ pub(crate) fn misfit(config: &AgentConfig) -> Option<String> {
     }
     let has = possible(&Root::at(&config.daemon.root)).ok()??.len();
     let changes = state::read(&config.daemon.state_dir.join(CHANGES)).ok()?.unwrap_or_default();
-    let too_large = |(_, spec): &(&VmId, &VmSpec)| has > 0 && usize::from(spec.cores) > has;
     let vms = merged(config.vms.clone(), &changes);
-    let (id, spec) = vms.iter().find(too_large)?;
+    let (id, spec) = vms.iter().find(|(_, spec)| has > 0 && usize::from(spec.cores) > has)?;
     Some(format!("VM {id}: cores = {}: at most {has}, the CPUs of this machine", spec.cores))
 }
 
@@ -100,7 +99,6 @@ impl Specs {
         let configured = config.keys().cloned().collect();
         let explicit = merged(config, &changes);
         let cpus = |domain: &Domain| domain.cpus.len() as u16;
-        let place = |it: &Domain| PhysicalCore { core: it.id, cpus: cpus(it), node: it.node };
 
         let mut specs = Self {
             all: BTreeMap::new(),
@@ -113,7 +111,10 @@ impl Specs {
             auto_path,
             predicted: Predicted::default(),
             left_out: BTreeMap::new(),
-            places: domains.iter().map(place).collect(),
+            places: domains
+                .iter()
+                .map(|it| PhysicalCore { core: it.id, cpus: cpus(it), node: it.node })
+                .collect(),
             online: BTreeMap::new(),
             layout,
             given: false,
@@ -274,8 +275,7 @@ impl Specs {
         let Layout::Pools(PoolsConfig { pools, slices: Some(slices) }) = &self.layout else { return None };
         let vms: Vec<_> = self.classed().into_iter().collect();
         let (_, cores) = pools.groups(&self.shared_places(), &vms).ok()?;
-        let cpus = |class| (class, self.cpus_of(cores.of(class)));
-        Some((slices, VmClass::ALL.map(cpus)))
+        Some((slices, VmClass::ALL.map(|class| (class, self.cpus_of(cores.of(class))))))
     }
 
     /// The cores that VMs are given now: in pools those that are online, since whoever is in a pool shares the rest.
@@ -310,8 +310,10 @@ impl Specs {
     pub(super) fn hotplug(&mut self, domains: &[Domain]) -> Vec<String> {
         let mut more = false;
         for place in &mut self.places {
-            let of = |domain: &&Domain| domain.id == place.core;
-            let now = domains.iter().find(of).filter(|it| it.cpus.len() > place.cpus.into());
+            let now = domains
+                .iter()
+                .find(|domain| domain.id == place.core)
+                .filter(|it| it.cpus.len() > place.cpus.into());
             if let Some(domain) = now {
                 (place.cpus, place.node) = (domain.cpus.len() as u16, domain.node);
                 more = true;
@@ -552,12 +554,12 @@ impl Layout {
 
 fn refuse_nested(specs: &BTreeMap<VmId, VmSpec>) -> anyhow::Result<()> {
     let parts = |path: &str| -> Vec<String> { path.split('/').map(str::to_owned).collect() };
-    let group = |(id, spec): (&VmId, &VmSpec)| Some((parts(spec.cgroup.as_deref()?), id.clone()));
-    let mut cgroups: Vec<_> = specs.iter().filter_map(group).collect();
+    let mut cgroups: Vec<_> =
+        specs.iter().filter_map(|(id, spec)| Some((parts(spec.cgroup.as_deref()?), id.clone()))).collect();
     // In this order what is inside a group follows it.
     cgroups.sort();
-    let inside = |pair: &&[(Vec<String>, VmId)]| pair[1].0.starts_with(&pair[0].0);
-    if let Some([(_, other), (path, id)]) = cgroups.windows(2).find(inside) {
+    if let Some([(_, other), (path, id)]) = cgroups.windows(2).find(|pair| pair[1].0.starts_with(&pair[0].0))
+    {
         let path = path.join("/");
         bail!("VM {id}: cgroup = {path:?}: a cgroup of its own, not shared with VM {other}");
     }
@@ -588,8 +590,7 @@ mod tests {
         Specs::read(vms, dir.path().join("vms.json"), None, &domains(&[]), layout)
     }
     fn shown(specs: &Specs) -> Vec<(String, String)> {
-        let show = |vm: &ControlledVm| (vm.id.to_string(), specs.cpus(vm).to_string());
-        specs.groups().iter().map(show).collect()
+        specs.groups().iter().map(|vm| (vm.id.to_string(), specs.cpus(vm).to_string())).collect()
     }
     fn want(vms: &[(&str, &str)]) -> Vec<(String, String)> {
         vms.iter().map(|(id, cpus)| ((*id).to_owned(), (*cpus).to_owned())).collect()

@@ -183,9 +183,9 @@ pub fn safe_url(words: &str) -> Allowed<String> {
     Allowed::text(words, |url| {
         let url = url.trim_end_matches('/');
         let (scheme, host) = url.split_once("://")?;
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
         let is_loopback = || host.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
-        let is_good = !host.is_empty() && host.chars().all(is_plain);
+        let is_good =
+            !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:[]".contains(c));
         (is_good && (scheme == "https" || (scheme == "http" && is_loopback()))).then(|| url.to_owned())
     })
 }

@@ -47,7 +47,9 @@ fn prefix(text: &str) -> Option<String> {
 
 fn is_part(text: &str, most: usize) -> bool {
     let outer = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let (first, last) = (text.bytes().next(), text.bytes().next_back());
-    text.len() <= most && outer(first) && outer(last) && text.bytes().all(inner)
+    text.len() <= most
+        && outer(first)
+        && outer(last)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }

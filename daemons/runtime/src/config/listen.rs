@@ -66,8 +66,9 @@ impl Listen {
         let one = |value: &DeValue<'_>| Self::parse(value.as_str()?);
         let Some(several) = value.as_array() else { return one(value).map(|one| vec![one]) };
         let all: Vec<Self> = several.iter().map(|it| one(it.get_ref())).collect::<Option<_>>()?;
-        let once = |(n, it): (usize, &Self)| all[..n].iter().all(|other| !other.is_at(it));
-        (!all.is_empty() && all.iter().enumerate().all(once)).then_some(all)
+        (!all.is_empty()
+            && all.iter().enumerate().all(|(n, it)| all[..n].iter().all(|other| !other.is_at(it))))
+        .then_some(all)
     }
 
     fn is_at(&self, other: &Self) -> bool {

@@ -13,7 +13,8 @@ use toml::de::{DeTable, DeValue};
 use super::allowed::Allowed;
 
 /// Everything that is wrong with one file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .problems.join("\n"))]
 pub struct ConfigError {
     problems: Vec<String>,
 }
@@ -24,12 +25,6 @@ impl ConfigError {
         Self { problems: vec![format!("{file}: {what}")] }
     }
 }
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.problems.join("\n"))
-    }
-}
-impl std::error::Error for ConfigError {}
 
 /// The problems found so far in one file, with the text to tell lines by.
 struct Problems<'t> {

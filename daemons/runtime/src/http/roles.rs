@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, Collected, Limited};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use serde::Deserialize;
 use tokio::net::unix::UCred;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
@@ -406,7 +406,7 @@ fn nobody() -> Response {
 
 /// What every request passes: its certificate is still good, no foreign page has sent it, its peer does
 /// not ask too often, and its body is there, whole, in time and not too long.
-pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next: Next) -> Response {
+pub(super) async fn admit(access: Arc<AccessPolicy>, request: Request, next: Next) -> Response {
     let Some((caller, party)) = request.extensions().get::<(Caller, Party)>().cloned() else {
         return nobody();
     };
@@ -438,34 +438,10 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         return answer;
     }
 
-    let (parts, body) = request.into_parts();
-    let too_long = || {
-        let why = format!("no whole body of at most {} bytes", access.body_bytes_max);
-        closing(Refused(StatusCode::PAYLOAD_TOO_LARGE, why).into_response())
+    let (mut request, turn) = match with_whole_body(&access, &caller, request).await {
+        Ok(read) => read,
+        Err(refused) => return closing(refused.into_response()),
     };
-
-    if body.size_hint().lower() > access.body_bytes_max as u64 {
-        return too_long();
-    }
-    // Before it is read, and until it is answered: many long ones at once would fill the memory.
-    let mut turn = None;
-    if let Some(turns) = access.turn(&caller, body.size_hint().upper()) {
-        turn = timeout(BODY_WITHIN, turns.acquire_owned()).await.ok().and_then(Result::ok);
-        if turn.is_none() {
-            let why = "others with long bodies came first".into();
-            return closing(Refused(StatusCode::SERVICE_UNAVAILABLE, why).into_response());
-        }
-    }
-    let whole = Limited::new(body, access.body_bytes_max).collect();
-    request = match timeout(BODY_WITHIN, whole).await {
-        Ok(Ok(whole)) => Request::from_parts(parts, Body::from(joined(whole, turn.is_some()).await)),
-        Ok(Err(_)) => return too_long(),
-        Err(_) => {
-            let why = format!("the body was not there within {} s", BODY_WITHIN.as_secs());
-            return closing(Refused(StatusCode::REQUEST_TIMEOUT, why).into_response());
-        }
-    };
-
     let reservation = caller.reservation(&access);
     request.extensions_mut().insert(caller);
     request.extensions_mut().insert(access);
@@ -478,6 +454,42 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, mut request: Request, next:
         answer.headers_mut().insert(RESERVATION, reservation);
     }
     answer
+}
+
+/// The request with its body, and the turn that a long one has until it is answered.
+async fn with_whole_body(
+    access: &AccessPolicy,
+    caller: &Caller,
+    request: Request,
+) -> Result<(Request, Option<OwnedSemaphorePermit>), Refused> {
+    let (parts, body) = request.into_parts();
+    let too_long = || {
+        let why = format!("no whole body of at most {} bytes", access.body_bytes_max);
+        Refused(StatusCode::PAYLOAD_TOO_LARGE, why)
+    };
+    if body.size_hint().lower() > access.body_bytes_max as u64 {
+        return Err(too_long());
+    }
+    // Before it is read, and until it is answered: many long ones at once would fill the memory.
+    let mut turn = None;
+    if let Some(turns) = access.turn(caller, body.size_hint().upper()) {
+        turn = timeout(BODY_WITHIN, turns.acquire_owned()).await.ok().and_then(Result::ok);
+        if turn.is_none() {
+            let why = "others with long bodies came first".into();
+            return Err(Refused(StatusCode::SERVICE_UNAVAILABLE, why));
+        }
+    }
+    match timeout(BODY_WITHIN, Limited::new(body, access.body_bytes_max).collect()).await {
+        Ok(Ok(whole)) => {
+            let body = Body::from(joined(whole, turn.is_some()).await);
+            Ok((Request::from_parts(parts, body), turn))
+        }
+        Ok(Err(_)) => Err(too_long()),
+        Err(_) => {
+            let why = format!("the body was not there within {} s", BODY_WITHIN.as_secs());
+            Err(Refused(StatusCode::REQUEST_TIMEOUT, why))
+        }
+    }
 }
 
 /// A body in one piece. To copy a long one takes milliseconds in which nobody else is answered, so another thread does.

@@ -33,7 +33,12 @@ fn count(count: &AtomicU64) -> Option<f64> {
 }
 
 /// The metrics of every daemon.
-pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 16] {
+pub(super) fn metrics<'a>() -> Vec<Metric<Common<'a>>> {
+    told().into_iter().chain(refused()).chain(bounded()).collect()
+}
+
+/// What has happened, and what an operator should look at.
+fn told<'a>() -> [Metric<Common<'a>>; 6] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
             vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
@@ -64,6 +69,12 @@ pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 16] {
                     .collect()
             },
         ),
+    ]
+}
+
+/// What was not let in.
+fn refused<'a>() -> [Metric<Common<'a>>; 5] {
+    [
         one("evicted_connections_total", "Connections that made room for others", |it| {
             count(&it.refusals.evicted)
         }),
@@ -77,6 +88,12 @@ pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 16] {
         one("foreign_requests_total", "Requests with a foreign Host or Origin, or no JSON", |it| {
             count(&it.refusals.foreign)
         }),
+    ]
+}
+
+/// How the process itself is.
+fn bounded<'a>() -> [Metric<Common<'a>>; 5] {
+    [
         each(
             "confined",
             &["by"],

@@ -103,8 +103,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let serves = |role: &Role| matches!(role, Role::Chassis(_) | Role::Agent(_) | Role::Place(_));
-        if roles.iter().any(serves) {
+        if roles.iter().any(|role| matches!(role, Role::Chassis(_) | Role::Agent(_) | Role::Place(_))) {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         let certificate = params.signed_by(&key, &self.0)?;

@@ -98,8 +98,8 @@ impl RedfishCap {
             if let Some(control) = fetched.value.power_limit_watts {
                 let range =
                     (control.allowable_min.unwrap_or(1.0), control.allowable_max.unwrap_or(f64::INFINITY));
-                let unusable = |why| BmcError::unusable(bmc.of(&path, "PowerLimitWatts"), why);
-                let state = RedfishCapState::of_control(control).map_err(unusable)?;
+                let state = RedfishCapState::of_control(control)
+                    .map_err(|why| BmcError::unusable(bmc.of(&path, "PowerLimitWatts"), why))?;
 
                 return Ok(LimitResource { path, etag, state, range, entries: 0 });
             }

@@ -27,13 +27,11 @@ impl Link {
 
 /// Whether a text from a BMC is a plain path below Redfish's root: no other host, no way up, no query.
 pub(super) fn is_path(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.~%:#@$+,=!*()'".contains(c);
     // URL parsers take %2e for a dot, in these two names too (WHATWG URL, 4.1).
-    let leads_up = |part: &str| part.to_ascii_lowercase().replace("%2e", ".") == "..";
     text.starts_with("/redfish/")
         && text.len() <= 512
-        && text.chars().all(plain)
-        && !text.split('/').any(leads_up)
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.~%:#@$+,=!*()'".contains(c))
+        && !text.split('/').any(|part| part.to_ascii_lowercase().replace("%2e", ".") == "..")
 }
 
 macro_rules! resources {
