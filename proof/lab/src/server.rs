@@ -43,7 +43,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            shape: Shape::default(),
+            shape: Shape::PAPER,
             arrivals: Arrivals::default(),
             batch_share: 0.6,
             service_ms: load::SERVICE_MS,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Goal, Part, Report, number, percent};
+use super::{Goal, Part, Report, filled, number, percent};
 use crate::limits::{LimitsRow, OVERRUNS};
 use ballast_cli::common::text_table::TextTable;
 
@@ -28,7 +28,7 @@ pub struct SetAbout {
 
 /// The report; `command` makes it again.
 pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], command: String) -> Report {
-    let mut parts = vec![Part::Words(words())];
+    let mut parts = vec![Part::Words(filled(include_str!("words/limits.md"), &[]))];
     if !skipped.is_empty() {
         let missing = skipped.join(", ");
         parts.push(Part::Heading(format!(
@@ -68,30 +68,6 @@ pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], comma
         options: json!({ "overruns": OVERRUNS, "skipped": skipped }),
         rows: json!(rows),
     }
-}
-
-fn words() -> String {
-    "Each family is replayed with each of its settings; a limit is set for the next five minutes by \
-     what came before. Slack is the mean over job-days of 1 − (95th percentile of use) / (mean \
-     limit), footprint the sum of limits for each unit that is used, an overrun a window with more \
-     use than the limit, a severe day one with four of them or more. `hindsight` is the setting with \
-     the least slack among those that turned out to keep within what is allowed; otherwise each day \
-     goes by the setting that did so over the seven days before. A file of a day learns from its \
-     first quarter, looks back at the second, and is judged by the second half. Bitbrains are the VMs \
-     of August with readings for nine tenths of it that use 1 % or more in the mean: readings have \
-     steps of 0.1 %, and smaller use is mostly steps. Where memory is above its limit a task counts \
-     as killed, and its recommender hears of it; the use that would follow is not changed.\n\n\
-     Of `services` and `azure-services` the limit is the number of tasks that are ready, each of which \
-     does one core's work. `services` are 40 synthetic ones over four weeks: users by day and week, \
-     growth, noise, crowds that come within minutes, half of them with a daily job, tasks that take 30 s \
-     to 5 min to start; seed 1. `azure-services` are the VMs of `azure-average`, each as if it had been \
-     100 tasks at its peak, which start in two minutes: data that knew nothing of the tasks. `fixed` is a \
-     factor on the peak of the first days, `hpa` Kubernetes' Horizontal Pod Autoscaler with 15 s between \
-     its looks, `autopilot` the paper's horizontal scaling in steps of five minutes, `daily` the Horizontal \
-     Pod Autoscaler above a floor by what was needed at this time of the days before. Here slack is the \
-     share of the tasks that stood unused in the mean of a day, and an overrun a window in which, in any \
-     15 s, more was needed than was ready. What is needed beyond what is ready is lost, and nothing waits."
-        .to_owned()
 }
 
 fn table<'a>(rows: impl Iterator<Item = &'a LimitsRow>) -> TextTable {

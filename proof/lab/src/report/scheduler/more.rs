@@ -4,7 +4,7 @@
 use ballast_sim::cluster::Arm;
 
 use crate::Spread;
-use crate::report::{Goal, Part, maybe, number, percent, range};
+use crate::report::{Goal, Named, Part, filled, maybe, number, percent, range};
 use crate::scheduler::{Case, Options, SchedulerResult};
 use ballast_cli::common::text_table::TextTable;
 
@@ -125,23 +125,8 @@ pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
         both("model's class, right quarter"),
         both("class 98 % right, model's P95"),
     ) {
-        parts.push(Part::Words(format!(
-            "The paper's Figure 7 is known by its text only. Orders agree: alpha 0 spoils the chassis \
-             balance, alpha 1 the server balance. Sizes do not: the paper's oracle is \"only slightly\" \
-             better than its model, and criticality alone clearly worse. Here, at alpha 0.8, the oracle is \
-             far ahead in server balance, and criticality alone comes near the model. So each part was made \
-             right by itself; of the way from the model to the oracle\n\n\
-             - the right class alone goes {class};\n\
-             - the right P95 alone goes {p95};\n\
-             - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
-             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are \
-             taken for user-facing ones. Among the paper's VMs these were few, so that its accuracy is 98 %; \
-             here they have 60 % of the cores, as Section IV-A has it, and a server that holds them looks \
-             balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left \
-             is still more than the paper's \"slightly\". The P95 matters for the chassis balance, where the \
-             class plays no part, and for the server balance only once the class is right: an error in the \
-             class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
-        )));
+        let values: [Named<'_>; 3] = [("class", &class), ("p95", &p95), ("accuracy", &accuracy)];
+        parts.push(Part::Words(filled(include_str!("../words/scheduler-knowledge.md"), &values)));
     }
 
     parts.push(Part::TextTable(table));
