@@ -129,36 +129,8 @@ fn goals(rows: &[LimitsRow]) -> Vec<Goal> {
             |(slack, footprint): &(f64, f64)| format!("{} / {} %", number(*slack, 1), number(*footprint, 1));
         pairs.iter().map(pair).collect::<Vec<_>>().join(", ")
     };
-    let bitbrains = || Some([against(BITBRAINS, 0.001)?, against(BITBRAINS, 0.002)?]);
-    let azure = || against(AZURE_AVERAGE, 0.002);
-    let manual = || {
-        let pair = (best(rows, BITBRAINS, "experts", 0.001)?, best(rows, BITBRAINS, "manual", 0.001)?);
-        let (slack, _) = below(pair.0, pair.1);
-        let times = pair.1.footprint / pair.0.footprint;
-        Some((format!("{} %, {}", number(slack, 1), number(times, 2)), slack >= 35.0 && times >= 2.2))
-    };
-    let severe = || {
-        let row = chosen(rows, BITBRAINS, "experts", 0.001)?;
-        Some((format!("{} %", percent(row.severe_days_ratio, 2)), row.severe_days_ratio <= 0.01))
-    };
-    let quiet = || {
-        let (quiet, experts) =
-            (best(rows, BITBRAINS, "quiet", 0.001)?, best(rows, BITBRAINS, "experts", 0.001)?);
-        let lost = quiet.slack - experts.slack;
-        let said = format!(
-            "{} changes, {} % of days without, {} points of slack lost",
-            number(quiet.changes_per_job_day, 2),
-            percent(quiet.unchanged_days_ratio, 0),
-            number(100.0 * lost, 1)
-        );
-        let met = quiet.changes_per_job_day <= 2.0 && quiet.unchanged_days_ratio >= 0.5 && lost <= 0.03;
-        Some((said, met))
-    };
-    let memory = || {
-        let row = chosen(rows, GOOGLE_MEMORY, "auto", 0.001)?;
-        let said = format!("{}, {} % clean", number(row.slack, 3), percent(row.clean_days_ratio, 1));
-        Some((said, row.slack <= 0.2 && row.clean_days_ratio >= 0.97))
-    };
+    let bitbrains = against(BITBRAINS, 0.001).zip(against(BITBRAINS, 0.002)).map(|(a, b)| [a, b]);
+    let azure = against(AZURE_AVERAGE, 0.002);
 
     vec![
         Goal::new(
@@ -167,18 +139,49 @@ fn goals(rows: &[LimitsRow]) -> Vec<Goal> {
         ),
         Goal::new(
             "A3: Bitbrains, experts below window at 0.1 and 0.2 %: slack ≥ 12 %, footprint ≥ 18 %",
-            bitbrains().map(|pairs| (listed(&pairs), pairs.iter().all(|it| it.0 >= 12.0 && it.1 >= 18.0))),
+            bitbrains.map(|pairs| (listed(&pairs), pairs.iter().all(|it| it.0 >= 12.0 && it.1 >= 18.0))),
         ),
         Goal::new(
             "A3: Azure average at 0.2 %: slack ≥ 4 %, footprint ≥ 10 %",
-            azure().map(|pair| (listed(&[pair]), pair.0 >= 4.0 && pair.1 >= 10.0)),
+            azure.map(|pair| (listed(&[pair]), pair.0 >= 4.0 && pair.1 >= 10.0)),
         ),
-        Goal::new("A4: Bitbrains at 0.1 %, below manual: slack ≥ 35 %, footprint / 2.2", manual()),
-        Goal::new("A5: Bitbrains at 0.1 %, chosen without hindsight: severe job-days ≤ 1 %", severe()),
+        Goal::new("A4: Bitbrains at 0.1 %, below manual: slack ≥ 35 %, footprint / 2.2", manual(rows)),
+        Goal::new("A5: Bitbrains at 0.1 %, chosen without hindsight: severe job-days ≤ 1 %", severe(rows)),
         Goal::new(
             "A6: ≤ 2 changes a job-day, none on half of them, ≤ 3 points of slack lost against experts",
-            quiet(),
+            quiet(rows),
         ),
-        Goal::new("A7: memory, without hindsight: slack ≤ .20, ≥ 97 % of half-days clean", memory()),
+        Goal::new("A7: memory, without hindsight: slack ≤ .20, ≥ 97 % of half-days clean", memory(rows)),
     ]
+}
+
+fn manual(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let pair = (best(rows, BITBRAINS, "experts", 0.001)?, best(rows, BITBRAINS, "manual", 0.001)?);
+    let (slack, _) = below(pair.0, pair.1);
+    let times = pair.1.footprint / pair.0.footprint;
+    Some((format!("{} %, {}", number(slack, 1), number(times, 2)), slack >= 35.0 && times >= 2.2))
+}
+
+fn severe(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let row = chosen(rows, BITBRAINS, "experts", 0.001)?;
+    Some((format!("{} %", percent(row.severe_days_ratio, 2)), row.severe_days_ratio <= 0.01))
+}
+
+fn quiet(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let (quiet, experts) = (best(rows, BITBRAINS, "quiet", 0.001)?, best(rows, BITBRAINS, "experts", 0.001)?);
+    let lost = quiet.slack - experts.slack;
+    let said = format!(
+        "{} changes, {} % of days without, {} points of slack lost",
+        number(quiet.changes_per_job_day, 2),
+        percent(quiet.unchanged_days_ratio, 0),
+        number(100.0 * lost, 1)
+    );
+    let met = quiet.changes_per_job_day <= 2.0 && quiet.unchanged_days_ratio >= 0.5 && lost <= 0.03;
+    Some((said, met))
+}
+
+fn memory(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let row = chosen(rows, GOOGLE_MEMORY, "auto", 0.001)?;
+    let said = format!("{}, {} % clean", number(row.slack, 3), percent(row.clean_days_ratio, 1));
+    Some((said, row.slack <= 0.2 && row.clean_days_ratio >= 0.97))
 }
