@@ -218,14 +218,7 @@ impl World {
                 self.set_budget(budget);
             }
             Event::Sample(server) => self.sample(server),
-            Event::Fast(server) => {
-                self.again(self.agent_params[server].fast_period, Event::Fast(server));
-                if self.samples(server)
-                    && let Some(fast) = self.environment.fast(server)
-                {
-                    self.tell_agent(server, agent::Input::Fast(fast), None);
-                }
-            }
+            Event::Fast(server) => self.fast(server),
             Event::Usage(server) => {
                 self.again(self.environment.timing.usage_period, Event::Usage(server));
                 if self.samples(server) {
@@ -280,6 +273,16 @@ impl World {
             let fault = self.environment.active.meter(server);
             let reading = self.environment.hosts[server].read(meter, fault);
             self.tell_agent(server, agent::Input::Power(reading), None);
+        }
+    }
+
+    /// An agent's RAPL and CPU use are read.
+    fn fast(&mut self, server: usize) {
+        self.again(self.agent_params[server].fast_period, Event::Fast(server));
+        if self.samples(server)
+            && let Some(fast) = self.environment.fast(server)
+        {
+            self.tell_agent(server, agent::Input::Fast(fast), None);
         }
     }
 

@@ -117,6 +117,29 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
     filled(include_str!("config/agent.toml.in"), &values) + &vms.collect::<String>()
 }
 
+/// The supplies' tables in `chassis.toml`.
+pub(crate) fn supplies(plant: &PlantSpec) -> String {
+    let supplies = plant.supplies.iter().enumerate().map(|(index, supply)| {
+        let (hwmon, rated_w) = (crate::rig::supply_hwmon(index), supply.rated.as_f64());
+        format!("[[supply]]\nhwmon = {}\nrated_w = {rated_w:?}\n\n", quoted(&hwmon))
+    });
+    supplies.collect()
+}
+
+/// The servers' tables in `chassis.toml`; agents serve at these sockets.
+pub(crate) fn servers(plant: &PlantSpec, agents: &[PathBuf]) -> String {
+    let servers = plant.servers.iter().zip(agents).map(|(server, agent)| {
+        format!(
+            "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
+            quoted(&server.id),
+            quoted(&format!("unix:{}", agent.display())),
+            server.model.idle_w,
+            quoted(&crate::rig::slot_label(&server.id)),
+        )
+    });
+    servers.collect()
+}
+
 /// `chassis.toml`.
 pub fn chassis(
     at: &Home<'_>,
@@ -137,19 +160,6 @@ pub fn chassis(
     } else {
         ""
     };
-    let supplies = plant.supplies.iter().enumerate().map(|(index, supply)| {
-        let (hwmon, rated_w) = (crate::rig::supply_hwmon(index), supply.rated.as_f64());
-        format!("[[supply]]\nhwmon = {}\nrated_w = {rated_w:?}\n\n", quoted(&hwmon))
-    });
-    let servers = plant.servers.iter().zip(agents).map(|(server, agent)| {
-        format!(
-            "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
-            quoted(&server.id),
-            quoted(&format!("unix:{}", agent.display())),
-            server.model.idle_w,
-            quoted(&crate::rig::slot_label(&server.id)),
-        )
-    });
     let values = [
         ("chassis", quoted(&CHASSIS)),
         ("budget_w", format!("{:?}", plant.budget.as_f64())),
@@ -157,8 +167,8 @@ pub fn chassis(
         ("shares", shares),
         ("home", home(at)),
         ("lift_hold_ms", lift_hold_ms.to_string()),
-        ("supplies", supplies.collect()),
-        ("servers", servers.collect()),
+        ("supplies", supplies(plant)),
+        ("servers", servers(plant, agents)),
     ];
     filled(include_str!("config/chassis.toml.in"), &values)
 }

@@ -12,7 +12,7 @@ use ballast_sim::cluster::{
     Batches, Engine, EngineError, Noise, Operator, PowerDownOptions, PowerDownOutcome, Probe,
 };
 use ballast_types::survival::Curves;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::inflation::Inflation;
 use super::la_binary::LaBinary;
@@ -21,7 +21,8 @@ use super::measures::{Figures, Measures};
 use super::workload::{Foresight, PoolSource, Workload};
 
 /// A policy that is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Contestant {
     BestFit,
     FirstFit,
@@ -93,12 +94,6 @@ pub(super) fn before_best_fit(cluster: &Cluster, rule: Box<dyn Rule>, ties: Ties
 impl fmt::Display for Contestant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl Serialize for Contestant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 

@@ -64,22 +64,17 @@ pub(super) fn baseline(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
             let less = less_by_seed(to, from);
             format!("{} W ({})", number(less.median, 0), range(less.min, less.max, 0))
         };
-        let predictions = less_by_seed(model, spread);
-        parts.push(Part::Words(format!(
-            "By the 1 % budget of a chassis at alpha 0.8 (`spread`: 1), seed by seed on the same loads: the \
-             median, and the range. Ties that go by a hash instead of the lowest id buy {}, \
-             with the same packing and no rule at all. Against that fair baseline the model's predictions \
-             buy {}, and right ones {}. Of this `spread`, which needs no prediction, buys {}: **predictions \
-             themselves buy {}, {} % of a chassis's budget**, and right ones would buy {}. A gain whose \
-             range goes below 0 may be chance.",
-            watts(by_id, none),
-            watts(none, model),
-            watts(none, oracle),
-            watts(none, spread),
-            watts(spread, model),
-            percent(predictions.median / spread.budget_1pct_w, 1),
-            watts(spread, oracle),
-        )));
+        let share = percent(less_by_seed(model, spread).median / spread.budget_1pct_w, 1);
+        let values: [Named<'_>; 7] = [
+            ("ties", &watts(by_id, none)),
+            ("model", &watts(none, model)),
+            ("oracle", &watts(none, oracle)),
+            ("spread", &watts(none, spread)),
+            ("over_spread", &watts(spread, model)),
+            ("share", &share),
+            ("right", &watts(spread, oracle)),
+        ];
+        parts.push(Part::Words(filled(include_str!("../words/scheduler-baseline.md"), &values)));
     }
     parts.push(Part::TextTable(table));
 
@@ -152,13 +147,7 @@ pub(super) fn weights(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
         ],
     );
 
-    let words = format!(
-        "The rules' weights, at alpha 0.8, on loads that nothing else is measured or calibrated with (the \
-         seeds plus 2³³). What ships is the least weight of the packing rule that leaves as many servers \
-         empty as `none` does, within {} points: the price of the power rule. Watts, capping events and \
-         throttled hours, by which the rule is judged above, have no part in the choice.",
-        percent(EMPTY, 0)
-    );
+    let words = filled(include_str!("../words/scheduler-weights.md"), &[("points", &percent(EMPTY, 0))]);
 
     vec![Part::Heading("Weights of the two rules".to_owned()), Part::Words(words), Part::TextTable(table)]
 }
@@ -201,12 +190,7 @@ pub(super) fn fuller(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
 
     vec![
         Part::Heading("Fuller clusters".to_owned()),
-        Part::Words(
-            "At the load above nothing is refused by anybody. Here nearly as much is asked for as there is, \
-             and more, at alpha 0.8: deployments refused, because all servers together had too few cores, \
-             or because no server had enough for one of the VMs."
-                .to_owned(),
-        ),
+        Part::Words(filled(include_str!("../words/scheduler-fuller.md"), &[])),
         Part::TextTable(table),
     ]
 }
