@@ -80,6 +80,10 @@ pub struct Faults {
     pub refused_while_disabled: bool,
 }
 
+fn link(path: &str) -> Value {
+    json!({ "@odata.id": path })
+}
+
 impl Model {
     /// A server that draws 230 W, without a limit.
     pub fn new(generation: Generation) -> Self {
@@ -120,9 +124,37 @@ impl Model {
         format!("\"{}\"", self.serial)
     }
 
+    /// What older BMCs say of power, all in one.
+    fn power(&self) -> Value {
+        let mut controls = vec![json!({
+            "PowerConsumedWatts": self.power,
+            "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
+        })];
+        controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
+        let supply = |[state, health, watts]: &[Value; 3]| {
+            let status = status(state, health);
+            json!({ "Status": status, "PowerInputWatts": watts })
+        };
+        let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
+
+        json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
+    }
+
+    /// What newer BMCs say of one supply: `rest` is its number, and what is asked of it.
+    fn supply(&self, path: &str, rest: &str) -> Option<Value> {
+        let (n, metrics) = rest.split_once('/').map_or((rest, false), |(n, _)| (n, true));
+        let [state, health, input] = self.supplies.get(n.parse::<usize>().ok()?)?;
+
+        Some(if metrics {
+            json!({ "InputPowerWatts": { "Reading": input } })
+        } else {
+            let metrics = link(&format!("{path}/Metrics"));
+            json!({ "Status": status(state, health), "Metrics": metrics })
+        })
+    }
+
     fn resource(&self, path: &str) -> Option<Value> {
         let (older, newer) = (self.generation != Generation::Newer, self.generation != Generation::Older);
-        let link = |path: &str| json!({ "@odata.id": path });
         let members =
             |paths: Vec<String>| json!({ "Members": paths.iter().map(|p| link(p)).collect::<Vec<_>>() });
         let rest = path.strip_prefix(CHASSIS);
@@ -147,20 +179,7 @@ impl Model {
 
                 chassis
             }
-            (_, Some("/Power")) if older => {
-                let mut controls = vec![json!({
-                    "PowerConsumedWatts": self.power,
-                    "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
-                })];
-                controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
-                let supply = |[state, health, watts]: &[Value; 3]| {
-                    let status = status(state, health);
-                    json!({ "Status": status, "PowerInputWatts": watts })
-                };
-                let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
-
-                json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
-            }
+            (_, Some("/Power")) if older => self.power(),
             (_, Some("/EnvironmentMetrics")) if newer => {
                 let mut limit = json!({
                     "SetPoint": self.limit, "ControlMode": self.mode,
@@ -181,15 +200,7 @@ impl Model {
             }
             (_, Some(rest)) if newer => {
                 let rest = rest.strip_prefix("/PowerSubsystem/PowerSupplies/")?;
-                let (n, metrics) = rest.split_once('/').map_or((rest, false), |(n, _)| (n, true));
-                let [state, health, input] = self.supplies.get(n.parse::<usize>().ok()?)?;
-
-                if metrics {
-                    json!({ "InputPowerWatts": { "Reading": input } })
-                } else {
-                    let metrics = link(&format!("{path}/Metrics"));
-                    json!({ "Status": status(state, health), "Metrics": metrics })
-                }
+                self.supply(path, rest)?
             }
             _ => return None,
         })
