@@ -205,7 +205,8 @@ fn flags<O: Args>(matches: &ArgMatches) -> String {
     let common: Vec<_> = common.get_arguments().map(Arg::get_id).collect();
     let told = options.get_arguments().filter(|arg| {
         let is_usual = matches.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine);
-        !BESIDES.contains(&arg.get_id().as_str()) && !(is_usual && common.contains(&arg.get_id()))
+        let is_left_out = is_usual && common.contains(&arg.get_id());
+        !is_left_out && !BESIDES.contains(&arg.get_id().as_str())
     });
     told.map(|arg| flag(arg, matches)).collect()
 }
