@@ -157,7 +157,9 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
     let text = String::from_utf8(text).unwrap();
     let (header, steps) = text.split_once('\n').unwrap();
     let half = steps.len() / 2 + steps[steps.len() / 2..].find('\n').unwrap() + 1;
-    let mut second: Value = serde_json::from_str(header).unwrap();
+    let mut header: Value = serde_json::from_str(header).unwrap();
+    header["unix_ms"] = 0.into();
+    let mut second = header.clone();
     second["start"] = Value::Null;
     fs::write(home.join("chassis-1-0000.jsonl"), format!("{header}\n{}", &steps[..half])).unwrap();
     fs::write(home.join("chassis-1-0001.jsonl"), format!("{second}\n{}", &steps[half..])).unwrap();
@@ -168,7 +170,6 @@ fn what_a_chassis_manager_recorded_is_telemetry() {
 
     let output = plan(folder, "--telemetry . --period-s 10 --json");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("1 starts of chassis managers do not say when they were"), "{said}");
     let answer: Value = serde_json::from_slice(&output.stdout).expect(&said);
 
     // Of the last unit of time less than half is known.

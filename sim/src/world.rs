@@ -41,7 +41,7 @@ use core::time::Duration;
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
-use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Shown, Watts, turn};
+use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Shown, VmId, Watts, turn};
 
 pub use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
@@ -217,23 +217,8 @@ impl World {
                 self.environment.observer.changed();
                 self.set_budget(budget);
             }
-            Event::Sample(server) => {
-                self.again(self.agent_params[server].sample_period, Event::Sample(server));
-                if self.samples(server) {
-                    let meter = self.environment.plant.server_meter(self.environment.active.meter_of(server));
-                    let fault = self.environment.active.meter(server);
-                    let reading = self.environment.hosts[server].read(meter, fault);
-                    self.tell_agent(server, agent::Input::Power(reading), None);
-                }
-            }
-            Event::Fast(server) => {
-                self.again(self.agent_params[server].fast_period, Event::Fast(server));
-                if self.samples(server)
-                    && let Some(fast) = self.environment.fast(server)
-                {
-                    self.tell_agent(server, agent::Input::Fast(fast), None);
-                }
-            }
+            Event::Sample(server) => self.sample(server),
+            Event::Fast(server) => self.fast(server),
             Event::Usage(server) => {
                 self.again(self.environment.timing.usage_period, Event::Usage(server));
                 if self.samples(server) {
@@ -242,12 +227,13 @@ impl World {
                 }
             }
             Event::Alert(message, alert) => self.deliver(message, *alert),
+            Event::Answer { answer, server, .. } if self.fixed_cap.is_some() => {
+                if let (Some(fixed), chassis::Answer::Report(report)) = (&mut self.fixed_cap, *answer) {
+                    fixed.heard(server, *report);
+                }
+            }
             Event::Answer { to, server, seq, answer } => {
-                if let Some(fixed) = &mut self.fixed_cap {
-                    if let chassis::Answer::Report(report) = *answer {
-                        fixed.heard(server, *report);
-                    }
-                } else if to == self.environment.sender(to.manager) {
+                if to == self.environment.sender(to.manager) {
                     let server = self.environment.hosts[server].id.clone();
                     let input = chassis::Input::Answer { server, seq, answer: *answer };
                     self.tell_chassis(to.manager, input);
@@ -266,12 +252,7 @@ impl World {
                     self.tell_chassis(from.manager, chassis::Input::Applied { id, result });
                 }
             }
-            Event::Gone(server, vm) => {
-                let host = &mut self.environment.hosts[server];
-                host.reap(&vm);
-                let vms = host.there();
-                self.tell_agent(server, agent::Input::Vms(vms), None);
-            }
+            Event::Gone(server, vm) => self.gone(server, &vm),
             Event::Begin(fault) => {
                 self.environment.observer.changed();
                 self.begin(fault);
@@ -282,6 +263,35 @@ impl World {
                 self.end(fault);
             }
         }
+    }
+
+    /// An agent's meter is read.
+    fn sample(&mut self, server: usize) {
+        self.again(self.agent_params[server].sample_period, Event::Sample(server));
+        if self.samples(server) {
+            let meter = self.environment.plant.server_meter(self.environment.active.meter_of(server));
+            let fault = self.environment.active.meter(server);
+            let reading = self.environment.hosts[server].read(meter, fault);
+            self.tell_agent(server, agent::Input::Power(reading), None);
+        }
+    }
+
+    /// An agent's RAPL and CPU use are read.
+    fn fast(&mut self, server: usize) {
+        self.again(self.agent_params[server].fast_period, Event::Fast(server));
+        if self.samples(server)
+            && let Some(fast) = self.environment.fast(server)
+        {
+            self.tell_agent(server, agent::Input::Fast(fast), None);
+        }
+    }
+
+    /// A killed VM's cgroup is empty.
+    fn gone(&mut self, server: usize, vm: &VmId) {
+        let host = &mut self.environment.hosts[server];
+        host.reap(vm);
+        let vms = host.there();
+        self.tell_agent(server, agent::Input::Vms(vms), None);
     }
 
     fn again(&mut self, period: Duration, event: Event) {

@@ -49,11 +49,11 @@ fn watts_come_out_as_they_went_in() {
     assert_eq!((report.servers, report.series_are), (3, Meaning::Server));
     // 3 × 200 W, a quarter of 84 to 220 W of fans and switch, and up to a tenth of loss.
     assert!((620.0..760.0).contains(&report.mean_power_w), "{}", report.mean_power_w);
-    assert_eq!((report.capping_events, report.clamped_values, report.gaps), (0, 0, 0));
+    assert_eq!((report.outcome.capping_events, report.clamped_values, report.gaps), (0, 0, 0));
     assert!(report.batch_throttled_core_s == 0.0 && report.over_budget_s_total == 0.0);
     assert!((report.replayed_s - 170.0).abs() < 0.1, "{}", report.replayed_s);
     // Every 200 ms, once the manager has started after 0.3 s.
-    assert!((848..=850).contains(&report.polls), "{}", report.polls);
+    assert!((848..=850).contains(&report.outcome.polls), "{}", report.outcome.polls);
 }
 
 #[test]
@@ -62,15 +62,15 @@ fn too_much_is_capped_and_its_peak_is_in_the_curve() {
     let free = run(&telemetry, &Options { control: Control::new(Policy::None), ..options(860) });
     assert!(free.max_power_w > 900.0 && free.over_budget_s_total > 50.0, "{}", free.max_power_w);
     let report = run(&telemetry, &options(860));
-    assert_eq!(report.capping_events, 1);
+    assert_eq!(report.outcome.capping_events, 1);
     assert!(report.over_budget_s_max <= 1.0, "{} s above", report.over_budget_s_max);
-    assert!(report.batch_frequency_ratio_min < 0.9 && report.batch_throttled_core_s > 100.0);
+    assert!(report.outcome.batch_frequency_ratio_min < 0.9 && report.batch_throttled_core_s > 100.0);
     assert!(report.user_facing_throttled_core_s == 0.0);
     let peak = report.curve.iter().map(|b| b.power_max_w).fold(0.0, f64::max);
     assert!((peak - report.max_power_w).abs() < 0.01, "{peak} of {}", report.max_power_w);
-    assert_eq!(run(&telemetry, &options(860)).outputs_hash, report.outputs_hash);
+    assert_eq!(run(&telemetry, &options(860)).outcome.outputs_hash, report.outcome.outputs_hash);
     let other = Options { seed: 2, ..options(860) };
-    assert_ne!(run(&telemetry, &other).outputs_hash, report.outputs_hash);
+    assert_ne!(run(&telemetry, &other).outcome.outputs_hash, report.outcome.outputs_hash);
 }
 
 #[test]

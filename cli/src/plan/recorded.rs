@@ -66,14 +66,6 @@ pub(super) fn read(
 
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
-        if draws.untimed() > 0 {
-            tell(&format!(
-                "{} starts of chassis managers do not say when they were: each is a stretch of its own, in \
-                 1970",
-                draws.untimed()
-            ));
-        }
-
         if capped > 0 {
             tell(&format!(
                 "{capped} units of time were recorded under capping: without it the chassis would have drawn \

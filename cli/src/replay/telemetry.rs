@@ -88,7 +88,7 @@ fn text(timed: &Timed) -> String {
                 "{:.2} of {:.2} h in {wall_s:.2} s: {speedup:.0} × real time, {} polls",
                 r.replayed_s / 3600.0,
                 r.telemetry_s / 3600.0,
-                r.polls
+                r.outcome.polls
             ),
         ),
         ("budget", format!("{:.1} W", r.budget_w)),
@@ -101,7 +101,10 @@ fn text(timed: &Timed) -> String {
             "capping",
             format!(
                 "{} capping events; emergency {:.1} s, server limits {:.1} s, hardware caps {:.1} s",
-                r.capping_events, r.emergency_s, r.server_limit_s, r.out_of_band_s
+                r.outcome.capping_events,
+                r.outcome.emergency_s,
+                r.outcome.server_limit_s,
+                r.outcome.out_of_band_s
             ),
         ),
         ("hardware", format!("engaged for {:.1} s", r.hardware_engaged_s)),
@@ -113,12 +116,12 @@ fn text(timed: &Timed) -> String {
                  {:.1} % at worst, {:.1} % at the end",
                 r.batch_throttled_core_s,
                 100.0 * r.batch_frequency_ratio_mean,
-                100.0 * r.batch_frequency_ratio_min,
+                100.0 * r.outcome.batch_frequency_ratio_min,
                 100.0 * r.batch_frequency_ratio_end
             ),
         ),
         ("batch work", or_none(r.batch_work_ratio, "of what it would be without a budget")),
-        ("breaker", format!("{:.1} % of the way to its trip at most", 100.0 * r.trip_fraction_max)),
+        ("breaker", format!("{:.1} % of the way to its trip at most", 100.0 * r.outcome.trip_fraction_max)),
         ("budget used", or_none(r.budget_used_ratio, "while the load would draw more")),
         (
             "input",
@@ -127,15 +130,15 @@ fn text(timed: &Timed) -> String {
                 r.gaps, r.clamped_values, r.implausible_values
             ),
         ),
-        ("hash", r.outputs_hash.clone()),
+        ("hash", r.outcome.outputs_hash.clone()),
     ];
 
-    if r.capping_events == 0 && r.max_power_w <= r.budget_w {
+    if r.outcome.capping_events == 0 && r.max_power_w <= r.budget_w {
         let share = 100.0 * r.max_power_w / r.budget_w;
         rows.push(("note", format!("the load never neared the budget: {share:.0} % of it at most")));
     }
 
-    if r.trip_fraction_max >= 1.0 {
+    if r.outcome.trip_fraction_max >= 1.0 {
         let note = "the breaker trips: even with all that was done the servers draw too much for this \
                     budget; give it more watts, or play fewer servers";
         rows.push(("note", note.to_owned()));

@@ -1,6 +1,6 @@
 //! The policies by their names.
 
-use ballast_placement::rules::{Alpha, LavaReading};
+use ballast_placement::rules::Alpha;
 use ballast_placement::{LifetimeRule, Policy, Shortage, Ties};
 use ballast_sim::cluster::Reason;
 use clap::ValueEnum;
@@ -15,15 +15,8 @@ pub(super) enum PolicyArg {
     /// What the daemon does: best fit and the power rule (Algorithm 1); a trace knows neither class nor P95 of its VMs,
     /// so the power rule says nothing of them
     Power,
-    /// VMs that live two hours or more apart from others, by --lifetimes; then best fit
-    LaBinary,
     /// The less a VM outlives its host the better, by --lifetimes; then best fit
     Nilas,
-    /// Full hosts take VMs of shorter and shorter lives, by --lifetimes: recycled hosts of the closest class above first; then
-    /// NILAS, then best fit
-    Lava,
-    /// The same, but recycled hosts of all classes above are alike
-    LavaFlat,
     /// The least expected extra host time, by --lifetimes
     ExpectedExit,
 }
@@ -34,18 +27,11 @@ impl PolicyArg {
             Self::FirstFit => Policy::FIRST_FIT,
             Self::BestFit => Policy::BEST_FIT,
             Self::Power => Policy::POWER,
-            Self::LaBinary => Policy { lifetimes: LifetimeRule::LaBinary, ..Policy::BEST_FIT },
             Self::Nilas => Policy { lifetimes: LifetimeRule::Nilas, ..Policy::BEST_FIT },
-            Self::Lava => Self::lava(LavaReading::ClosestFirst),
-            Self::LavaFlat => Self::lava(LavaReading::Flat),
             Self::ExpectedExit => Policy { lifetimes: LifetimeRule::ExpectedExit, ..Policy::BEST_FIT },
         };
         // A trace does not say whether a deployment is to be spread.
         Policy { alpha, ties, anti_affinity: false, ..policy }
-    }
-
-    const fn lava(reading: LavaReading) -> Policy {
-        Policy { lifetimes: LifetimeRule::Lava(reading), ..Policy::BEST_FIT }
     }
 
     /// Whether the policy weighs chances, rather than one time at which a VM ends.
@@ -58,10 +44,7 @@ impl PolicyArg {
             Self::FirstFit => "first-fit",
             Self::BestFit => "best-fit",
             Self::Power => "power",
-            Self::LaBinary => "la-binary",
             Self::Nilas => "nilas",
-            Self::Lava => "lava",
-            Self::LavaFlat => "lava-flat",
             Self::ExpectedExit => "expected-exit",
         }
     }

@@ -1,7 +1,7 @@
 //! The policies by their names: what the experiments measure is what the simulator plays and the daemon does.
 
 use crate::fits::{AntiAffinity, Capacity, CpuPromise, FaultDomains, Open};
-use crate::rules::{Alpha, BestFit, ExpectedExit, LaBinary, Lava, LavaReading, Nilas, Power, SpareExtras};
+use crate::rules::{Alpha, BestFit, ExpectedExit, Nilas, Power, SpareExtras};
 use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
 
 /// Whether VMs that end together go together.
@@ -9,12 +9,8 @@ use crate::{Cluster, Fit, Ranking, Rule, Scheduler, Tier, Ties};
 pub enum LifetimeRule {
     /// When VMs end is not looked at.
     None,
-    /// [`LaBinary`] before the other rules.
-    LaBinary,
     /// [`Nilas`] before the other rules.
     Nilas,
-    /// [`Lava`] before the other rules.
-    Lava(LavaReading),
     /// [`ExpectedExit`] in place of best fit, which is part of it.
     ExpectedExit,
 }
@@ -79,10 +75,8 @@ impl Policy {
         let nilas_packs = self.lifetimes == LifetimeRule::Nilas && self.best_fit > 0 && self.power == 0;
         let mut tiers = vec![Tier::one(SpareExtras::new(cluster, ties))];
         match self.lifetimes {
-            LifetimeRule::LaBinary => tiers.push(Tier::one(LaBinary::new(cluster, ties))),
             LifetimeRule::Nilas if nilas_packs => tiers.push(Tier::one(Nilas::packing(cluster, ties))),
             LifetimeRule::Nilas => tiers.push(Tier::one(Nilas::classes(cluster, ties))),
-            LifetimeRule::Lava(reading) => tiers.push(Tier::one(Lava::new(cluster, ties, reading))),
             LifetimeRule::None | LifetimeRule::ExpectedExit => {}
         }
 

@@ -98,7 +98,7 @@ pub enum Event<'a> {
 
 impl Event<'_> {
     /// Hosts whose VMs, holds or room may be otherwise than before.
-    pub(crate) fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
+    pub fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
         let (one, other) = match *self {
             Event::Placed { host, .. }
             | Event::Ended { host, .. }
@@ -115,7 +115,7 @@ impl Event<'_> {
     }
 
     /// VMs and holds that are on a host no more, and those that now are; one that is otherwise than before is among both.
-    pub(crate) fn guests(&self) -> [Option<(&VmRequest, HostId)>; 2] {
+    pub fn guests(&self) -> [Option<(&VmRequest, HostId)>; 2] {
         match *self {
             Event::Placed { vm, host } | Event::Held { vm, host } => [None, Some((vm, host))],
             Event::Ended { vm, host } | Event::Released { vm, host } => [Some((vm, host)), None],

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_placement::rules::LavaReading;
 use ballast_placement::{
     ChassisId, Cluster, ExpectedEnd, Host, HostId, LifetimeRule, Policy, Scheduler, Ties, VmKey, VmRequest,
 };
@@ -111,18 +110,6 @@ fn what_is_predicted_anew_moves_a_hosts_exit() {
 }
 
 #[test]
-fn la_binary_keeps_long_and_short_apart() {
-    let there = [(2, Some(HOUR)), (4, Some(5 * HOUR)), (8, Some(90 * MINUTE))];
-    let chosen = |lives_s| chosen(LifetimeRule::LaBinary, &there, lives_s);
-    assert_eq!(chosen(Some(HOUR)), 2);
-    assert_eq!(chosen(Some(2 * HOUR)), 1);
-    assert_eq!(chosen(None), 2);
-    // The other class before an empty host.
-    assert_eq!(self::chosen(LifetimeRule::LaBinary, &there[..1], Some(9 * HOUR)), 0);
-    assert_eq!(self::chosen(LifetimeRule::LaBinary, &[(10, Some(HOUR))], Some(9 * HOUR)), 1);
-}
-
-#[test]
 fn expected_exit_weighs_extra_time_against_what_is_left_and_against_a_long_umbrella() {
     let chosen = |there: &[(u16, Option<u64>)], lives_s| chosen(LifetimeRule::ExpectedExit, there, lives_s);
     // Nothing is longer busy on either; the second keeps 20 % less.
@@ -134,46 +121,6 @@ fn expected_exit_weighs_extra_time_against_what_is_left_and_against_a_long_umbre
     // An empty host costs all of its life.
     assert_eq!(chosen(&[(1, Some(MINUTE))], Some(HOUR)), 0);
     assert_eq!(chosen(&[(4, Some(HOUR)), (6, Some(MINUTE))], None), 1, "nobody knows: best fit");
-}
-
-#[test]
-fn lava_fills_recycled_hosts_with_shorter_lives() {
-    let lava = LifetimeRule::Lava(LavaReading::ClosestFirst);
-    let chosen = |scheduler: &Scheduler, at, cores, lives_s| {
-        let end = Some(ExpectedEnd::At(at + Duration::from_secs(lives_s)));
-        scheduler.choose(at, &VmRequest { end, ..vm(99, cores, None) }).unwrap().0
-    };
-    // Open: 0 up to an hour, 1 up to ten, 2 up to a hundred. 3 has been full with long lives, and 4 with longer ones.
-    let there = [(2, HOUR / 2), (5, 5 * HOUR), (2, 50 * HOUR), (9, 50 * HOUR), (9, 500 * HOUR)];
-    let mut full: Vec<(u16, Option<u64>)> =
-        there.iter().map(|(cores, lives)| (*cores, Some(*lives))).collect();
-    full[3].0 = 10;
-    full[4].0 = 10;
-    let mut scheduler = scheduler(lava, &full);
-    for (id, host) in [(3, 3), (4, 4)] {
-        let less = vm(id, 9, full[host].1);
-        scheduler.change(NOW, &less).unwrap();
-    }
-    assert_eq!(chosen(&scheduler, NOW, 1, 3 * HOUR), 3, "recycled, and the class closest above");
-    assert_eq!(chosen(&scheduler, NOW, 2, 3 * HOUR), 1, "open, of its class");
-    assert_eq!(chosen(&scheduler, NOW, 2, 40 * HOUR), 2);
-    assert_eq!(chosen(&scheduler, NOW, 8, 500 * HOUR), 0, "any with VMs before an empty one");
-    assert_eq!(chosen(&scheduler, NOW, 9, HOUR / 2), 5);
-
-    // A short one on the recycled host, and then the long one has gone: the host now is of the short one's class.
-    let short = vm(50, 1, Some(5 * HOUR));
-    scheduler.put(NOW, &short, HostId(3)).unwrap();
-    scheduler.remove(NOW, VmKey(3)).unwrap();
-    let scores = scheduler.score(NOW, &vm(99, 1, Some(HOUR / 2)), 9).unwrap();
-    let of = |host: u32| &scores.hosts.iter().find(|it| it.host.0 == host).unwrap().verdicts[0].reason;
-    assert!(of(3).starts_with("its class goes up to 10 h, and it takes VMs of shorter lives"), "{}", of(3));
-    // Once it outlives that by a tenth, it is of the next class again.
-    let later = NOW + Duration::from_secs(11 * HOUR);
-    assert!(scheduler.poll_timeout().is_some_and(|due| due <= later));
-    scheduler.handle_timeout(later);
-    let scores = scheduler.score(later, &vm(99, 1, Some(HOUR / 2)), 9).unwrap();
-    let of = |host: u32| &scores.hosts.iter().find(|it| it.host.0 == host).unwrap().verdicts[0].reason;
-    assert!(of(3).starts_with("its class goes up to 100 h"), "{}", of(3));
 }
 
 /// VMs that live a quarter of an hour, and VMs of which half live for a quarter of an hour and half for ever.
@@ -267,8 +214,7 @@ proptest! {
     fn a_search_by_lifetimes_finds_what_a_scan_finds(
         steps in lives(),
         lifetimes in prop_oneof![
-            Just(LifetimeRule::Nilas), Just(LifetimeRule::ExpectedExit), Just(LifetimeRule::LaBinary),
-            Just(LifetimeRule::Lava(LavaReading::Flat)),
+            Just(LifetimeRule::Nilas), Just(LifetimeRule::ExpectedExit),
         ],
         has_curves: bool,
         power in 0..2u32,

@@ -101,8 +101,8 @@ fn alpha() -> impl Strategy<Value = Alpha> {
 }
 
 fn lifetimes() -> impl Strategy<Value = LifetimeRule> {
-    use LifetimeRule::{ExpectedExit, LaBinary, Nilas, None};
-    prop_oneof![2 => Just(None), 1 => Just(LaBinary), 2 => Just(Nilas), 2 => Just(ExpectedExit)]
+    use LifetimeRule::{ExpectedExit, Nilas, None};
+    prop_oneof![Just(None), Just(Nilas), Just(ExpectedExit)]
 }
 
 fn utilisation(ten_thousandths: u16) -> Utilisation {

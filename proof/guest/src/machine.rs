@@ -54,11 +54,6 @@ impl Machine {
         // As large as QEMU's: a smaller one that is not empty it refuses, and the plant may write first.
         ram.set_len(1 << 30)?;
         let ram_path = format!("/proc/{}/fd/{}", std::process::id(), ram.as_raw_fd());
-        let socket = |id: &str| {
-            let path = dir.join(id);
-            format!("socket,id={id},path={},server=on,wait=off", path.display())
-        };
-
         let image = |name: &str| image.join(name).display().to_string();
         let mut command = Command::new("setpriv");
 
@@ -83,19 +78,7 @@ impl Machine {
         }
         command.arg("-acpitable");
         command.arg(format!("file={}", image("ssdt.aml")));
-        command.args(["-device", "pc-testdev", "-device", "virtio-serial"]);
-        let drive = |file: String| format!("file={file},if=virtio,format=raw,snapshot=on");
-        command.arg("-drive").arg(drive(image("root.img")));
-        command.arg("-drive").arg(drive(payload.display().to_string()));
-        let console = format!("file,id=console,path={}", dir.join("console.log").display());
-        command.args(["-chardev", &console, "-device", "virtconsole,chardev=console"]);
-        command.args(["-chardev", &socket("shell")]);
-        command.args(["-device", "virtserialport,chardev=shell,name=ballast.shell"]);
-        let bmc = format!("socket,id=bmc,path={},reconnect=1", dir.join("bmc.sock").display());
-        command.args(["-chardev", &bmc, "-device", "ipmi-bmc-extern,id=bmc0,chardev=bmc"]);
-        command.args(["-device", "isa-ipmi-kcs,bmc=bmc0"]);
-        let forward = format!("user,id=net,hostfwd=tcp:127.0.0.1:{agent_port}-:7101");
-        command.args(["-netdev", &forward, "-device", "virtio-net-pci,netdev=net,romfile="]);
+        devices(&mut command, dir, [image("root.img"), payload.display().to_string()], agent_port);
         let qtest = format!("unix:{},server=on,wait=off", dir.join("qtest").display());
         command.args(["-qtest", &qtest, "-qtest-log", "/dev/null"]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -130,6 +113,25 @@ impl Machine {
         let tail = &log[log.len().saturating_sub(2000)..];
         String::from_utf8_lossy(tail).into_owned()
     }
+}
+
+/// Serial ports, drives, the BMC and the network; the guest's agent is reached at `agent_port`.
+fn devices(command: &mut Command, dir: &Path, drives: [String; 2], agent_port: u16) {
+    command.args(["-device", "pc-testdev", "-device", "virtio-serial"]);
+    for file in drives {
+        command.arg("-drive").arg(format!("file={file},if=virtio,format=raw,snapshot=on"));
+    }
+    let console = format!("file,id=console,path={}", dir.join("console.log").display());
+    command.args(["-chardev", &console, "-device", "virtconsole,chardev=console"]);
+    let shell = dir.join("shell");
+    let shell = format!("socket,id=shell,path={},server=on,wait=off", shell.display());
+    command.args(["-chardev", &shell]);
+    command.args(["-device", "virtserialport,chardev=shell,name=ballast.shell"]);
+    let bmc = format!("socket,id=bmc,path={},reconnect=1", dir.join("bmc.sock").display());
+    command.args(["-chardev", &bmc, "-device", "ipmi-bmc-extern,id=bmc0,chardev=bmc"]);
+    command.args(["-device", "isa-ipmi-kcs,bmc=bmc0"]);
+    let forward = format!("user,id=net,hostfwd=tcp:127.0.0.1:{agent_port}-:7101");
+    command.args(["-netdev", &forward, "-device", "virtio-net-pci,netdev=net,romfile="]);
 }
 
 impl Drop for Machine {

@@ -4,12 +4,15 @@ use core::time::Duration;
 
 pub use ballast_types::wire::SharePolicy as Shares;
 use ballast_types::{PowerModel, VmClass, Watts};
-use serde::{Deserialize, Serialize};
+use clap::Args;
+use serde::Serialize;
 
 use super::load::{self, Kind, Work};
 use super::medians::{Limit, Medians};
+use super::options::{Seeds, minutes, named, usual};
 use super::trial::{self, Judged, LONGEST, Measured};
 use super::{Arrivals, Contender, OptionError, Shape, watts, within};
+use ballast_cli::common::numbers::{positive, share};
 use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{PlantSpec, SensorSpec};
 use ballast_sim::scenario::{Controller, Scenario};
@@ -25,7 +28,7 @@ const BATCH_CORES: u16 = 6;
 const QUIET_S: f64 = 20.0;
 
 /// Which VMs are on which server: always 36 user-facing VMs of 4 cores and 36 batch VMs of 6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// Three of each kind on every server.
@@ -46,37 +49,44 @@ impl Placement {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
+#[command(mut_arg("seeds", |arg| arg.default_value("3")))]
 pub struct Options {
-    pub shape: Shape,
-    pub arrivals: Arrivals,
-    /// The share of the batch work that scales with the clock (0.6).
-    pub batch_share: f64,
-    pub placements: Vec<Placement>,
-    pub contenders: Vec<Contender>,
-    /// How the budget is split, for contenders with agents.
-    pub shares: Vec<Shares>,
-    /// The budget, in watts (2450).
-    pub budget_w: f64,
-    /// How long the batch work takes when nobody is in its way (26). It begins in full 20 s into the run.
+    #[command(flatten)]
+    pub seeds: Seeds,
+    /// How long the batch work takes when nobody is in its way; it begins in full 20 s into the run
+    #[arg(long, value_name = "MIN", default_value_t = 26.0, value_parser = minutes)]
     pub minutes: f64,
-    /// One run of everything for each.
-    pub seeds: Vec<u64>,
+    #[command(flatten)]
+    pub shape: Shape,
+    /// Where VMs are, with commas between
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "balanced,imbalanced",
+        value_parser = named(Placement::ALL, Placement::name))]
+    pub placements: Vec<Placement>,
+    /// Which policies are compared, with commas between
+    #[arg(long = "policies", value_name = "NAME,…", value_delimiter = ',',
+        default_value = "none,full-server,stepwise,predictive,thunderbolt,oracle",
+        value_parser = named(Contender::ALL, Contender::name))]
+    pub contenders: Vec<Contender>,
+    /// How the chassis manager splits the budget, with commas between
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "even,critical-first",
+        value_parser = named(Shares::ALL, Shares::name))]
+    pub shares: Vec<Shares>,
+    /// The chassis's budget at the supplies' input, in watts
+    #[arg(long, value_name = "W", default_value_t = 2450.0, value_parser = positive)]
+    pub budget_w: f64,
+    /// How user-facing requests come
+    #[arg(long, value_name = "NAME", default_value = "steady",
+        value_parser = named(Arrivals::ALL, Arrivals::name))]
+    pub arrivals: Arrivals,
+    /// Share of the batch work that scales with the clock
+    #[arg(long, value_name = "F", default_value_t = 0.6, value_parser = share)]
+    pub batch_share: f64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            shape: Shape::default(),
-            arrivals: Arrivals::default(),
-            batch_share: 0.6,
-            placements: Placement::ALL.to_vec(),
-            contenders: Contender::ALL.to_vec(),
-            shares: Shares::ALL.to_vec(),
-            budget_w: 2450.0,
-            minutes: 26.0,
-            seeds: (1..=3).collect(),
-        }
+        usual()
     }
 }
 
@@ -163,7 +173,7 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
 
     let mut jobs = Vec::new();
 
-    for seed in options.seeds.iter().copied() {
+    for seed in options.seeds.all() {
         for placement in options.placements.iter().copied() {
             let mut all = asked(options, placement);
             for contender in [Contender::None, Contender::Oracle] {
@@ -182,7 +192,7 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
 
 #[cfg(test)]
 pub(super) fn plant_of(placement: Placement) -> PlantSpec {
-    let options = Options { placements: vec![placement], seeds: vec![1], ..Options::default() };
+    let options = Options { placements: vec![placement], seeds: Seeds::first(1), ..Options::default() };
     jobs(&options).expect("the defaults are fine")[0].plant()
 }
 
@@ -249,8 +259,9 @@ impl Job {
 
 /// What the runs came to: by placement as in the options, then by contender, then by shares.
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<ChassisResult> {
-    let all = options.placements.iter().flat_map(|placement| asked(options, *placement));
-    all.map(|asked| row(asked, &options.seeds, runs)).collect()
+    let (seeds, placements) = (options.seeds.all(), options.placements.iter());
+    let all = placements.flat_map(|placement| asked(options, *placement));
+    all.map(|asked| row(asked, &seeds, runs)).collect()
 }
 
 fn row(asked: Requested, seeds: &[u64], runs: &[Run]) -> ChassisResult {

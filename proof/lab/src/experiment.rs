@@ -1,7 +1,6 @@
 //! `ballast-lab experiment`: the paper's measurements and ours, as tables, JSON and plots.
 
 mod admission;
-mod args;
 mod chain;
 mod chassis;
 mod colocation;
@@ -19,17 +18,22 @@ mod stability;
 mod traces;
 mod tradeoff;
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ballast_lab::Shape;
+use ballast_lab::options::minutes;
 use ballast_lab::plot::figure::stacked;
 use ballast_lab::report::{Detail, Report};
-use clap::{Args, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::Value;
 
-use args::{Results, Runs};
+use ballast_cli::common::columns::ColumnArgs;
 use ballast_cli::common::terminal::{say, tell};
+use ballast_cli::common::threads::all_cores;
 
 /// The experiments.
 #[derive(Subcommand, Debug)]
@@ -42,7 +46,7 @@ pub(crate) enum Experiment {
     /// Twelve servers under one budget: placements, policies, shares (Figure 6)
     #[command(after_help = "The default run takes about 15 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment chassis --placements imbalanced --plot f.svg")]
-    Chassis(One<chassis::Choice>),
+    Chassis(One<ballast_lab::chassis::Options>),
     /// Lost run time against time above the cap, as the margins of stepwise and predictive move
     #[command(after_help = "The default run takes about 5 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment tradeoff --caps-w 230 --plot curves.svg")]
@@ -54,7 +58,7 @@ pub(crate) enum Experiment {
     /// A cluster's placements with and without the power rule, and what they mean for power (Figure 7)
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
-    Scheduler(One<scheduler::Choice>),
+    Scheduler(One<ballast_lab::scheduler::Options>),
     /// How full a cluster can be while scale-outs seldom fail: policies that look at moments of the demand
     #[command(
         after_help = "The default run takes about an hour on 2 cores, --quick 20 seconds. Parts add up:\n\
@@ -63,47 +67,47 @@ pub(crate) enum Experiment {
         Example: ballast-lab experiment admission --part 1/8 --part-file part-1.json\n\
         Example: ballast-lab experiment admission --merge part-*.json --output proof/results"
     )]
-    Admission(Data<admission::Choice>),
+    Admission(One<admission::Choice>),
     /// Who is user-facing: pattern, autocorrelation, Fourier and ensemble at a chosen recall (Table II)
     #[command(after_help = "Example: ballast-lab experiment labels --input labelled.csv.zst --json\n\
         Example: ballast-lab experiment labels --input new.csv --fit-on labelled.csv.zst")]
-    Labels(Data<labels::Choice>),
+    Labels(One<labels::Choice>),
     /// Predictions of class and P95 on a synthetic fleet and on real VMs (Table III)
     #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
         Example: ballast-lab experiment models --json\n\
         Example: ballast-lab experiment models --seeds 3 --plot reliability.svg")]
-    Models(Data<models::Choice>),
+    Models(One<models::Choice>),
     /// How low a budget may be: the paper's quantiles, chassis of real VMs, real distribution units (Table
     /// IV)
     #[command(after_help = "The default run takes about 2 minutes on 2 cores, nearly all of it for \
             --replay-chassis.\n\n\
         Example: ballast-lab experiment oversubscription --json\n\
         Example: ballast-lab experiment oversubscription --replicates 1000 --plot draws.svg")]
-    Oversubscription(Data<oversubscription::Choice>),
+    Oversubscription(One<oversubscription::Choice>),
     /// The whole chain, from VMs' use over labels, model, placement and plan to a budget that holds, with an
     /// oracle for every stage
     #[command(after_help = "The default run takes about 5 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment chain --json\n\
         Example: ballast-lab experiment chain --vms 6000 --learn-days 21 --settle-days 7 --plan-days 8 \
         --held-out-days 4 --seeds 1")]
-    Chain(Data<chain::Choice>),
+    Chain(One<ballast_lab::chain::Options>),
     /// How many VMs fit on a machine under a promise: the paper's tables on a substitute population, then recorded
     /// VMs held out in time (Janus and Rzadca, SoCC 2017)
     #[command(after_help = "The default run takes about 4 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment colocation --json\n\
         Example: ballast-lab experiment colocation --instances 1 --sets azure-average,google-2011")]
-    Colocation(Data<colocation::Choice>),
+    Colocation(One<colocation::Choice>),
     /// Limits of jobs' CPU and memory, and tasks of services: every recommender at equal overruns, known afterwards and not
     #[command(after_help = "The default run takes about 10 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment limits --json\n\
         Example: ballast-lab experiment limits --sets azure-average,google-memory")]
-    Limits(Data<limits::Choice>),
+    Limits(One<limits::Choice>),
     /// VMs that end together on hosts that come free together: policies by lifetimes against best fit, on synthetic pools
     /// and on recorded arrivals (LAVA, arXiv 2412.09840)
     #[command(after_help = "The default run takes about an hour on 2 cores, --quick about a minute.\n\n\
         Example: ballast-lab experiment lifetimes --quick --json\n\
         Example: ballast-lab experiment lifetimes --sets recorded --input arrivals.csv.zst --pools 12")]
-    Lifetimes(Data<lifetimes::Choice>),
+    Lifetimes(One<lifetimes::Choice>),
     /// Whole runs drawn from seeds, several faults at once, some for good, judged by the oracles
     #[command(
         after_help = "The default run takes about 10 s on 2 cores. Parts add up: run seeds 1 to 1000 here\n\
@@ -117,43 +121,142 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 3 minutes a file on 2 cores.\n\n\
         Example: ballast-lab experiment traces --telemetry cpu.csv.zst --json\n\
         Example: ballast-lab experiment traces --telemetry a.csv b.csv --unequal --seeds 3")]
-    Traces(Data<traces::Choice>),
+    Traces(One<traces::Choice>),
     /// All of them, but for admission, lifetimes, traces and faults
     #[command(after_help = "The default run takes about an hour on 2 cores.\n\n\
         Example: ballast-lab experiment all --output proof/results")]
-    All(All),
+    All(One<Runs>),
 }
 
 /// One experiment: what is chosen, how it is run, where results go.
-#[derive(Args, Debug)]
-pub(crate) struct One<C: Args> {
-    #[command(flatten)]
-    choice: C,
-    #[command(flatten)]
-    runs: Runs,
-    #[command(flatten)]
+#[derive(Debug)]
+pub(crate) struct One<O> {
+    options: O,
     results: Results,
+    /// The options as flags, with their usual values, but for where files go.
+    flags: String,
 }
 
-/// One experiment on recorded data: what is chosen, where results go.
-#[derive(Args, Debug)]
-pub(crate) struct Data<C: Args> {
-    #[command(flatten)]
-    choice: C,
-    #[command(flatten)]
-    results: Results,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct All {
-    #[command(flatten)]
-    runs: Runs,
-    /// Print one JSON object {experiment, rows, goals} with a row for each experiment, alone on stdout
+#[derive(Args, Clone, Debug)]
+struct Results {
+    /// Print one JSON object {experiment, options, rows, goals}, alone on stdout
     #[arg(long)]
     json: bool,
-    /// Write a page for each, DIR/NAME.md, and its plots beside it
+    /// Draw the figures into this file, one below the other
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Write this experiment's page, DIR/NAME.md, and its plots beside it
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Runs at a time; it changes no result [default: one for every core]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// What is not usual in runs of all experiments.
+#[derive(Args, Debug)]
+pub(crate) struct Runs {
+    /// The first seed; the others follow it [default: 1]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5, stability 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    seeds: Option<u16>,
+    /// How long the batch work takes when nobody is in its way [default: server and tradeoff 10,
+    /// chassis 26, stability 5]
+    #[arg(long, value_name = "MIN", value_parser = minutes)]
+    minutes: Option<f64>,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+impl<O: Args> Args for One<O> {
+    fn augment_args(command: Command) -> Command {
+        Results::augment_args(O::augment_args(command)).mut_args(|arg| match arg.get_action() {
+            ArgAction::Set | ArgAction::Append => arg.allow_negative_numbers(true),
+            _ => arg,
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<O: Args> FromArgMatches for One<O> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let options = O::from_arg_matches(matches)?;
+        Ok(Self { options, results: Results::from_arg_matches(matches)?, flags: flags::<O>(matches) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Options that shape no report: what is read or written besides, or instead.
+const BESIDES: [&str; 5] = ["part", "part_file", "merge", "export_events", "export"];
+
+/// All that shapes a report, as flags. Of servers and columns only what is not usual.
+fn flags<O: Args>(matches: &ArgMatches) -> String {
+    let options = O::augment_args(Command::new(""));
+    let common = Shape::augment_args(ColumnArgs::augment_args(Command::new("")));
+    let common: Vec<_> = common.get_arguments().map(Arg::get_id).collect();
+    let told = options.get_arguments().filter(|arg| {
+        let is_usual = matches.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine);
+        let is_left_out = is_usual && common.contains(&arg.get_id());
+        !is_left_out && !BESIDES.contains(&arg.get_id().as_str())
+    });
+    told.map(|arg| flag(arg, matches)).collect()
+}
+
+/// An option as a flag; nothing where it has no value.
+fn flag(arg: &Arg, matches: &ArgMatches) -> String {
+    let (id, long) = (arg.get_id().as_str(), arg.get_long().unwrap_or_default());
+    if !arg.get_action().takes_values() {
+        return if matches.get_flag(id) { format!(" --{long}") } else { String::new() };
+    }
+    let values: Vec<String> =
+        matches.get_raw(id).into_iter().flatten().map(|value| shown(value.as_ref())).collect();
+    match arg.get_value_delimiter() {
+        _ if values.is_empty() => String::new(),
+        Some(between) => format!(" --{long} {}", values.join(&between.to_string())),
+        None if arg.get_num_args().is_some() => format!(" --{long} {}", values.join(" ")),
+        None => values.iter().map(|value| format!(" --{long} {value}")).collect(),
+    }
+}
+
+/// A value as a command names it: the folder of all data is not the same everywhere.
+fn shown(value: &Path) -> String {
+    match value.strip_prefix(data::folder()) {
+        Ok(rest) => format!("$BALLAST_DATA/{}", rest.display()),
+        Err(_) => value.display().to_string(),
+    }
+}
+
+/// How an experiment is run, and the command that runs it again.
+struct Setting {
+    detail: Detail,
+    threads: NonZeroUsize,
+    flags: String,
+}
+
+impl Setting {
+    fn threads(&self) -> usize {
+        self.threads.get()
+    }
+
+    /// The command that makes the rows again.
+    fn run(&self, experiment: &str) -> String {
+        format!("ballast-lab experiment {experiment}{}", self.flags)
+    }
+
+    /// The command that makes the report again.
+    fn command(&self, experiment: &str) -> String {
+        let output = if self.detail.document { " --output proof/results" } else { "" };
+        self.run(experiment) + output
+    }
 }
 
 /// A figure was not reached.
@@ -167,48 +270,42 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
-        Experiment::Admission(data) if data.choice.export_events.is_some() => {
-            let file = data.choice.export_events.as_deref();
-            file.map_or(Ok(()), |file| admission::export(file, data.choice.seed)).map(|()| true)?
-        }
-        Experiment::Admission(data) => {
-            data.results.write(|detail| admission::report(&data.choice, detail))?
-        }
-        Experiment::Labels(data) => data.results.write(|_| labels::report(&data.choice))?,
-        Experiment::Models(models) => {
-            models.results.write(|detail| models::report(&models.choice, detail))?
-        }
-        Experiment::Oversubscription(data) => {
-            data.results.write(|detail| oversubscription::report(&data.choice, detail))?
-        }
-        Experiment::Chain(data) => data.results.write(|detail| chain::report(&data.choice, detail))?,
-        Experiment::Colocation(data) => {
-            data.results.write(|detail| colocation::report(&data.choice, detail))?
-        }
-        Experiment::Limits(data) => data.results.write(|detail| limits::report(&data.choice, detail))?,
-        Experiment::Lifetimes(data) => {
-            data.results.write(|detail| lifetimes::report(&data.choice, detail))?
-        }
+        Experiment::Admission(one) => match &one.options.export_events {
+            Some(file) => admission::export(file, one.options.seed).map(|()| true)?,
+            None => one.run(admission::report)?,
+        },
+        Experiment::Labels(one) => one.run(labels::report)?,
+        Experiment::Models(one) => one.run(models::report)?,
+        Experiment::Oversubscription(one) => one.run(oversubscription::report)?,
+        Experiment::Chain(one) => one.run(chain::report)?,
+        Experiment::Colocation(one) => one.run(colocation::report)?,
+        Experiment::Limits(one) => one.run(limits::report)?,
+        Experiment::Lifetimes(one) => one.run(lifetimes::report)?,
         Experiment::Faults(args) => faults::run(args)?,
-        Experiment::Traces(data) => data.results.write(|detail| traces::report(&data.choice, detail))?,
-        Experiment::All(args) => all(args)?,
+        Experiment::Traces(one) => one.run(traces::report)?,
+        Experiment::All(one) => all(one)?,
     };
 
     Ok(if met { ExitCode::SUCCESS } else { EXIT_NOT_MET.into() })
 }
 
-impl<C: Args> One<C> {
-    fn run(&self, report: fn(&C, &Runs, Detail) -> anyhow::Result<Report>) -> anyhow::Result<bool> {
-        self.results.write(|detail| report(&self.choice, &self.runs, detail))
-    }
-}
+/// The report of an experiment.
+type Reporter<O> = fn(&O, &Setting) -> anyhow::Result<Report>;
 
-impl Results {
-    /// Makes a report, and puts it where it is asked for; whether no figure was missed.
-    fn write(&self, report: impl FnOnce(Detail) -> anyhow::Result<Report>) -> anyhow::Result<bool> {
-        let Self { json, plot, output } = self;
+impl<O> One<O> {
+    fn setting(&self) -> Setting {
+        let Results { plot, output, threads, .. } = &self.results;
         let document = output.is_some();
-        let detail = Detail { figures: document || plot.is_some(), document };
+        Setting {
+            detail: Detail { figures: document || plot.is_some(), document },
+            threads: threads.unwrap_or_else(all_cores),
+            flags: self.flags.clone(),
+        }
+    }
+
+    /// Makes a report, and puts it where it is asked for; whether no figure was missed.
+    fn run(&self, report: Reporter<O>) -> anyhow::Result<bool> {
+        let Results { json, plot, output, .. } = &self.results;
 
         // What cannot be written is said now, not after minutes of runs.
         if let Some(file) = plot {
@@ -219,7 +316,7 @@ impl Results {
         if let Some(folder) = output {
             document::check(folder)?;
         }
-        let report = report(detail)?;
+        let report = report(&self.options, &self.setting())?;
         let text = if *json { serde_json::to_string_pretty(&report.json()?)? } else { report.text() };
         say(&text)?;
 
@@ -236,45 +333,49 @@ impl Results {
     }
 }
 
-fn all(args: &All) -> anyhow::Result<bool> {
-    let document = args.output.is_some();
-    let detail = Detail { figures: document, document };
-    if let Some(folder) = &args.output {
+/// An experiment with these flags.
+fn parse<O: Args>(flags: &[&str]) -> anyhow::Result<One<O>> {
+    let command = One::<O>::augment_args(Command::new("").no_binary_name(true));
+    Ok(One::from_arg_matches(&command.try_get_matches_from(flags)?)?)
+}
+
+fn all(all: &One<Runs>) -> anyhow::Result<bool> {
+    if let Some(folder) = &all.results.output {
         document::check(folder)?;
     }
+    let flags: Vec<&str> = all.flags.split_whitespace().collect();
+    // It is measured in days.
+    let days: Vec<&str> = flags.chunks(2).filter(|flag| flag[0] != "--minutes").flatten().copied().collect();
+    // Fewer chassis, and all of them replayed, which takes most of the time.
+    let replayed = ["--chassis", "4", "--replay-chassis", "4"];
     let (mut reports, mut met) = (Vec::new(), true);
 
     // Each is shown and written as soon as it is there: all of them take a while.
-    let mut done = |report: Report| -> anyhow::Result<()> {
+    let mut done = |report: anyhow::Result<Report>| -> anyhow::Result<()> {
+        let report = report?;
         met &= report.met();
-        if args.json {
+        if all.results.json {
             reports.push(report.json()?);
         } else {
             say(&format!("{}\n", report.text()))?;
         }
 
-        if let Some(folder) = &args.output {
-            write_page(folder, &report)?;
-        }
-        Ok(())
+        all.results.output.as_ref().map_or(Ok(()), |folder| write_page(folder, &report))
     };
 
-    done(server::report(&server::Choice::default(), &args.runs, detail)?)?;
-    done(chassis::report(&chassis::Choice::default(), &args.runs, detail)?)?;
-    done(tradeoff::report(&tradeoff::Choice::default(), &args.runs, detail)?)?;
-    done(stability::report(&stability::Choice::default(), &args.runs, detail)?)?;
+    done(all.one(&flags, server::report))?;
+    done(all.one(&flags, chassis::report))?;
+    done(all.one(&flags, tradeoff::report))?;
+    done(all.one(&flags, stability::report))?;
+    done(all.one(&days, scheduler::report))?;
+    done(all.one(&[], labels::report))?;
+    done(all.one(&[], models::report))?;
+    done(all.one(&replayed, oversubscription::report))?;
+    done(all.one(&[], chain::report))?;
+    done(all.one(&[], colocation::report))?;
+    done(all.one(&[], limits::report))?;
 
-    // It is measured in days.
-    let runs = Runs { minutes: None, ..args.runs.clone() };
-    done(scheduler::report(&scheduler::Choice::default(), &runs, detail)?)?;
-    done(labels::report(&labels::Choice::default())?)?;
-    done(models::report(&models::Choice::default(), detail)?)?;
-    done(oversubscription::report(&oversubscription::Choice::documented(), detail)?)?;
-    done(chain::report(&chain::Choice::default(), detail)?)?;
-    done(colocation::report(&colocation::Choice::default(), detail)?)?;
-    done(limits::report(&limits::Choice::default(), detail)?)?;
-
-    if args.json {
+    if all.results.json {
         let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();
         let goals: Vec<_> = reports.iter().flat_map(goals).collect();
         let all = serde_json::json!({ "experiment": "all", "rows": reports, "goals": goals });
@@ -282,6 +383,16 @@ fn all(args: &All) -> anyhow::Result<bool> {
     }
 
     Ok(met)
+}
+
+impl One<Runs> {
+    /// The report of one of them, with these flags.
+    fn one<O: Args>(&self, flags: &[&str], report: Reporter<O>) -> anyhow::Result<Report> {
+        let output = self.results.output.as_ref().map(|folder| format!("--output={}", folder.display()));
+        let flags: Vec<&str> = flags.iter().copied().chain(output.as_deref()).collect();
+        let One { options, flags, .. } = parse::<O>(&flags)?;
+        report(&options, &Setting { flags, ..self.setting() })
+    }
 }
 
 fn write_page(folder: &Path, report: &Report) -> anyhow::Result<()> {

@@ -17,6 +17,7 @@ pub mod lifetimes;
 pub mod limits;
 mod load;
 mod medians;
+pub mod options;
 pub mod oversubscription;
 pub mod plot;
 pub mod report;
@@ -36,27 +37,29 @@ mod tests;
 use core::fmt;
 
 use ballast_agent_core::Policy;
+use ballast_cli::common::numbers::positive;
 use ballast_types::{PowerModel, Watts};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
 /// What a server of 2 × 20 cores draws.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Args, Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shape {
+    /// What a server draws while idle, in watts
+    #[arg(long, value_name = "W", default_value_t = Self::PAPER.idle_w, value_parser = positive)]
     pub idle_w: f64,
-    /// At full load and the highest frequency, in watts.
+    /// What a server draws at full load, in watts
+    #[arg(long, value_name = "W", default_value_t = Self::PAPER.full_w, value_parser = positive)]
     pub full_w: f64,
-    /// At full load and half of the highest frequency, in watts.
+    /// The same at half frequency
+    #[arg(long, value_name = "W", default_value_t = Self::PAPER.half_frequency_full_w, value_parser = positive)]
     pub half_frequency_full_w: f64,
 }
 
-impl Default for Shape {
-    /// The paper's server.
-    fn default() -> Self {
-        Self { idle_w: 112.0, full_w: 310.0, half_frequency_full_w: 169.0 }
-    }
-}
-
 impl Shape {
+    /// The paper's server.
+    pub const PAPER: Self = Self { idle_w: 112.0, full_w: 310.0, half_frequency_full_w: 169.0 };
+
     /// The model of such a server. Idle at half frequency it draws as much less as the paper's does.
     pub fn model(&self) -> Result<PowerModel, OptionError> {
         let paper = PowerModel::PAPER;
@@ -67,11 +70,11 @@ impl Shape {
             half_full_w: self.half_frequency_full_w,
         };
         let Self { idle_w, full_w, half_frequency_full_w } = self;
-        let all = format_args!("{idle_w}, {full_w}, {half_frequency_full_w}").to_string();
-        model
-            .check()
-            .map(|()| model)
-            .map_err(|what| OptionError::new("idle_w, full_w, half_frequency_full_w", all, what))
+        model.check().map(|()| model).map_err(|what| {
+            let all = format_args!("{idle_w}, {full_w}, {half_frequency_full_w}").to_string();
+            let allowed = format!("{what}; allowed is idle < half frequency full < full");
+            OptionError::new("idle_w, full_w, half_frequency_full_w", all, allowed)
+        })
     }
 }
 

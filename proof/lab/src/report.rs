@@ -17,7 +17,7 @@ pub mod stability;
 pub mod traces;
 pub mod tradeoff;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -170,6 +170,22 @@ impl Report {
     }
 }
 
+/// A value of a text, by its name.
+pub(crate) type Named<'a> = (&'a str, &'a dyn Display);
+
+/// A text of the folder `words` with these values in place of `{names}`, each paragraph in one line.
+pub(crate) fn filled(template: &str, values: &[Named<'_>]) -> String {
+    let items =
+        |paragraph: &str| paragraph.split("\n- ").map(|item| item.replace('\n', " ")).collect::<Vec<_>>();
+    let paragraphs = template.trim_end().split("\n\n").map(|paragraph| items(paragraph).join("\n- "));
+    let mut text = paragraphs.collect::<Vec<_>>().join("\n\n");
+    for (name, value) in values {
+        text = text.replace(&format!("{{{name}}}"), &value.to_string());
+    }
+    debug_assert!(!text.contains('{'), "a value is missing: {text}");
+    text
+}
+
 /// A number with so many places; a dash where there is none.
 pub(crate) fn number(value: f64, places: usize) -> String {
     if value.is_finite() { format!("{value:.places$}") } else { "–".to_owned() }
@@ -245,6 +261,12 @@ mod tests {
         let mut fine = report();
         fine.goals.remove(1);
         assert!(fine.met());
+    }
+
+    #[test]
+    fn a_text_has_values_in_place_of_their_names() {
+        let text = filled("{n} rows of\n{n}:\n\n- one\n  more\n- two\n", &[("n", &3)]);
+        assert_eq!(text, "3 rows of 3:\n\n- one   more\n- two");
     }
 
     #[test]

@@ -4,10 +4,13 @@
 
 use ballast_placement::rules::Alpha;
 use ballast_placement::{Policy, Ties};
+use clap::Args;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::options::{Seeds, named, usual};
 use super::{OptionError, Shape, Spread};
+use ballast_cli::common::numbers::{share, within};
 use ballast_sim::cluster::Workload;
 use ballast_sim::cluster::exceeded;
 use ballast_sim::cluster::{Arm, Class, P95, Prediction, Quarter};
@@ -21,66 +24,58 @@ const CHOICE: u64 = 1 << 33;
 /// The share of chassis-hours that the arm `none` is above the budget.
 const ABOVE: f64 = 0.01;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The paper's cluster: 20 racks of 3 chassis of 12 servers.
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
+#[command(mut_arg("seeds", |arg| arg.default_value("5")))]
 pub struct Options {
+    #[command(flatten)]
+    pub seeds: Seeds,
+    #[command(flatten)]
     pub shape: Shape,
-    pub chassis: u32,
-    pub servers: u32,
-    pub cores: u16,
-    /// The share of cores that is asked for on average.
-    pub load: f64,
-    pub days: u16,
+    /// Which predictors are compared, with commas between
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        default_value = "none,spread,unknown,criticality-only,model,oracle",
+        value_parser = named(Arm::ALL, Arm::name))]
     pub arms: Vec<Arm>,
-    /// Weights of the chassis score against the server score; the arm `none` has none.
+    /// Weights of the chassis score against the server score; the arm none has none
+    #[arg(long, value_name = "F,…", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1",
+        value_parser = share)]
     pub alphas: Vec<f64>,
+    /// The packing rule's weight
+    #[arg(long, value_name = "N", default_value_t = Policy::POWER.best_fit,
+        value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub packing_weight: u32,
+    /// The power rule's weight
+    #[arg(long, value_name = "N", default_value_t = Policy::POWER.power,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub power_weight: u32,
-    /// Who wins where the rules tie.
+    /// Who wins where the rules tie: id, or hash and a seed
+    #[arg(long, value_name = "id|hash[:SEED]", default_value_t = Policy::POWER.ties)]
     pub ties: Ties,
-    pub seeds: Vec<u64>,
+    /// The share of cores that is asked for on average
+    #[arg(long, value_name = "F", default_value_t = 0.65, value_parser = |text: &str| within(text, 0.01, 2.0))]
+    pub load: f64,
+    /// How long
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=366))]
+    pub days: u16,
+    /// Chassis in the cluster, of 12 servers with 40 cores each
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub chassis: u32,
+    #[arg(skip = 12u32)]
+    pub servers: u32,
+    #[arg(skip = 40u16)]
+    pub cores: u16,
 }
 
 impl Default for Options {
-    /// The paper's cluster: 20 racks of 3 chassis.
     fn default() -> Self {
-        Self {
-            shape: Shape::default(),
-            chassis: 60,
-            servers: 12,
-            cores: 40,
-            load: 0.65,
-            days: 30,
-            arms: Arm::ALL.to_vec(),
-            alphas: vec![0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
-            packing_weight: Policy::POWER.best_fit,
-            power_weight: Policy::POWER.power,
-            ties: Policy::POWER.ties,
-            seeds: vec![1, 2, 3, 4, 5],
-        }
+        usual()
     }
 }
 
 impl Options {
     fn site(&self) -> Result<Site, OptionError> {
         let Self { chassis, servers, cores, load, days, .. } = *self;
-        let bad = |key, value: String, allowed: &str| Err(OptionError::new(key, value, allowed));
-        if !(1..=1000).contains(&chassis) || !(1..=1000).contains(&servers) {
-            return bad("chassis, servers", format!("{chassis}, {servers}"), "1 to 1000 each");
-        }
-        if !(32..=1024).contains(&cores) {
-            return bad("cores", cores.to_string(), "32 to 1024: the largest VM has 32");
-        }
-        if !(0.01..=2.0).contains(&load) {
-            return bad("load", load.to_string(), "0.01 to 2");
-        }
-        if !(1..=366).contains(&days) {
-            return bad("days", days.to_string(), "1 to 366");
-        }
-        if self.packing_weight > 1000 || !(1..=1000).contains(&self.power_weight) {
-            let both = format!("{}, {}", self.packing_weight, self.power_weight);
-            return bad("packing_weight, power_weight", both, "0 to 1000, 1 to 1000");
-        }
-
         Ok(Site { chassis, servers, cores, load, days, model: self.shape.model()? })
     }
 
@@ -222,7 +217,7 @@ pub enum CalibrationError {
 /// own.
 pub fn calibrate(options: &Options) -> Result<f64, CalibrationError> {
     let site = options.site()?;
-    let first = options.seeds.first().copied().unwrap_or(1);
+    let first = options.seeds.seed;
     let load = workload(&site, first.wrapping_add(CALIBRATION));
     let Case { setup, .. } = options.case(Arm::None, Alpha::PAPER);
     Ok(exceeded(run(&site, &setup, &load, None)?.draws_w, ABOVE))
@@ -239,8 +234,8 @@ pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>
     let of = |case: &Case| {
         let (setup, site) = (case.setup, Site { load: case.load, ..site });
         let offset = case.seeds;
-        let job = move |seed: &u64| Job { site, setup, seed: seed.wrapping_add(offset), budget_w };
-        options.seeds.iter().map(job).collect::<Vec<_>>()
+        let job = move |seed: u64| Job { site, setup, seed: seed.wrapping_add(offset), budget_w };
+        options.seeds.all().into_iter().map(job).collect::<Vec<_>>()
     };
     Ok(cases.iter().flat_map(of).collect())
 }
@@ -292,7 +287,7 @@ pub struct SchedulerResult {
 
 /// Puts the months of these cases together, which are in the order of [`jobs`].
 pub fn rows(options: &Options, cases: &[Case], done: &[Done]) -> Vec<SchedulerResult> {
-    let (seeds, weeks) = (options.seeds.len(), f64::from(options.days) / 7.0);
+    let (seeds, weeks) = (usize::from(options.seeds.seeds), f64::from(options.days) / 7.0);
     let row = |(case, months): (&Case, &[Done])| {
         let over = |of: &dyn Fn(&Month) -> f64| Spread::of(months.iter().map(|d| of(&d.month)));
         let failures =
@@ -329,7 +324,7 @@ mod tests {
     use super::*;
 
     fn small() -> Options {
-        Options { chassis: 5, days: 3, seeds: vec![1, 2], ..Options::default() }
+        Options { chassis: 5, days: 3, seeds: Seeds::first(2), ..Options::default() }
     }
 
     #[test]
@@ -394,20 +389,5 @@ mod tests {
         // What is measured is what ships.
         let shipped = options.case(Arm::Model, Alpha::PAPER).setup.policy;
         assert_eq!(shipped, Policy::POWER);
-    }
-
-    #[test]
-    fn options_that_nothing_can_be_made_of_are_named() {
-        for (options, key) in [
-            (Options { chassis: 0, ..small() }, "chassis, servers"),
-            (Options { cores: 8, ..small() }, "cores"),
-            (Options { load: f64::NAN, ..small() }, "load"),
-            (Options { days: 0, ..small() }, "days"),
-            (Options { alphas: vec![1.5], ..small() }, "alphas"),
-            (Options { power_weight: 0, ..small() }, "packing_weight, power_weight"),
-        ] {
-            let jobs = options.figure7().and_then(|cases| jobs(&options, &cases, 1000.0));
-            assert_eq!(jobs.unwrap_err().key, key);
-        }
     }
 }

@@ -43,7 +43,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            shape: Shape::default(),
+            shape: Shape::PAPER,
             arrivals: Arrivals::default(),
             batch_share: 0.6,
             service_ms: load::SERVICE_MS,
@@ -72,15 +72,8 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     model: PowerModel,
-    arrivals: Arrivals,
-    batch_share: f64,
-    service_ms: f64,
+    pub(super) options: Options,
     batch_s: f64,
-    caps_w: Vec<f64>,
-    pub(super) margin_share: Option<f64>,
-    pub(super) margin_sigmas: Option<f64>,
-    above_share: f64,
-    pub(super) sensor: SensorSpec,
 }
 
 /// What one run came to.
@@ -125,7 +118,7 @@ pub struct Point {
 /// All runs that [`rows`] needs: `none` and `oracle` are always among them.
 pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     let plan = Plan::new(options)?;
-    let caps = plan.caps_w.iter().map(|w| watts("caps_w", *w, 1.0, 1e5));
+    let caps = options.caps_w.iter().map(|w| watts("caps_w", *w, 1.0, 1e5));
     let caps = caps.collect::<Result<Vec<_>, _>>()?;
     let mut jobs = Vec::new();
     for seed in options.seeds.iter().copied() {
@@ -152,27 +145,20 @@ impl Plan {
         if let Some(sigmas) = options.margin_sigmas {
             within("margin_sigmas", sigmas, 0.0, 100.0)?;
         }
-        Ok(Self {
-            model,
-            arrivals: options.arrivals,
-            batch_share: within("batch_share", options.batch_share, 0.0, 1.0)?,
-            service_ms: within("service_ms", options.service_ms, 0.05, 1000.0)?,
-            batch_s: 60.0 * within("minutes", options.minutes, 0.01, 10_000.0)?,
-            caps_w: options.caps_w.clone(),
-            margin_share: options.margin_share,
-            margin_sigmas: options.margin_sigmas,
-            above_share: within("above_share", options.above_share, 0.0, 0.5)?,
-            sensor: options.sensor,
-        })
+        within("batch_share", options.batch_share, 0.0, 1.0)?;
+        within("service_ms", options.service_ms, 0.05, 1000.0)?;
+        within("above_share", options.above_share, 0.0, 0.5)?;
+        let batch_s = 60.0 * within("minutes", options.minutes, 0.01, 10_000.0)?;
+        Ok(Self { model, options: options.clone(), batch_s })
     }
 
     /// One server; the supplies lose nothing, so that their input is the server's draw.
     fn plant(&self, seed: u64, cap: Option<Watts>) -> PlantSpec {
         let budget = cap.or(Watts::from_f64(self.model.full_w)).unwrap_or(Watts::MAX);
         let work = Work {
-            arrivals: self.arrivals,
-            batch_share: self.batch_share,
-            service_ms: self.service_ms,
+            arrivals: self.options.arrivals,
+            batch_share: self.options.batch_share,
+            service_ms: self.options.service_ms,
             batch_s: self.batch_s,
             quiet_s: 0.0,
             length_s: LONGEST * self.batch_s,
@@ -180,21 +166,21 @@ impl Plan {
         };
         let kinds = [VmClass::UserFacing, VmClass::NonUserFacing];
         let kinds = kinds.map(|class| Kind { class, cores: CORES / 2 });
-        PlantSpec::lossless(vec![work.server(0, self.model, &kinds)], self.sensor, budget)
+        PlantSpec::lossless(vec![work.server(0, self.model, &kinds)], self.options.sensor, budget)
     }
 
     /// The agent for this meter. Its deadband is twice the meter's noise, as the daemon's configuration
     /// advises and does not do by itself.
     fn tune(&self, agent: &mut agent::Params) {
-        let SensorSpec { lag, refresh, noise_ppm, .. } = self.sensor;
+        let SensorSpec { lag, refresh, noise_ppm, .. } = self.options.sensor;
         agent.sample_period = refresh;
         agent.settle = lag + refresh;
         let noise = 2.0 * f64::from(noise_ppm) * 1e-6 * self.model.power(0.5, 1.0).as_f64();
         agent.deadband = agent.deadband.max(Watts::from_f64(noise).unwrap_or(Watts::ZERO));
-        if let Some(share) = self.margin_share {
+        if let Some(share) = self.options.margin_share {
             agent.margin_ppm = libm::round(share * 1e6) as u32;
         }
-        if let Some(sigmas) = self.margin_sigmas {
+        if let Some(sigmas) = self.options.margin_sigmas {
             agent.margin_sigmas = sigmas;
         }
     }
@@ -203,7 +189,7 @@ impl Plan {
 impl Job {
     /// Makes the run. This fails when a controller breaks a promise that holds for every contender.
     pub fn run(&self) -> Result<Run, Violation> {
-        let limits = self.cap.map_or_else(|| self.plan.caps_w.clone(), |cap| vec![cap.as_f64()]);
+        let limits = self.cap.map_or_else(|| self.plan.options.caps_w.clone(), |cap| vec![cap.as_f64()]);
         let measured = trial::run(self.scenario(), &limits, 0.0, self.plan.batch_s)?;
         Ok(Run { contender: self.contender, cap: self.cap, seed: self.seed, measured })
     }
@@ -227,7 +213,7 @@ impl Job {
         let mut scenario = Scenario::new(plan.plant(*seed, self.cap), contender.policy(), *seed, length);
         scenario.checks = Checks::NONE;
         scenario.controller = self.controller();
-        scenario.chassis.above_share_ppm = libm::round(1e6 * plan.above_share) as u32;
+        scenario.chassis.above_share_ppm = libm::round(1e6 * plan.options.above_share) as u32;
         scenario.agents.iter_mut().for_each(|agent| plan.tune(agent));
         scenario
     }
@@ -236,7 +222,7 @@ impl Job {
         let Some(watts) = self.cap else { return Controller::Baseline(Baseline::Nobody) };
         match self.contender {
             Contender::Stepwise | Contender::Predictive => {
-                Controller::FixedCap { watts, tells_margin: self.plan.margin_sigmas.is_none() }
+                Controller::FixedCap { watts, tells_margin: self.plan.options.margin_sigmas.is_none() }
             }
             Contender::FullServer => Controller::Baseline(Baseline::HardwareCap(watts)),
             Contender::Oracle => Controller::Baseline(Baseline::Oracle(watts)),

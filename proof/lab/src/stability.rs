@@ -2,41 +2,38 @@
 
 use core::time::Duration;
 
+use ballast_cli::common::numbers;
+use clap::Args;
 use serde::Serialize;
 
+use super::medians::Medians;
 use super::{Arrivals, Contender, OptionError, server, variant, within};
 use ballast_sim::plant::SensorSpec;
+
+/// The server's meters.
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
+pub struct Meters {
+    /// Lags of the server's meter, in seconds
+    #[arg(long, value_name = "S,…", value_delimiter = ',', default_value = "0,0.2,0.5,1",
+        value_parser = |text: &str| numbers::within(text, 0.0, 10.0))]
+    pub lags_s: Vec<f64>,
+    /// Times between two of its readings, in seconds
+    #[arg(long, value_name = "S,…", value_delimiter = ',', default_value = "0.1,0.2,0.5,1,2",
+        value_parser = |text: &str| numbers::within(text, 0.01, 10.0))]
+    pub refreshes_s: Vec<f64>,
+    /// Standard deviations of its error, as shares of the value
+    #[arg(long, value_name = "F,…", value_delimiter = ',', default_value = "0,0.005,0.01,0.02",
+        value_parser = |text: &str| numbers::within(text, 0.0, 0.2))]
+    pub noises: Vec<f64>,
+}
 
 /// What to measure, on a steady load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
     /// The runs; of its caps the first is taken, and its sensor and arrivals are not looked at.
     pub server: server::Options,
-    /// Lags of the server's meter, in seconds.
-    pub lags_s: Vec<f64>,
-    /// Times between two of its readings, in seconds.
-    pub refreshes_s: Vec<f64>,
-    /// Standard deviations of its error, as shares of the value.
-    pub noises: Vec<f64>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let contenders = vec![Contender::Stepwise, Contender::Predictive];
-        let server = server::Options {
-            caps_w: vec![230.0],
-            seeds: vec![1],
-            minutes: 5.0,
-            contenders,
-            ..server::Options::default()
-        };
-        Self {
-            server,
-            lags_s: vec![0.0, 0.2, 0.5, 1.0],
-            refreshes_s: vec![0.1, 0.2, 0.5, 1.0, 2.0],
-            noises: vec![0.0, 0.005, 0.01, 0.02],
-        }
-    }
+    #[serde(flatten)]
+    pub meters: Meters,
 }
 
 /// One policy behind one meter; medians over the seeds.
@@ -48,15 +45,8 @@ pub struct StabilityResult {
     pub refresh_s: f64,
     /// Standard deviation of its error, as a share of the value.
     pub noise: f64,
-    /// P-state changes of a batch core in a minute, as a mean over them.
-    pub pstate_changes_per_core_min: f64,
-    /// The share of the time above the cap, by means over 100 ms.
-    pub over_cap_fraction: f64,
-    /// The longest stretch above the cap, in seconds.
-    pub over_cap_s_max: f64,
-    /// Run time of the batch VM against the one without a cap.
-    pub batch_runtime_norm: f64,
-    pub seeds: usize,
+    #[serde(flatten)]
+    pub(crate) figures: Medians,
 }
 
 /// Lag and refresh in seconds, noise as a share.
@@ -69,11 +59,11 @@ pub type Job = variant::Job<Variant>;
 /// What one run came to.
 pub type Run = variant::Run<Variant>;
 
-fn meters(options: &Options) -> Vec<Meter> {
+fn meters(Options { meters: Meters { lags_s, refreshes_s, noises }, .. }: &Options) -> Vec<Meter> {
     let mut all = Vec::new();
-    for lag in &options.lags_s {
-        for refresh in &options.refreshes_s {
-            all.extend(options.noises.iter().map(|noise| (*lag, *refresh, *noise)));
+    for lag in lags_s {
+        for refresh in refreshes_s {
+            all.extend(noises.iter().map(|noise| (*lag, *refresh, *noise)));
         }
     }
     all
@@ -114,19 +104,10 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<StabilityResult> {
         for meter in meters(options) {
             let runs = variant::of(runs, |own| own.is_none_or(|own| own == meter));
             let seeds = &options.server.seeds;
-            let row = server::row(server::Requested { n: 0, cap_w, contender, seeds }, &runs).figures;
+            let asked = server::Requested { n: 0, cap_w, contender, seeds };
+            let figures = server::row(asked, &runs).figures;
             let (lag_s, refresh_s, noise) = meter;
-            rows.push(StabilityResult {
-                policy: contender.name(),
-                lag_s,
-                refresh_s,
-                noise,
-                pstate_changes_per_core_min: row.pstate_changes_per_core_min,
-                over_cap_fraction: row.over_fraction.median,
-                over_cap_s_max: row.over_s_max.median,
-                batch_runtime_norm: row.batch_runtime_norm.median,
-                seeds: row.seeds,
-            });
+            rows.push(StabilityResult { policy: contender.name(), lag_s, refresh_s, noise, figures });
         }
     }
 

@@ -5,6 +5,7 @@ use core::time::Duration;
 use ballast_types::Instant;
 
 use super::chassis::{Placement, Shares};
+use super::medians::{Limit, Medians};
 use super::server::{Options, ServerResult};
 use super::*;
 use ballast_sim::scenario::{Probe, Run, Scenario};
@@ -139,7 +140,7 @@ fn options_that_no_run_can_be_made_of_are_named() {
     assert_eq!(cap, "caps_w = 50: 111 to 310 W");
     let share = server(Options { batch_share: f64::NAN, ..base.clone() });
     assert_eq!(share, "batch_share = NaN: 0 to 1");
-    let shape = server(Options { shape: Shape { idle_w: 400.0, ..Shape::default() }, ..base });
+    let shape = server(Options { shape: Shape { idle_w: 400.0, ..Shape::PAPER }, ..base });
     assert!(shape.contains("400, 310, 169: full load must draw more than idle"), "{shape}");
     let budget = chassis::Options { budget_w: 1e6, ..chassis::Options::default() };
     assert!(chassis::jobs(&budget).unwrap_err().to_string().starts_with("budget_w = 1000000: "));
@@ -173,7 +174,7 @@ fn a_chassis_keeps_its_budget_and_is_judged_by_placement() {
         contenders: vec![Contender::None, Contender::FullServer, Contender::Stepwise],
         placements: vec![Placement::Balanced],
         shares: vec![Shares::Even],
-        seeds: vec![1],
+        seeds: options::Seeds::first(1),
         minutes: 0.15,
         ..chassis::Options::default()
     };
@@ -245,17 +246,10 @@ fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
 const CASE: tradeoff::Case = tradeoff::Case { cap_w: 230.0, service_ms: 0.5 };
 
 fn margin(over_cap_fraction: f64, excess: f64) -> tradeoff::TradeoffResult {
-    tradeoff::TradeoffResult {
-        case: CASE,
-        policy: "stepwise",
-        margin: 0.02,
-        over_cap_fraction,
-        over_cap_s_max: 0.0,
-        excess,
-        batch_runtime_norm: 1.3,
-        user_facing_p95_norm: 1.0,
-        seeds: 1,
-    }
+    let sample = Medians::sample(Limit::Cap, 1.0, 1.3);
+    let over_fraction = Spread { median: over_cap_fraction, ..sample.over_fraction };
+    let figures = Medians { over_fraction, excess, ..sample };
+    tradeoff::TradeoffResult { case: CASE, policy: "stepwise", margin: 0.02, figures }
 }
 
 #[test]
@@ -285,16 +279,18 @@ fn every_margin_and_every_meter_has_a_row() {
     let server = Options { minutes: 0.02, ..short(&[230.0], &[]) };
     let options = tradeoff::Options {
         server: server.clone(),
-        margins_share: vec![0.0, 0.05],
-        above_shares: vec![0.03],
-        services_ms: vec![5.0],
-        service_cap_w: 240.0,
+        margins: tradeoff::Margins {
+            margins_share: vec![0.0, 0.05],
+            above_shares: vec![0.03],
+            services_ms: vec![5.0],
+            service_cap_w: 240.0,
+        },
     };
 
     let jobs = tradeoff::jobs(&options).unwrap();
     let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
     let rows = tradeoff::rows(&options, &runs);
-    let keys: Vec<_> = rows.iter().map(|r| (r.policy, r.margin, r.seeds)).collect();
+    let keys: Vec<_> = rows.iter().map(|r| (r.policy, r.margin, r.figures.seeds)).collect();
     let of_a_case = [("stepwise", 0.0, 1), ("stepwise", 0.05, 1), ("predictive", 0.03, 1)];
     assert_eq!(keys, [of_a_case, of_a_case].concat());
     let cases: Vec<_> = rows.iter().map(|r| (r.case.cap_w, r.case.service_ms)).collect();
@@ -303,15 +299,13 @@ fn every_margin_and_every_meter_has_a_row() {
     let contenders = vec![Contender::Stepwise];
     let options = stability::Options {
         server: Options { contenders, ..server },
-        lags_s: vec![0.0, 1.0],
-        refreshes_s: vec![0.1],
-        noises: vec![0.02],
+        meters: stability::Meters { lags_s: vec![0.0, 1.0], refreshes_s: vec![0.1], noises: vec![0.02] },
     };
 
     let jobs = stability::jobs(&options).unwrap();
     let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
     let rows = stability::rows(&options, &runs);
-    let keys: Vec<_> = rows.iter().map(|r| (r.lag_s, r.noise, r.seeds)).collect();
+    let keys: Vec<_> = rows.iter().map(|r| (r.lag_s, r.noise, r.figures.seeds)).collect();
     assert_eq!(keys, [(0.0, 0.02, 1), (1.0, 0.02, 1)]);
 }
 

@@ -1,22 +1,40 @@
 //! Watts against safety: how much batch run time a policy loses for how little time above the cap, as its
 //! margin moves, for short requests and for long ones, whose load flickers more.
 
+use ballast_cli::common::numbers::{positive, within};
+use clap::Args;
 use serde::Serialize;
 
+use super::medians::Medians;
 use super::{Contender, OptionError, server, variant};
+
+/// What is moved.
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
+pub struct Margins {
+    /// Margins of stepwise, as shares of the cap
+    #[arg(long, value_name = "F,…", value_delimiter = ',',
+        default_value = "0,0.005,0.01,0.02,0.03,0.04,0.06,0.08",
+        value_parser = |text: &str| within(text, 0.0, 0.5))]
+    pub margins_share: Vec<f64>,
+    /// Shares of time that predictive may be above the cap: the margin that it is told follows from them
+    #[arg(long, value_name = "F,…", value_delimiter = ',', default_value = "0.003,0.01,0.03,0.1,0.2,0.3",
+        value_parser = |text: &str| within(text, 0.0, 0.5))]
+    pub above_shares: Vec<f64>,
+    /// Further mean service times of one request, in milliseconds, under --service-cap-w
+    #[arg(long, value_name = "MS,…", value_delimiter = ',', default_value = "1,5,20",
+        value_parser = |text: &str| within(text, 0.05, 1000.0))]
+    pub services_ms: Vec<f64>,
+    /// The cap of these, in watts
+    #[arg(long, value_name = "W", default_value_t = 230.0, value_parser = positive)]
+    pub service_cap_w: f64,
+}
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
     /// The runs; its contenders and margins are not looked at.
     pub server: server::Options,
-    /// Margins of `stepwise`, as shares of the cap.
-    pub margins_share: Vec<f64>,
-    /// Shares of time that `predictive` may be above the cap: the margin that it is told follows from them.
-    pub above_shares: Vec<f64>,
-    /// Further lengths of requests, in milliseconds, each under `service_cap_w`.
-    pub services_ms: Vec<f64>,
-    /// See `services_ms`, in watts.
-    pub service_cap_w: f64,
+    #[serde(flatten)]
+    pub margins: Margins,
 }
 
 /// What a policy is under: a cap, and requests of some length.
@@ -32,24 +50,9 @@ impl Options {
     pub fn cases(&self) -> Vec<Case> {
         let service_ms = self.server.service_ms;
         let caps = self.server.caps_w.iter().map(|&cap_w| Case { cap_w, service_ms });
-        let others = self.services_ms.iter().filter(|other| **other != service_ms);
-        let others = others.map(|&service_ms| Case { cap_w: self.service_cap_w, service_ms });
+        let others = self.margins.services_ms.iter().filter(|other| **other != service_ms);
+        let others = others.map(|&service_ms| Case { cap_w: self.margins.service_cap_w, service_ms });
         caps.chain(others).collect()
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let caps_w = vec![250.0, 240.0, 230.0, 220.0];
-        let seeds = (1..=5).collect();
-        let arrivals = super::Arrivals::Bursty;
-        Self {
-            server: server::Options { caps_w, seeds, arrivals, ..server::Options::default() },
-            margins_share: vec![0.0, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08],
-            above_shares: vec![0.003, 0.01, 0.03, 0.1, 0.2, 0.3],
-            services_ms: vec![1.0, 5.0, 20.0],
-            service_cap_w: 230.0,
-        }
     }
 }
 
@@ -62,17 +65,15 @@ pub struct TradeoffResult {
     /// The margin: of `stepwise` as a share of the cap, of `predictive` as the share of time that it may be
     /// above the cap.
     pub margin: f64,
-    /// The share of the time above the cap, by means over 100 ms.
-    pub over_cap_fraction: f64,
-    /// The longest stretch above the cap, in seconds.
-    pub over_cap_s_max: f64,
-    /// Lost batch run time less the oracle's.
-    pub excess: f64,
-    /// Run time of the batch VM against the one without a cap.
-    pub batch_runtime_norm: f64,
-    /// P95 latency of the user-facing VM against the one without a cap.
-    pub user_facing_p95_norm: f64,
-    pub seeds: usize,
+    #[serde(flatten)]
+    pub(crate) figures: Medians,
+}
+
+impl TradeoffResult {
+    /// The share of the time above the cap, by means over 100 ms, and the excess.
+    pub(crate) fn point(&self) -> (f64, f64) {
+        (self.figures.over_fraction.median, self.figures.excess)
+    }
 }
 
 /// A policy with a margin.
@@ -86,8 +87,8 @@ pub type Job = variant::Job<Variant>;
 pub type Run = variant::Run<Variant>;
 
 fn settings(options: &Options) -> impl Iterator<Item = Setting> + '_ {
-    let stepwise = options.margins_share.iter().map(|m| (Contender::Stepwise, *m));
-    let predictive = options.above_shares.iter().map(|m| (Contender::Predictive, *m));
+    let stepwise = options.margins.margins_share.iter().map(|m| (Contender::Stepwise, *m));
+    let predictive = options.margins.above_shares.iter().map(|m| (Contender::Predictive, *m));
     stepwise.chain(predictive)
 }
 
@@ -131,19 +132,8 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<TradeoffResult> {
             let mine = |(of, own): Variant| of == case && own.is_none_or(|own| own == setting);
             let (cap_w, seeds) = (case.cap_w, &options.server.seeds);
             let asked = server::Requested { n: 0, cap_w, contender: setting.0, seeds };
-            let row = server::row(asked, &variant::of(runs, mine)).figures;
-
-            rows.push(TradeoffResult {
-                case,
-                policy: setting.0.name(),
-                margin: setting.1,
-                over_cap_fraction: row.over_fraction.median,
-                over_cap_s_max: row.over_s_max.median,
-                excess: row.excess,
-                batch_runtime_norm: row.batch_runtime_norm.median,
-                user_facing_p95_norm: row.user_facing_p95_norm.median,
-                seeds: row.seeds,
-            });
+            let figures = server::row(asked, &variant::of(runs, mine)).figures;
+            rows.push(TradeoffResult { case, policy: setting.0.name(), margin: setting.1, figures });
         }
     }
 
@@ -167,8 +157,8 @@ pub fn excess_at(
     over_cap_fraction: f64,
 ) -> Option<f64> {
     let mine = rows.iter().filter(|row| row.case == case && row.policy == policy.name());
-    let finite = mine.filter(|row| row.over_cap_fraction.is_finite() && row.excess.is_finite());
-    let mut curve: Vec<_> = finite.map(|row| (row.over_cap_fraction, row.excess)).collect();
+    let mut curve: Vec<_> = mine.map(TradeoffResult::point).collect();
+    curve.retain(|(above, excess)| above.is_finite() && excess.is_finite());
     curve.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let x = over_cap_fraction;
     let longest = curve.last()?.0;

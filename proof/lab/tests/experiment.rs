@@ -4,16 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use ballast_testbed::program::{Program, answer};
 use serde_json::Value;
 
-use crate::common;
+const LAB: Program = Program(env!("CARGO_BIN_EXE_ballast-lab"));
 
 fn ballast(args: &str) -> Output {
-    common::ballast(Path::new("."), args)
+    LAB.run(Path::new("."), args)
 }
 
 fn json(args: &str) -> Value {
-    common::json(Path::new("."), args)
+    LAB.json(Path::new("."), args)
 }
 
 /// Every row has a finite number in each of these fields.
@@ -177,7 +178,7 @@ fn oversubscription_plans_measured_draws_and_hands_them_to_plan() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ballast-lab"));
     let export = folder.path().join("export");
     program.args(args.split_whitespace()).arg(&export).env("BALLAST_DATA", folder.path());
-    let report = common::answer(&program.output().expect("the program can be run"));
+    let report = answer(&program.output().expect("the program can be run"));
     let fields = ["delta_percent", "savings_usd", "budget_w"];
     check(&report, &fields);
     check(&report, &["events_user_facing_rate", "events_batch_rate", "buffer_percent"]);
@@ -207,12 +208,12 @@ fn oversubscription_plans_measured_draws_and_hands_them_to_plan() {
     assert_eq!(report["options"]["missing"], serde_json::json!(["azure2017_util"]));
 
     // The same chassis as files: the planner finds the same peaks in them.
-    let plan = common::ballast(
+    let plan = LAB.run(
         &export,
         "plan --telemetry bitbrains-mean-0.55-draws.csv.zst --loads bitbrains-mean-0.55-loads.csv.zst \
          --period-s 300 --resolution-w 0.1 --buffer 0 --json",
     );
-    let plan = common::answer(&plan);
+    let plan = answer(&plan);
     assert_eq!(plan["readings"].as_u64(), Some(2 * 2 * 4032), "{plan}");
     assert!(plan["basis"]["load"].as_str().unwrap().starts_with("at their own peaks"), "{plan}");
 }
@@ -327,7 +328,7 @@ fn measured_load_that_cannot_be_read_is_refused_by_name() {
         (format!("{} --budgets 5", twin.display()), "a number from 10 to 1000"),
         (format!("{} --policies thunderbolt", twin.display()), "possible values: none, full-server"),
     ] {
-        common::refused(Path::new("."), &format!("experiment traces --telemetry {files}"), says);
+        LAB.refused(Path::new("."), &format!("experiment traces --telemetry {files}"), says);
     }
 }
 
@@ -370,7 +371,7 @@ fn lifetimes_have_a_row_for_every_policy_and_every_kind_of_foresight() {
     assert!(goal("L6").unwrap()["met"].is_boolean() && goal("L12").unwrap()["met"].is_boolean());
     assert!(goal("L5").unwrap()["met"].is_null());
     assert_eq!(report, json(&format!("{args} --json --threads 1")));
-    common::refused(Path::new("."), "experiment lifetimes --days 2", "3..=365");
+    LAB.refused(Path::new("."), "experiment lifetimes --days 2", "3..=365");
 }
 
 #[test]
@@ -410,7 +411,7 @@ fn colocation_says_which_sets_it_has_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_ballast-lab"));
     program.args("experiment colocation --instances 1 --tasks 100 --samples 1000 --json".split(' '));
-    let report = common::answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
+    let report = answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
     let skipped = &report["options"]["skipped"];
     assert_eq!(skipped.as_array().map(Vec::len), Some(6), "{skipped}");
     let goals = report["goals"].as_array().unwrap();
@@ -418,7 +419,7 @@ fn colocation_says_which_sets_it_has_skipped() {
         goals.iter().any(|goal| goal["goal"].as_str().unwrap().starts_with("G5") && goal["met"].is_null())
     );
     assert!(report["rows"]["population"]["cases"].as_array().is_some_and(|cases| cases.len() > 50));
-    common::refused(Path::new("."), "experiment colocation --sets mars", "possible values: bitbrains-share");
+    LAB.refused(Path::new("."), "experiment colocation --sets mars", "possible values: bitbrains-share");
 }
 
 #[test]
@@ -426,10 +427,10 @@ fn limits_says_which_sets_it_has_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_ballast-lab"));
     program.args("experiment limits --sets bitbrains,google-memory,azure-services --json".split(' '));
-    let report = common::answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
+    let report = answer(&program.env("BALLAST_DATA", folder.path()).output().unwrap());
     assert_eq!(report["options"]["skipped"].as_array().map(Vec::len), Some(3), "{report}");
     assert!(report["goals"].as_array().unwrap().iter().all(|goal| goal["met"].is_null()), "{report}");
-    common::refused(Path::new("."), "experiment limits --sets mars", "possible values: bitbrains");
+    LAB.refused(Path::new("."), "experiment limits --sets mars", "possible values: bitbrains");
 }
 
 #[test]

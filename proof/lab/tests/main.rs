@@ -6,6 +6,4 @@
     reason = "tests read files, and a failed helper is a failed test"
 )]
 
-mod common;
-
 mod experiment;

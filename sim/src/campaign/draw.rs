@@ -92,31 +92,7 @@ pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
 
 /// The chassis and its load.
 fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
-    let (servers, cores) = match size {
-        Size::Larger => (65 + chance.below(64), 4 + chance.below(13)),
-        _ => {
-            let servers = log_uniform(chance, 1, 64);
-            (servers, log_uniform(chance, 4, 64.min(CORES_MAX / servers)))
-        }
-    };
-
-    // Servers are alike, or each is drawn.
-    let alike = chance.happens(500_000);
-    let user_facing = between(chance, 0.0, 0.7);
-    let usual = model(chance, cores);
-    let servers: Vec<_> = (0..servers as usize)
-        .map(|n| {
-            let (model, cores) = if alike {
-                (usual, cores)
-            } else {
-                let cores = (cores / 2 + chance.below(cores.max(1))).max(4);
-                (model(chance, cores), cores)
-            };
-
-            server(chance, n, model, cores, user_facing, falls_s)
-        })
-        .collect();
-
+    let servers = servers(chance, size, falls_s);
     let full: f64 = servers.iter().map(|s| s.model.full_w).sum();
     let fans = between(chance, 0.01, 0.04) * full;
     let noise_ppm = chance.below(10_001) as u32;
@@ -160,6 +136,33 @@ fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
     plant.budget = watts(budget_w);
 
     plant
+}
+
+/// Servers that are alike, or each is drawn.
+fn servers(chance: &mut Chance, size: Size, falls_s: u64) -> Vec<ServerSpec> {
+    let (servers, cores) = match size {
+        Size::Larger => (65 + chance.below(64), 4 + chance.below(13)),
+        _ => {
+            let servers = log_uniform(chance, 1, 64);
+            (servers, log_uniform(chance, 4, 64.min(CORES_MAX / servers)))
+        }
+    };
+
+    let alike = chance.happens(500_000);
+    let user_facing = between(chance, 0.0, 0.7);
+    let usual = model(chance, cores);
+    (0..servers as usize)
+        .map(|n| {
+            let (model, cores) = if alike {
+                (usual, cores)
+            } else {
+                let cores = (cores / 2 + chance.below(cores.max(1))).max(4);
+                (model(chance, cores), cores)
+            };
+
+            server(chance, n, model, cores, user_facing, falls_s)
+        })
+        .collect()
 }
 
 /// A server with so many cores.

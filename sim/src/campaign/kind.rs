@@ -152,12 +152,7 @@ impl Kind {
             Self::WritesIgnored => one(Fault::WritesIgnored(server)),
             Self::BmcFails => one(Fault::OutOfBandFails(server)),
             Self::BmcForgets => one(Fault::BmcForgets(server)),
-            Self::Disorder => one(Fault::Disorder(Disorder {
-                lost_ppm: chance.below(300_000) as u32,
-                duplicated_ppm: chance.below(200_000) as u32,
-                late_ppm: chance.below(300_000) as u32,
-                late_by: chance.span(Duration::from_millis(1500)),
-            })),
+            Self::Disorder => one(Fault::Disorder(disorder(chance))),
             Self::LedgerLost => restart(Fault::Ledger(Rewind::Lost)),
             Self::LedgerOld => restart(Fault::Ledger(Rewind::Old)),
             Self::MemoryLost => restart(Fault::Memory(server, Rewind::Lost)),
@@ -169,6 +164,16 @@ impl Kind {
             Self::RogueOverstates => one(Fault::Rogue(server, Rogue::Overstates)),
             Self::WrongModel | Self::BudgetMoves => Vec::new(),
         }
+    }
+}
+
+/// Messages that get lost, come twice or come late.
+fn disorder(chance: &mut Chance) -> Disorder {
+    Disorder {
+        lost_ppm: chance.below(300_000) as u32,
+        duplicated_ppm: chance.below(200_000) as u32,
+        late_ppm: chance.below(300_000) as u32,
+        late_by: chance.span(Duration::from_millis(1500)),
     }
 }
 

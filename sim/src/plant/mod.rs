@@ -111,18 +111,11 @@ impl Plant {
         }
 
         let truth = Truth {
-            elapsed_s: 0.0,
             budget_w: spec.budget,
-            max_power_w: Watts::ZERO,
-            mean_power_w: Watts::ZERO,
-            over_budget_s_max: 0.0,
-            over_budget_s_total: 0.0,
-            user_facing_throttled_core_s: ByCause::default(),
-            batch_throttled_core_s: ByCause::default(),
-            hardware_engaged_s: 0.0,
             batch_frequency_ratio_mean: 1.0,
             batch_frequency_ratio_end: 1.0,
             vms,
+            ..Truth::default()
         };
 
         let mut plant = Self {

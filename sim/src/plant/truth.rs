@@ -56,7 +56,7 @@ impl Mean {
 }
 
 /// What really happened since the start.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Truth {
     pub elapsed_s: f64,
     /// The budget it is judged against.

@@ -19,15 +19,11 @@ const COVERED: u64 = 2;
 ///
 /// A reading holds until the next, and no longer than until the manager would be blind; where it is, nothing
 /// is known. A unit of which less than half is known is missing. Restarts of a manager only leave a gap, and
-/// recordings of a rebooted machine stay in order: their headers say what clocks on the wall showed. Where
-/// they do not (recordings of before), each start of the manager begins a stretch of its own, in 1970.
+/// recordings of a rebooted machine stay in order: their headers say what clocks on the wall showed.
 #[derive(Clone, Debug)]
 pub struct RecordedDraws {
     period_ns: u64,
     chassis: BTreeMap<String, BTreeMap<i64, Coverage>>,
-    /// By chassis: where the next stretch without a time begins, in nanoseconds since 1970.
-    stretches: BTreeMap<String, i128>,
-    untimed: usize,
     damaged_tails: usize,
 }
 
@@ -78,14 +74,26 @@ fn open(line: &RecordedLine, before: Option<&ManagerRun>) -> Result<Option<Opene
     }
 }
 
+impl ManagerRun {
+    fn begin(header: Opened) -> Result<Self, String> {
+        let unix_ms = header.unix_ms.ok_or("it does not say when it begins: `unix_ms` is null")?;
+        Ok(Self {
+            origin: header.origin(),
+            chassis: header.params.chassis_id.to_string(),
+            draws: chassis::Draws::new(header.params, header.at),
+            zero: i128::from(unix_ms) * 1_000_000 - i128::from(header.at.as_nanos()),
+            at: header.at,
+            capping: false,
+        })
+    }
+}
+
 impl RecordedDraws {
     /// Nothing yet, with this unit of time: a second or more.
     pub fn new(period: Duration) -> Self {
         Self {
             period_ns: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1_000_000_000),
             chassis: BTreeMap::new(),
-            stretches: BTreeMap::new(),
-            untimed: 0,
             damaged_tails: 0,
         }
     }
@@ -104,8 +112,7 @@ impl RecordedDraws {
                 match open(&line, run.as_ref()) {
                     Ok(Some(header)) => {
                         self.damaged_tails += usize::from(torn.take().is_some());
-                        self.end(run.take());
-                        run = Some(self.begin(header));
+                        run = Some(ManagerRun::begin(header).map_err(|reason| line.damaged(reason))?);
                     }
                     Ok(None) => {}
                     Err(error) if run.is_some() && torn.is_none() => torn = Some(error),
@@ -126,29 +133,7 @@ impl RecordedDraws {
         }
 
         self.damaged_tails += usize::from(torn.is_some());
-        self.end(run);
-
         Ok(())
-    }
-
-    fn begin(&mut self, header: Opened) -> ManagerRun {
-        let name = header.params.chassis_id.to_string();
-        let begins = match header.unix_ms {
-            Some(ms) => i128::from(ms) * 1_000_000,
-            None => {
-                self.untimed += 1;
-                self.stretches.get(&name).copied().unwrap_or(0)
-            }
-        };
-        let origin = header.origin();
-        ManagerRun {
-            chassis: name,
-            draws: chassis::Draws::new(header.params, header.at),
-            zero: begins - i128::from(header.at.as_nanos()),
-            origin,
-            at: header.at,
-            capping: false,
-        }
     }
 
     fn step(&mut self, run: &mut ManagerRun, step: &Step<chassis::Input, chassis::Output>) {
@@ -184,15 +169,6 @@ impl RecordedDraws {
         }
     }
 
-    fn end(&mut self, run: Option<ManagerRun>) {
-        if let Some(run) = run.filter(|run| run.origin.1.is_none()) {
-            // The next stretch begins with a whole unit, one unit of silence later.
-            let period = i128::from(self.period_ns);
-            let end = run.zero + i128::from(run.at.as_nanos());
-            self.stretches.insert(run.chassis, (end.div_euclid(period) + 2) * period);
-        }
-    }
-
     /// Every chassis, by name, with the units of time that are known well enough, in order.
     pub fn chassis(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = RecordedUnit>)> {
         self.chassis.iter().map(|(name, units)| {
@@ -204,11 +180,6 @@ impl RecordedDraws {
             };
             (name.as_str(), known.map(unit))
         })
-    }
-
-    /// Starts of managers whose time nobody knows.
-    pub fn untimed(&self) -> usize {
-        self.untimed
     }
 
     /// Last lines that were cut short by a crash.
@@ -284,23 +255,19 @@ mod tests {
 
         // Capped to a little under the budget, which says so.
         assert!(units[3].1 < 425.0 && units[3].2, "{units:?}");
-        assert_eq!((draws.untimed(), draws.damaged_tails()), (0, 0));
+        assert_eq!(draws.damaged_tails(), 0);
     }
 
     #[test]
-    fn without_a_time_every_start_is_a_stretch_of_its_own() {
+    fn a_start_that_does_not_say_when_it_was_is_refused() {
         let texts = starts(None);
-        let mut draws = RecordedDraws::new(Duration::from_secs(20));
-        draws.take(texts.iter().map(|text| part(text)).collect()).unwrap();
-        let times: Vec<_> = units(&draws).into_iter().map(|unit| unit.0).collect();
-        // 45 s of the first; the second, of 42 s, begins with a whole unit after a silent one.
-        assert_eq!(times, [0, 20, 80, 100]);
-        assert_eq!(draws.untimed(), 2);
+        let error = RecordedDraws::new(Duration::from_secs(20)).take(vec![part(&texts[0])]).unwrap_err();
+        assert!(error.to_string().contains("`unix_ms` is null"), "{error}");
     }
 
     #[test]
     fn damage_is_told_by_file_and_line_unless_a_crash_made_it() {
-        let texts = starts(None);
+        let texts = starts(Some(0));
         let mut draws = RecordedDraws::new(Duration::from_secs(20));
         draws.take(vec![part(&texts[0][..texts[0].len() - 30])]).unwrap();
         assert_eq!((draws.damaged_tails(), units(&draws).len()), (1, 2));

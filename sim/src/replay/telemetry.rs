@@ -11,7 +11,7 @@ use super::loads::{Loads, Meaning, Playback, Sizes, idle};
 use super::uncapped::{BudgetUse, Uncapped, batch_demand_core_s, batch_work_core_s};
 use crate::scenario::{Control, Probe, Report, Run, Scenario};
 use crate::trace::Trace;
-use crate::world::{Bucket, Checks, Violation};
+use crate::world::{Bucket, Checks, Outcome, Violation};
 
 /// What cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -75,13 +75,6 @@ pub struct TelemetryReport {
     /// Longest stretch above the budget.
     pub over_budget_s_max: f64,
     pub over_budget_s_total: f64,
-    pub capping_events: u64,
-    /// Seconds in which some agent was told `emergency`.
-    pub emergency_s: f64,
-    /// Seconds in which some server had an out-of-band cap.
-    pub out_of_band_s: f64,
-    /// Seconds in which some server had its own hardware limit.
-    pub server_limit_s: f64,
     /// Seconds in which hardware held back at least one core.
     pub hardware_engaged_s: f64,
     /// Core-seconds that user-facing cores were held down, by any cause.
@@ -90,14 +83,10 @@ pub struct TelemetryReport {
     pub batch_throttled_core_s: f64,
     /// Frequency of batch cores as a share of the highest: over cores and time.
     pub batch_frequency_ratio_mean: f64,
-    /// The lowest mean over cores.
-    pub batch_frequency_ratio_min: f64,
     /// The mean over cores at the end.
     pub batch_frequency_ratio_end: f64,
     /// Batch VMs' work done ÷ what they would have done without a budget; `null` without such work.
     pub batch_work_ratio: Option<f64>,
-    /// How far a breaker of this budget went towards its trip: 1 or more is a trip.
-    pub trip_fraction_max: f64,
     /// Drawn ÷ allowed by the budget, over the seconds in which the same load would draw more than the
     /// budget if nobody capped it; `null` when it never would.
     pub budget_used_ratio: Option<f64>,
@@ -107,13 +96,8 @@ pub struct TelemetryReport {
     pub gaps: u64,
     /// Values of the file that no machine can show; they count as missing.
     pub implausible_values: u64,
-    /// Polls of the supplies.
-    pub polls: u64,
-    pub alerts_sent: u64,
-    /// Outputs of all controllers.
-    pub outputs: u64,
-    /// 128 bits over them and their instants.
-    pub outputs_hash: String,
+    #[serde(flatten)]
+    pub outcome: Outcome,
     /// The draw and the frequencies over time; extremes are kept. Not in JSON: it is for the plot.
     #[serde(skip)]
     pub curve: Vec<Bucket>,
@@ -229,26 +213,17 @@ impl Telemetry {
             mean_power_w: truth.mean_power_w.as_f64(),
             over_budget_s_max: truth.over_budget_s_max,
             over_budget_s_total: truth.over_budget_s_total,
-            capping_events: outcome.capping_events,
-            emergency_s: outcome.emergency_s,
-            out_of_band_s: outcome.out_of_band_s,
-            server_limit_s: outcome.server_limit_s,
             hardware_engaged_s: truth.hardware_engaged_s,
             user_facing_throttled_core_s: truth.user_facing_throttled_core_s.total(),
             batch_throttled_core_s: truth.batch_throttled_core_s.total(),
             batch_frequency_ratio_mean: truth.batch_frequency_ratio_mean,
-            batch_frequency_ratio_min: outcome.batch_frequency_ratio_min,
             batch_frequency_ratio_end: truth.batch_frequency_ratio_end,
             batch_work_ratio: (demand_core_s > 0.0).then(|| work_core_s / demand_core_s),
-            trip_fraction_max: outcome.trip_fraction_max,
             budget_used_ratio,
             clamped_values: loads.clamped,
             gaps: loads.gaps,
             implausible_values: loads.implausible_values,
-            polls: outcome.polls,
-            alerts_sent: outcome.alerts_sent,
-            outputs: outcome.outputs,
-            outputs_hash: outcome.outputs_hash,
+            outcome,
             curve: report.curve().to_vec(),
         }
     }

@@ -74,81 +74,70 @@ pub fn run_dir(state: &Path) -> PathBuf {
     state.with_added_extension("run")
 }
 
+/// A config with these values in place of `{names}`.
+fn filled(template: &str, values: &[(&str, String)]) -> String {
+    let put = |text: String, (name, value): &(&str, String)| text.replace(&format!("{{{name}}}"), value);
+    values.iter().fold(template.to_owned(), put)
+}
+
 /// `agent.toml` of one server.
 pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &Control) -> String {
     let model = &server.model;
-    let mut text = format!(
-        "# The agent of server {id}: throttles its low-priority cores when its chassis asks.\n\n\
-         server = {id_quoted}\n\
-         # The one chassis that it obeys.\n\
-         chassis = {chassis}\n\
-         # \"stepwise\", \"predictive\", \"full-server\" or \"none\".\n\
-         policy = {policy}\n\
-         # What a reboot voids; it should be in memory.\n\
-         run_dir = {run_dir}\n\
-         {home}\n\
-         # One machine plays all servers here: none of them goes before the others.\n\
-         [realtime]\n\
-         enabled = false\n\n\
-         # The server's own power meter.\n\
-         [meter]\n\
-         source = \"hwmon\"\n\
-         name = {name}\n\
-         label = {label}\n\
-         sample_ms = {sample}\n\
-         # How far a reading lags behind the draw.\n\
-         lag_ms = {lag}\n\n\
-         [throttle]\n\
-         # \"pstate\": the cores of a VM; or \"cpu-max\": its CPU bandwidth, on whatever cores it runs.\n\
-         actuator = {actuator}\n\n\
-         # The server's draw, measured once: idle and fully loaded, at full and at half frequency.\n\
-         [model]\n\
-         idle_w = {:?}\n\
-         full_w = {:?}\n\
-         half_frequency_idle_w = {:?}\n\
-         half_frequency_full_w = {:?}\n\n\
-         # The rig's energy counters move every 10 ms, a real server's every millisecond.\n\
-         [predictive]\n\
-         period_ms = 100\n",
-        model.idle_w,
-        model.full_w,
-        model.half_idle_w,
-        model.half_full_w,
-        id = server.id,
-        id_quoted = quoted(&server.id),
-        chassis = quoted(&CHASSIS),
-        policy = quoted(&control.policy.name()),
-        actuator = quoted(&control.actuator.name()),
-        home = home(at),
-        run_dir = quoted(&run_dir(at.state).display()),
-        name = quoted(&crate::rig::METER_NAME),
-        label = quoted(&crate::rig::METER_LABEL),
-        sample = meter.refresh.as_millis(),
-        lag = meter.lag.as_millis(),
-    );
-
-    text.push_str(
-        "\n# The VMs. User-facing ones are never throttled by software; of the others the lowest\n\
-         # throttle_order goes first. More come and go with PUT and DELETE /v1/vms/{id}.\n",
-    );
-
-    for vm in &server.vms {
+    let values = [
+        ("server_id", server.id.to_string()),
+        ("server", quoted(&server.id)),
+        ("chassis", quoted(&CHASSIS)),
+        ("policy", quoted(&control.policy.name())),
+        ("run_dir", quoted(&run_dir(at.state).display())),
+        ("home", home(at)),
+        ("name", quoted(&crate::rig::METER_NAME)),
+        ("label", quoted(&crate::rig::METER_LABEL)),
+        ("sample", meter.refresh.as_millis().to_string()),
+        ("lag", meter.lag.as_millis().to_string()),
+        ("actuator", quoted(&control.actuator.name())),
+        ("idle_w", format!("{:?}", model.idle_w)),
+        ("full_w", format!("{:?}", model.full_w)),
+        ("half_idle_w", format!("{:?}", model.half_idle_w)),
+        ("half_full_w", format!("{:?}", model.half_full_w)),
+    ];
+    let vms = server.vms.iter().map(|vm| {
         let class = match vm.class {
             VmClass::UserFacing => "user-facing",
             VmClass::NonUserFacing => "non-user-facing",
         };
-
-        text.push_str(&format!(
+        format!(
             "[[vm]]\nid = {}\nclass = {}\ncores = {}\nthrottle_order = {}\ncgroup = {}\n\n",
             quoted(&vm.id),
             quoted(&class),
             vm.cpus(),
             vm.throttle_order,
             quoted(&crate::rig::vm_cgroup(&vm.id)),
-        ));
-    }
+        )
+    });
+    filled(include_str!("config/agent.toml.in"), &values) + &vms.collect::<String>()
+}
 
-    text
+/// The supplies' tables in `chassis.toml`.
+pub(crate) fn supplies(plant: &PlantSpec) -> String {
+    let supplies = plant.supplies.iter().enumerate().map(|(index, supply)| {
+        let (hwmon, rated_w) = (crate::rig::supply_hwmon(index), supply.rated.as_f64());
+        format!("[[supply]]\nhwmon = {}\nrated_w = {rated_w:?}\n\n", quoted(&hwmon))
+    });
+    supplies.collect()
+}
+
+/// The servers' tables in `chassis.toml`; agents serve at these sockets.
+pub(crate) fn servers(plant: &PlantSpec, agents: &[PathBuf]) -> String {
+    let servers = plant.servers.iter().zip(agents).map(|(server, agent)| {
+        format!(
+            "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
+            quoted(&server.id),
+            quoted(&format!("unix:{}", agent.display())),
+            server.model.idle_w,
+            quoted(&crate::rig::slot_label(&server.id)),
+        )
+    });
+    servers.collect()
 }
 
 /// `chassis.toml`.
@@ -165,61 +154,23 @@ pub fn chassis(
             quoted(&shares.name())
         )
     });
-
     let preset = if control.paper {
         "# The rules of the paper, where no key says otherwise: even shares, a plain timer.\n\
          preset = \"paper\"\n"
     } else {
         ""
     };
-
-    let mut text = format!(
-        "# The chassis manager: watches the power supplies, tells the agents how far to go.\n\n\
-         chassis = {}\n\
-         # What the chassis may draw from its feeds.\n\
-         budget_w = {:?}\n\
-         {preset}{shares}{}\n\
-         # One machine plays all servers here: none of them goes before the others.\n\
-         [realtime]\n\
-         enabled = false\n\n\
-         # The web page, which only reads.\n\
-         [ui]\n\
-         enabled = true\n\n\
-         [alert]\n\
-         # A capping event ends after the draw, and what would come back, stayed below the\n\
-         # threshold for this long. The default is 30000; a demo has less time to show it.\n\
-         lift_hold_ms = {lift_hold_ms}\n",
-        quoted(&CHASSIS),
-        plant.budget.as_f64(),
-        home(at),
-    );
-
-    text.push_str("\n# The power supplies, by their hwmon names, and what each can draw.\n");
-
-    for (index, supply) in plant.supplies.iter().enumerate() {
-        text.push_str(&format!(
-            "[[supply]]\nhwmon = {}\nrated_w = {:?}\n\n",
-            quoted(&crate::rig::supply_hwmon(index)),
-            supply.rated.as_f64(),
-        ));
-    }
-
-    text.push_str(
-        "# The servers: where their agents take alerts, what they draw idle, and the label of the slot\n\
-         # controller's power cap, the last resort that needs no software on the server.\n",
-    );
-
-    for (server, agent) in plant.servers.iter().zip(agents) {
-        text.push_str(&format!(
-            "[[server]]\nid = {}\nurl = {}\nidle_w = {:?}\nslot = {}\n\n",
-            quoted(&server.id),
-            quoted(&format!("unix:{}", agent.display())),
-            server.model.idle_w,
-            quoted(&crate::rig::slot_label(&server.id)),
-        ));
-    }
-
-    text
+    let values = [
+        ("chassis", quoted(&CHASSIS)),
+        ("budget_w", format!("{:?}", plant.budget.as_f64())),
+        ("preset", preset.to_owned()),
+        ("shares", shares),
+        ("home", home(at)),
+        ("lift_hold_ms", lift_hold_ms.to_string()),
+        ("supplies", supplies(plant)),
+        ("servers", servers(plant, agents)),
+    ];
+    filled(include_str!("config/chassis.toml.in"), &values)
 }
 
 #[cfg(test)]

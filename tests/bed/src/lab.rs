@@ -32,8 +32,7 @@ use serde::de::DeserializeOwned;
 use crate::changeable::{changeable, differences};
 use crate::config;
 use crate::processes::Process;
-use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, slot_label};
-use crate::rig::{supply_hwmon, vm_cgroup};
+use crate::rig::{METER_LABEL, METER_NAME, Rig, chassis_root, server_root, vm_cgroup};
 use crate::stage::Folder;
 use crate::wall_time::build_folder;
 use caller::Caller;
@@ -126,26 +125,17 @@ impl Lab {
             )
         };
 
-        let mut chassis = format!(
-            "chassis = \"lab\"\nbudget_w = {}\n{}{more}\n",
+        let sockets: Vec<_> = self.servers().iter().map(|name| self.socket(name)).collect();
+        let chassis = format!(
+            "chassis = \"lab\"\nbudget_w = {}\n{}{more}\n{}{}",
             self.spec.budget.as_f64(),
-            home("chassis", chassis_root(&tree))
+            home("chassis", chassis_root(&tree)),
+            config::supplies(&self.spec),
+            config::servers(&self.spec, &sockets),
         );
-
-        for (n, supply) in self.spec.supplies.iter().enumerate() {
-            let (hwmon, rated) = (supply_hwmon(n), supply.rated.as_f64());
-            chassis += &format!("[[supply]]\nhwmon = {hwmon:?}\nrated_w = {rated}\n");
-        }
 
         for server in &self.spec.servers {
             let (id, name) = (&server.id, server.id.as_str());
-            chassis += &format!(
-                "[[server]]\nid = {name:?}\nurl = \"unix:{}\"\nidle_w = {}\nslot = {:?}\n",
-                self.socket(name).display(),
-                server.model.idle_w,
-                slot_label(id),
-            );
-
             let mut agent = format!(
                 "server = {name:?}\nchassis = \"lab\"\nrun_dir = {:?}\n{}{agents}\
                  [meter]\nsource = \"hwmon\"\nname = {METER_NAME:?}\nlabel = {METER_LABEL:?}\n",

@@ -9,6 +9,7 @@ pub mod config;
 pub mod events;
 pub mod lab;
 pub mod processes;
+pub mod program;
 pub mod rig;
 pub mod stage;
 pub mod wall_time;

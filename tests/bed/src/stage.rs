@@ -159,15 +159,7 @@ impl Stage {
         for name in ["config", "state", "logs"] {
             fs::create_dir_all(home.join(name))?;
         }
-        let tree = self.tree.display().to_string();
-        let mut args = vec!["rig", "--dir", &tree];
-        args.extend(play.rig_args.iter().map(String::as_str));
-        self.fleet.rig = Some(Process::start("rig", &args, &logs)?);
-
-        while !self.truth().exists() {
-            self.wait("the rig", deadline).await?;
-        }
-        self.before = changeable(&self.tree)?;
+        self.start_rig(play, &logs, deadline).await?;
 
         let Scenario { plant, control, chassis, record, .. } = play.scenario;
         let servers = &plant.servers;
@@ -210,6 +202,18 @@ impl Stage {
             self.chassis = Some(url);
         }
 
+        Ok(())
+    }
+
+    async fn start_rig(&mut self, play: &Play<'_>, logs: &Path, deadline: Instant) -> anyhow::Result<()> {
+        let tree = self.tree.display().to_string();
+        let mut args = vec!["rig", "--dir", &tree];
+        args.extend(play.rig_args.iter().map(String::as_str));
+        self.fleet.rig = Some(Process::start("rig", &args, logs)?);
+        while !self.truth().exists() {
+            self.wait("the rig", deadline).await?;
+        }
+        self.before = changeable(&self.tree)?;
         Ok(())
     }
 
@@ -351,7 +355,6 @@ impl Certs {
     }
 }
 
-/// The files and folders of one daemon.
 /// Writes configs for the daemons of a rig, so that they are started by hand: `config/NAME.toml` below `home`. The
 /// manager serves at `port`, the agents at the ports after it. Gives each daemon's command, the manager's last.
 pub fn write_configs(
@@ -383,6 +386,7 @@ pub fn write_configs(
     Ok(commands)
 }
 
+/// The files and folders of one daemon.
 struct DaemonFiles {
     config: PathBuf,
     socket: PathBuf,

@@ -11,8 +11,6 @@ use crate::{Cluster, ExpectedEnd, HostId, Ties, VmRequest};
 #[derive(Clone, Debug)]
 pub(super) struct Exits {
     guests: Guests,
-    /// Whether what was first known of a VM's end stands for ever.
-    once: bool,
     /// Keys are exits in nanoseconds.
     index: Index,
     looks: Looks,
@@ -22,12 +20,7 @@ impl Exits {
     /// Of a cluster's hosts; who is there is told afterwards.
     pub(super) fn new(cluster: &Cluster, ties: Ties) -> Self {
         let index = Index::new(cluster, ties);
-        Self { guests: Guests::new(cluster), once: false, index, looks: Looks::default() }
-    }
-
-    /// The same by what was known of every VM as it came.
-    pub(super) fn once(cluster: &Cluster, ties: Ties) -> Self {
-        Self { once: true, ..Self::new(cluster, ties) }
+        Self { guests: Guests::new(cluster), index, looks: Looks::default() }
     }
 
     /// When the last VM of a host is expected to end; `None` where there is none.
@@ -85,11 +78,7 @@ impl Exits {
     }
 
     pub(super) fn handle_event(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {
-        if self.once {
-            self.guests.handle_event_once(now, cluster, event);
-        } else {
-            self.guests.handle_event(now, cluster, event);
-        }
+        self.guests.handle_event(now, cluster, event);
         match *event {
             // One more that ends at a known time.
             Event::Placed { vm: VmRequest { end: Some(ExpectedEnd::At(exit)), .. }, host }
@@ -110,13 +99,10 @@ impl Exits {
 
     /// What a host's guests come to now.
     fn look(&mut self, now: Instant, cluster: &Cluster, host: HostId) {
-        let (curves, guests) = (cluster.curves(), self.guests.of(host));
-        let exits =
-            guests.iter().map(|it| if self.once { it.first_exit(curves) } else { it.exit(curves, now) });
-        let exit = exits.max();
+        let exit = self.guests.of(host).iter().map(|guest| guest.exit(cluster.curves(), now)).max();
         self.index.update(cluster, host, exit.map(|exit| exit.as_nanos()));
 
-        let again = if self.once { None } else { self.guests.look_again(host, now) };
+        let again = self.guests.look_again(host, now);
         // One that was expected to be empty by now is looked at as soon as may be.
         let passes = exit.filter(|exit| *exit < NEVER && *exit > now);
         self.looks.set(host, again.map(|again| passes.map_or(again, |exit| exit.min(again))));

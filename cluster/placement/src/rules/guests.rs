@@ -24,15 +24,16 @@ const OLDER: u32 = 2;
 
 /// A VM, or room that is held for one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guest {
-    pub(super) vm: VmKey,
+pub struct Guest {
+    /// The VM's key.
+    pub vm: VmKey,
     pub(super) end: Option<ExpectedEnd>,
     since: Instant,
 }
 
 impl Guest {
     /// A VM of which this is asked; one that is there already has lived since it came.
-    pub(super) fn asked(ask: &Ask<'_>) -> Self {
+    pub fn asked(ask: &Ask<'_>) -> Self {
         Self::of(ask.now, ask.cluster, ask.vm)
     }
 
@@ -49,17 +50,12 @@ impl Guest {
     }
 
     /// When it is expected to end.
-    pub(super) fn exit(&self, curves: &Curves, now: Instant) -> Instant {
+    pub fn exit(&self, curves: &Curves, now: Instant) -> Instant {
         match self.end {
             Some(ExpectedEnd::At(exit)) => exit,
             Some(ExpectedEnd::Curve(id)) => after(now, curves.remaining_s(id, self.uptime_s(now))),
             None => NEVER,
         }
-    }
-
-    /// When it was expected to end as it came.
-    pub(super) fn first_exit(&self, curves: &Curves) -> Instant {
-        self.exit(curves, self.since)
     }
 }
 
@@ -120,13 +116,6 @@ impl Guests {
         }
     }
 
-    /// The same, but what was first known of a VM's end stands for ever.
-    pub(super) fn handle_event_once(&mut self, now: Instant, cluster: &Cluster, event: &Event<'_>) {
-        if !matches!(event, Event::Resized { .. } | Event::Repredicted { .. }) {
-            self.handle_event(now, cluster, event);
-        }
-    }
-
     fn remove(&mut self, vm: VmKey, host: HostId) -> Option<Guest> {
         let guests = self.hosts.get_mut(host.0 as usize)?;
         // The last is looked at first: what is held is released in this order.
@@ -144,7 +133,7 @@ impl Guests {
 
 /// When to look at which host again.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Looks {
+pub struct Looks {
     due: Vec<Option<Instant>>,
     /// When the host is next met in the queue: no later than it is due.
     queued: Vec<Option<Instant>>,
@@ -152,7 +141,8 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    pub(super) fn set(&mut self, host: HostId, due: Option<Instant>) {
+    /// Looks at a host then, and no more where that is `None`.
+    pub fn set(&mut self, host: HostId, due: Option<Instant>) {
         let at = host.0 as usize;
         if self.due.len() <= at {
             if due.is_none() {
@@ -181,7 +171,7 @@ impl Looks {
     }
 
     /// A host that is due.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<HostId> {
+    pub fn pop(&mut self, now: Instant) -> Option<HostId> {
         while let Some(Reverse((at, host))) = self.queue.peek().copied().filter(|next| next.0.0 <= now) {
             self.queue.pop();
             let number = host.0 as usize;
@@ -198,18 +188,19 @@ impl Looks {
         None
     }
 
-    pub(super) fn next(&self) -> Option<Instant> {
+    /// When a host may be due.
+    pub fn next(&self) -> Option<Instant> {
         self.queue.peek().map(|next| next.0.0)
     }
 }
 
 /// How much longer until then; nothing where the time is over.
-pub(super) fn left_s(now: Instant, exit: Instant) -> f64 {
+pub fn left_s(now: Instant, exit: Instant) -> f64 {
     exit.since(now).as_secs_f64()
 }
 
 /// In words for people.
-pub(super) fn in_words(seconds: f64) -> String {
+pub fn in_words(seconds: f64) -> String {
     match seconds {
         s if s < 90.0 => format!("{s:.0} s"),
         s if s < 5400.0 => format!("{:.0} min", s / 60.0),

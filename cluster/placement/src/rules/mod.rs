@@ -5,8 +5,6 @@ mod exits;
 mod expected_exit;
 mod guests;
 mod index;
-mod la_binary;
-mod lava;
 mod nilas;
 mod outlook;
 mod power;
@@ -15,8 +13,7 @@ mod trust;
 
 pub use best_fit::BestFit;
 pub use expected_exit::ExpectedExit;
-pub use la_binary::LaBinary;
-pub use lava::{Lava, LavaReading};
+pub use guests::{Guest, Looks, in_words, left_s};
 pub use nilas::Nilas;
 pub use power::{Alpha, Power};
 pub use spare_extras::SpareExtras;

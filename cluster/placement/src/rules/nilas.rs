@@ -6,7 +6,7 @@ use ballast_types::Instant;
 
 use super::best_fit::{self, Left};
 use super::exits::Exits;
-use super::guests::{in_words, left_s};
+use super::guests::{Guest, in_words, left_s};
 use super::index::Best;
 use crate::rule::{Ask, Event, Rule, Search};
 use crate::{Cluster, HostId, Ties};
@@ -56,8 +56,14 @@ impl Nilas {
         if after < now.as_nanos() { 0 } else { after.saturating_add(1) }
     }
 
-    pub(super) fn exits(&self) -> &Exits {
-        &self.exits
+    /// VMs on a host, and room that is held there; one that came to an empty host is the last.
+    pub fn guests(&self, host: HostId) -> &[Guest] {
+        self.exits.guests(host)
+    }
+
+    /// When the VM is expected to end; `None` where that is not known.
+    pub fn exit(&self, ask: &Ask<'_>) -> Option<Instant> {
+        self.exits.exit(ask)
     }
 
     /// The best class among admitted hosts.

@@ -71,21 +71,7 @@ fn full(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Resul
     guest.shell.run(&format!("test -e {RUN}/journal.json && test ! -e {AGENT}/journal.json"))?;
     guest.release()?;
 
-    // Where neither has room nothing is changed.
-    guest.shell.run("systemctl stop ballast-agent")?;
-    let block = BLOCKERS.map(|file| format!("mkdir {RUN}/{file}")).join("; ");
-    guest.shell.run(&block)?;
-    guest.shell.run("systemctl start ballast-agent")?;
-    guest.agent.begin_again();
-    let watches = |status: &AgentStatus| status.dry_run.is_some() && says(&status.alarms, "journal");
-    guest.status_when("an agent that only watches", watches)?;
-    let pid = guest.agent_pid()?;
-    let alert = Instant::now();
-    guest.agent.alert(Level::Emergency, Some(205))?;
-    thread::sleep(Duration::from_secs(2));
-    if guest.plant.since(alert).iter().any(|sample| sample.registers != [TOP; CPUS]) {
-        bail!("cores were capped without a journal");
-    }
+    let pid = watches_without_room(guest)?;
 
     // Room: the agent is started anew by systemd, and acts; the manager goes on.
     let room = Instant::now();
@@ -119,6 +105,25 @@ fn full(guest: &mut Guest, manager: Manager, notes: &mut Notes) -> anyhow::Resul
             !status.alarms.iter().any(|a| a.message.contains("not written"))
         })
         .map(drop)
+}
+
+/// Where neither folder has room nothing is changed; gives the agent that only watches.
+fn watches_without_room(guest: &mut Guest) -> anyhow::Result<u32> {
+    guest.shell.run("systemctl stop ballast-agent")?;
+    let block = BLOCKERS.map(|file| format!("mkdir {RUN}/{file}")).join("; ");
+    guest.shell.run(&block)?;
+    guest.shell.run("systemctl start ballast-agent")?;
+    guest.agent.begin_again();
+    let watches = |status: &AgentStatus| status.dry_run.is_some() && says(&status.alarms, "journal");
+    guest.status_when("an agent that only watches", watches)?;
+    let pid = guest.agent_pid()?;
+    let alert = Instant::now();
+    guest.agent.alert(Level::Emergency, Some(205))?;
+    thread::sleep(Duration::from_secs(2));
+    if guest.plant.since(alert).iter().any(|sample| sample.registers != [TOP; CPUS]) {
+        bail!("cores were capped without a journal");
+    }
+    Ok(pid)
 }
 
 /// Orders by the socket: the group's members and root may, nobody else, and who it was is written down.

@@ -197,7 +197,8 @@ pub(super) fn two_chassis(guest: &mut Guest, notes: &mut Notes) -> anyhow::Resul
     result
 }
 
-fn side_by_side(guest: &mut Guest, [left, right]: [Manager; 2], notes: &mut Notes) -> anyhow::Result<()> {
+/// Each manager has one of the supplies.
+fn start_both(guest: &mut Guest, [left, right]: [Manager; 2]) -> anyhow::Result<()> {
     let (head, rest) = CONFIG.split_once("[[supply]]").context("supplies")?;
     let (first, rest) = rest.split_once("[[supply]]").context("two supplies")?;
     let (second, server) = rest.split_once("[[server]]").context("a server")?;
@@ -220,6 +221,11 @@ fn side_by_side(guest: &mut Guest, [left, right]: [Manager; 2], notes: &mut Note
             format!("{own}{head}[[supply]]{supply}[[server]]\n{server}").replace("guest-chassis", name);
         manager.start(&mut guest.shell, &text)?;
     }
+    Ok(())
+}
+
+fn side_by_side(guest: &mut Guest, [left, right]: [Manager; 2], notes: &mut Notes) -> anyhow::Result<()> {
+    start_both(guest, [left, right])?;
 
     // Half of the draw each: one supply is one chassis's.
     for manager in [left, right] {

@@ -28,10 +28,13 @@ use ballast_predict::train::TrainError;
 use ballast_predict::vm::DAY_S;
 use ballast_sim::world::Violation;
 use ballast_types::{Utilisation, VmClass, Watts};
+use clap::Args;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{OptionError, Spread};
+use super::Spread;
+use super::options::Seeds;
+use ballast_cli::common::numbers::within;
 use learn::{Knowledge, Labeller, Share};
 use placed::{Cluster, Needs};
 
@@ -39,60 +42,36 @@ use placed::{Cluster, Needs};
 const SERVERS: u32 = 12;
 const CORES: u32 = 40;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
+#[command(mut_arg("seeds", |arg| arg.default_value("20")))]
 pub struct Options {
-    /// VMs that arrive in all.
+    /// How many VMs arrive in all
+    #[arg(long, value_name = "N", default_value_t = 15_000,
+        value_parser = clap::value_parser!(u32).range(5_000..=1_000_000))]
     pub vms: u32,
-    /// Days of history before the first VM is placed.
+    /// Days of history before the first VM is placed
+    #[arg(long, value_name = "N", default_value_t = 28, value_parser = clap::value_parser!(u32).range(14..=366))]
     pub learn_days: u32,
-    /// Days after these, in which the cluster becomes one that this chain has filled.
+    /// Days after these until draws are planned from: the cluster becomes one that this chain has filled
+    #[arg(long, value_name = "N", default_value_t = 28, value_parser = clap::value_parser!(u32).range(1..=366))]
     pub settle_days: u32,
-    /// Days after these, whose draws are planned from.
+    /// Days whose draws are planned from
+    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u32).range(4..=366))]
     pub plan_days: u32,
-    /// Days after these, which the budget is held against.
+    /// Days after these that the budget is held against
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=366))]
     pub held_out_days: u32,
-    /// From one training to the next.
+    /// Days from one training to the next
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..=366))]
     pub retrain_days: u32,
-    /// The share of cores that is allocated on average: there are as many chassis as that takes.
+    /// The share of cores that is allocated on average: there are as many chassis as that takes
+    #[arg(long, value_name = "F", default_value_t = 0.65, value_parser = |text: &str| within(text, 0.1, 0.9))]
     pub load: f64,
-    pub seeds: Vec<u64>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            vms: 15_000,
-            learn_days: 28,
-            settle_days: 28,
-            plan_days: 21,
-            held_out_days: 7,
-            retrain_days: 14,
-            load: 0.65,
-            seeds: (1..=20).collect(),
-        }
-    }
+    #[command(flatten)]
+    pub seeds: Seeds,
 }
 
 impl Options {
-    pub fn check(&self) -> Result<(), OptionError> {
-        let days = [
-            ("learn_days", self.learn_days, 14),
-            ("settle_days", self.settle_days, 1),
-            ("plan_days", self.plan_days, 4),
-            ("held_out_days", self.held_out_days, 1),
-            ("retrain_days", self.retrain_days, 1),
-        ];
-        for (key, value, least) in days {
-            if !(least..=366).contains(&value) {
-                return Err(OptionError::new(key, value, format!("{least} to 366")));
-            }
-        }
-        if !(5_000..=1_000_000).contains(&self.vms) {
-            return Err(OptionError::new("vms", self.vms, "5000 to 1000000"));
-        }
-        super::within("load", self.load, 0.1, 0.9).map(drop)
-    }
-
     /// Seconds at which placing, planning and holding out begin, and the end.
     fn times(&self) -> [i64; 4] {
         let mut at = START_S;

@@ -1,6 +1,7 @@
 use super::placed::Need;
 use super::replay::replay;
 use super::*;
+use crate::options::usual;
 
 /// One chassis, a hundred half hours of little and one in which half of all cores are busy to this share, all
 /// of this kind.
@@ -81,7 +82,7 @@ fn gains_are_compared_seed_by_seed_and_can_be_missed() {
     let (users, batch) = (of(Stage::Chain).user_facing_recall, of(Stage::Chain).batch_recall);
     assert_eq!((users, batch, of(Stage::Chain).batch_precision), (0.99, 0.6, 60.0 / 61.0));
     let met = |found: &[ChainRow]| -> Vec<Option<bool>> {
-        let report = crate::report::chain::report(&Options::default(), found, String::new()).unwrap();
+        let report = crate::report::chain::report(&usual(), found, String::new()).unwrap();
         report.goals.iter().map(|goal| goal.met).collect()
     };
     assert_eq!(met(&found), [Some(true); 4]);
@@ -93,17 +94,4 @@ fn gains_are_compared_seed_by_seed_and_can_be_missed() {
     low[1] = outcome(Stage::Chain, 2250, 2200);
     assert_eq!(met(&rows(&[low]))[2], Some(false));
     assert!(met(&rows(&[])).iter().all(Option::is_none));
-}
-
-#[test]
-fn options_that_nothing_can_be_made_of_are_named() {
-    let usual = Options::default();
-    assert!(usual.check().is_ok());
-    for (options, key) in [
-        (Options { learn_days: 13, ..usual.clone() }, "learn_days"),
-        (Options { vms: 10, ..usual.clone() }, "vms"),
-        (Options { load: 1.0, ..usual }, "load"),
-    ] {
-        assert_eq!(options.check().unwrap_err().key, key);
-    }
 }

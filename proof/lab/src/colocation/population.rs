@@ -5,7 +5,10 @@ use ballast_placement::fits::estimate::{
 };
 use ballast_sim::packing::population::{HEAVY_SPIKE_VARIATION, Population, SPIKE_VARIATION, averages};
 use ballast_sim::packing::{Estimator, Family, Learnt, overflow};
+use clap::Args;
 use serde::Serialize;
+
+use crate::options::Seeds;
 
 /// The targets of the main table.
 pub const TARGETS: [f64; 5] = [0.1, 0.05, 0.01, 0.001, 0.0005];
@@ -17,12 +20,19 @@ pub const CAPACITIES: [f64; 5] = [0.5, 0.8, 1.0, 2.0, 5.0];
 const MOVED_MAX: f64 = 0.05;
 
 /// What is drawn and packed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Args, Clone, Debug, PartialEq, Serialize)]
+#[command(mut_arg("seeds", |arg| arg.long("instances").default_value("12").help("Instances of the population")))]
 pub struct Options {
-    pub tasks: usize,
-    pub samples: usize,
+    /// Tasks of an instance
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pub tasks: u32,
+    /// Samples of a task
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1000..=100_000))]
+    pub samples: u32,
     /// One instance for each.
-    pub seeds: Vec<u64>,
+    #[command(flatten)]
+    pub seeds: Seeds,
 }
 
 /// What a case varies.
@@ -104,11 +114,10 @@ pub struct Job {
 }
 
 pub fn jobs(options: &Options) -> Vec<Job> {
-    let job = |seed: &u64| {
-        let Options { tasks, samples, .. } = *options;
-        Job { population: Population { tasks, samples, spike_variation: SPIKE_VARIATION, seed: *seed } }
-    };
-    options.seeds.iter().map(job).collect()
+    let (tasks, samples) = (options.tasks as usize, options.samples as usize);
+    let job =
+        |seed| Job { population: Population { tasks, samples, spike_variation: SPIKE_VARIATION, seed } };
+    options.seeds.all().into_iter().map(job).collect()
 }
 
 /// Estimators with each of these parameters.

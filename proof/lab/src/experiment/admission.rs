@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ballast_lab::admission;
-use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::report::{self, Report};
 use ballast_placement::admission::Belief;
 use ballast_sim::admission::tuning::{Job, Measured, Options, Part, Tuner, result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::Setting;
 use ballast_cli::common::terminal::tell;
 use ballast_cli::common::threads;
-use ballast_cli::common::threads::all_cores;
 
 /// What is exported.
 const DEPLOYMENTS: u64 = 20_000;
 const MONTH_H: f64 = 730.0;
 
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// Five policies, 60 runs of a tenth of the cluster
     #[arg(long, conflicts_with_all = ["runs", "full_runs"])]
@@ -48,10 +48,6 @@ pub(crate) struct Choice {
     /// Run nothing: write what 20,000 deployments of SUB-B do in a month, as `ballast fit` reads it
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["part", "merge", "quick"])]
     pub(super) export_events: Option<PathBuf>,
-    /// Runs at a time; it changes no result [default: one for every core]
-    #[arg(long, value_name = "N", allow_negative_numbers = true,
-        value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
 }
 
 fn part(text: &str) -> Result<Part, String> {
@@ -75,10 +71,10 @@ struct PartFile {
     measured: Vec<Vec<Measured>>,
 }
 
-pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
     let options = options(choice);
-    let command = command(choice);
-    let threads = choice.threads.map_or_else(|| all_cores().get(), usize::from);
+    let command = setting.run("admission");
+    let threads = setting.threads();
     let parts = parts(&choice.merge, &command)?;
 
     let mut tuner = Tuner::new(&options, |bad, n| {
@@ -109,7 +105,7 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
 
     let results: Vec<_> =
         (0..options.sets.len()).map(|set| result(&options, &tuner, &measured, set)).collect();
-    report::admission::report(&options, &results, with_output(command, detail), detail.figures)
+    report::admission::report(&options, &results, setting.command("admission"), setting.detail.figures)
 }
 
 /// Writes events that the law of SUB-B made.
@@ -132,17 +128,6 @@ fn options(choice: &Choice) -> Options {
     let mut options = admission::whole(choice.seed, choice.runs.unwrap_or(500), full.max(20));
     options.sets.retain(|set| full > 0 || set.site.capacity < 20_000.0);
     options
-}
-
-fn command(choice: &Choice) -> String {
-    let quick = if choice.quick { " --quick" } else { "" };
-    let runs = choice.runs.map_or_else(String::new, |it| format!(" --runs {it}"));
-    let full = choice.full_runs.map_or_else(String::new, |it| format!(" --full-runs {it}"));
-    format!("ballast-lab experiment admission{quick} --seed {}{runs}{full}", choice.seed)
-}
-
-fn with_output(command: String, detail: Detail) -> String {
-    if detail.document { format!("{command} --output proof/results") } else { command }
 }
 
 fn write(file: &Path, part: &PartFile) -> anyhow::Result<()> {

@@ -1,22 +1,21 @@
 //! `ballast-lab experiment colocation`: packing under a promise, on a substitute population and on recorded VMs.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
 
 use anyhow::{Context as _, bail};
 use ballast_lab::colocation::population::{self, Options};
 use ballast_lab::colocation::recorded::{self, Set};
 use ballast_lab::report::colocation::{Measured, SETS};
-use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::report::{self, Report};
 use ballast_sim::packing::{Fleet, FleetVm};
 use ballast_sim::trace::{Series, Trace};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::args::{or, seeds};
+use super::Setting;
 use super::data::{self, Bitbrains};
 use ballast_cli::common::fleet::fleet;
-use ballast_cli::common::threads::{all_cores, run_all};
+use ballast_cli::common::threads::run_all;
 
 /// A VM with fewer readings than this share is left out of Bitbrains.
 const READINGS_MIN: f64 = 0.9;
@@ -25,72 +24,34 @@ const GOOGLE_PERIOD_S: f64 = 300.0;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
-    /// Instances of the substitute population
-    #[arg(long, value_name = "N", default_value_t = 12,
-        value_parser = clap::value_parser!(u16).range(1..=50))]
-    instances: u16,
-    /// Tasks of an instance
-    #[arg(long, value_name = "N", default_value_t = 1000,
-        value_parser = clap::value_parser!(u32).range(10..=100_000))]
-    tasks: u32,
-    /// Samples of a task
-    #[arg(long, value_name = "N", default_value_t = 10_000,
-        value_parser = clap::value_parser!(u32).range(1000..=100_000))]
-    samples: u32,
-    /// The first instance's seed; the others follow it
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    population: Options,
     /// Which recorded sets, with commas between [default: all under $BALLAST_DATA]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
         value_parser = PossibleValuesParser::new(SETS))]
     sets: Vec<String>,
-    /// Threads; they change no result [default: one for every core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
 }
 
-impl Default for Choice {
-    fn default() -> Self {
-        Self { instances: 12, tasks: 1000, samples: 10_000, seed: 1, sets: vec![], threads: None }
-    }
-}
-
-pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
-    let threads = choice.threads.unwrap_or_else(all_cores).get();
-    let options = Options {
-        tasks: choice.tasks as usize,
-        samples: choice.samples as usize,
-        seeds: seeds(choice.seed, u64::from(choice.instances))?,
-    };
-    let instances =
-        run_all("colocation, population", &population::jobs(&options), threads, population::Job::run)?;
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
+    let options = &choice.population;
+    let jobs = population::jobs(options);
+    let instances = run_all("colocation, population", &jobs, setting.threads(), population::Job::run)?;
     let (shape, cases) = population::rows(&instances);
 
     let (sets, skipped) = sets(choice)?;
     let jobs = recorded::jobs(&sets)?;
-    let done = run_all("colocation, recorded", &jobs, threads, recorded::Job::run)?;
+    let done = run_all("colocation, recorded", &jobs, setting.threads(), recorded::Job::run)?;
     let (abouts, rows) = recorded::rows(&sets, &done);
 
     let measured =
-        Measured { options: &options, shape, cases: &cases, abouts: &abouts, sets: &rows, skipped: &skipped };
-    report::colocation::report(&measured, command(choice, detail))
-}
-
-fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice { instances, tasks, samples, seed, sets, .. } = choice;
-    let chosen = if sets.is_empty() { String::new() } else { format!(" --sets {}", sets.join(",")) };
-    let document = if detail.document { " --output proof/results" } else { "" };
-    format!(
-        "ballast-lab experiment colocation --instances {instances} --tasks {tasks} --samples {samples} \
-         --seed {seed}{chosen}{document}"
-    )
+        Measured { options, shape, cases: &cases, abouts: &abouts, sets: &rows, skipped: &skipped };
+    report::colocation::report(&measured, setting.command("colocation"))
 }
 
 /// The chosen sets that are there, and the names of those that are not.
 fn sets(choice: &Choice) -> anyhow::Result<(Vec<Set>, Vec<String>)> {
-    let usual = SETS.map(str::to_owned);
     let (mut sets, mut skipped) = (Vec::new(), Vec::new());
-    for name in or(&choice.sets, &usual) {
+    for name in data::chosen(&choice.sets, &SETS) {
         match read(&name).with_context(|| format!("set {name}"))? {
             Some((fleet, capacity)) => sets.push(Set { name, fleet, capacity }),
             None => skipped.push(name),

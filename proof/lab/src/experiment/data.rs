@@ -17,6 +17,17 @@ pub(super) fn folder() -> PathBuf {
     std::env::var_os("BALLAST_DATA").map_or_else(|| "../shared/data".into(), PathBuf::from)
 }
 
+/// The sets that are named, each once; all of them where none is.
+pub(super) fn chosen(named: &[String], all: &[&str]) -> Vec<String> {
+    let mut sets: Vec<String> = Vec::new();
+    for name in named {
+        if !sets.contains(name) {
+            sets.push(name.clone());
+        }
+    }
+    if sets.is_empty() { all.iter().map(|name| (*name).to_owned()).collect() } else { sets }
+}
+
 pub(super) fn trace(path: &Path) -> anyhow::Result<Trace> {
     ColumnArgs::default().read(path)
 }

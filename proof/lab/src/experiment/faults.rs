@@ -12,10 +12,10 @@ use ballast_sim::campaign::{Case, Kind, Verdict};
 use clap::Args;
 use nix::time::ClockId;
 
-use super::args::named;
 use ballast_cli::common::terminal::{say, tell};
 use ballast_cli::common::threads;
 use ballast_cli::common::threads::all_cores;
+use ballast_lab::options::named;
 
 /// Seeds for each thread between two writes of the file that a campaign goes on from.
 const CHUNK: u64 = 10;

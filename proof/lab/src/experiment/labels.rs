@@ -11,9 +11,8 @@ use ballast_predict::label::{Pattern, PatternOptions};
 use ballast_types::SplitMix64;
 use clap::Args;
 
-use super::data;
+use super::{Setting, data};
 use ballast_cli::common::labelled::{ACF, FFT, Labelled, PLAIN};
-use ballast_cli::common::threads::all_cores;
 
 /// The data set, under `$BALLAST_DATA`.
 const DATA: &str = "criticality_synthetic/labelled_dev.csv.zst";
@@ -33,12 +32,6 @@ pub(crate) struct Choice {
     each: u16,
 }
 
-impl Default for Choice {
-    fn default() -> Self {
-        Self { input: None, fit_on: None, each: 60 }
-    }
-}
-
 /// Labelled weeks, and what they are called.
 struct Source {
     name: String,
@@ -47,7 +40,7 @@ struct Source {
     chose: bool,
 }
 
-pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
     let usual = data::folder().join(DATA);
     let file = choice.input.clone().or_else(|| usual.exists().then(|| usual.clone()));
     let mut sources = Vec::new();
@@ -60,7 +53,7 @@ pub(super) fn report(choice: &Choice) -> anyhow::Result<Report> {
         sources.push(Source { name: generator.name().to_owned(), weeks, chose: false });
     }
 
-    let threads = all_cores();
+    let threads = setting.threads;
     let mut rows = Vec::new();
     for source in &sources {
         shipped(source, &mut rows);
@@ -193,8 +186,8 @@ mod tests {
 
     #[test]
     fn no_row_is_of_weeks_that_chose_its_threshold() {
-        let choice = Choice { input: Some("/nonexistent".into()), ..Choice::default() };
-        assert!(report(&choice).is_err());
+        let one = crate::experiment::parse::<Choice>(&["--input", "/nonexistent"]).unwrap();
+        assert!(report(&one.options, &one.setting()).is_err());
         let weeks = Labelled::drawn(Generator::Shapes, 10);
         let source =
             |chose| Source { name: "shapes".into(), weeks: Labelled::drawn(Generator::Shapes, 10), chose };

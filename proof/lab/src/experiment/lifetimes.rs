@@ -1,6 +1,5 @@
 //! `ballast-lab experiment lifetimes`: policies by lifetimes against best fit, pool by pool.
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,29 +7,31 @@ use anyhow::Context as _;
 use ballast_lab::lifetimes::recorded::Recording;
 use ballast_lab::lifetimes::{Input, Job, Options, jobs, learn};
 use ballast_lab::report::lifetimes::Measured;
-use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::report::{self, Report};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::data;
+use super::{Setting, data};
 use ballast_cli::common::lifetimes;
-use ballast_cli::common::threads::{all_cores, run_all};
+use ballast_cli::common::threads::run_all;
 
 /// Recorded arrivals, below the folder of all data.
 const AZURE: &str = "azure2017_arrivals/azure2017_dev.csv.zst";
 const SETS: [&str; 7] = ["syn", "synp", "cold", "noise", "shuffled", "recorded", "drains"];
 
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// Three pools of 60 hosts for 9 days, at one load
     #[arg(long)]
     quick: bool,
-    /// Pools of each population [default: 12, --quick 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pools: Option<u16>,
-    /// Days of a synthetic pool; two of them are best fit's [default: 28, --quick 9]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(3..=365))]
-    days: Option<u16>,
+    /// Pools of each population; with --quick 3
+    #[arg(long, value_name = "N", default_value = "12", default_value_if("quick", "true", "3"),
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pools: u16,
+    /// Days of a synthetic pool; two of them are best fit's; with --quick 9
+    #[arg(long, value_name = "N", default_value = "28", default_value_if("quick", "true", "9"),
+        value_parser = clap::value_parser!(u16).range(3..=365))]
+    days: u16,
     /// The seed of all pools
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -46,17 +47,13 @@ pub(crate) struct Choice {
     /// is in-sample]
     #[arg(long, value_name = "FILE", requires = "input")]
     train: Option<PathBuf>,
-    /// Pools at a time; it changes no result [default: one for every core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
 }
 
-pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
     let options = choice.options();
     let (inputs, skipped) =
         if options.sets.recorded.is_empty() { Default::default() } else { inputs(choice)? };
-    let threads = choice.threads.unwrap_or_else(all_cores).get();
-    let done = run_all("lifetimes", &jobs(&options, &inputs)?, threads, Job::run)?;
+    let done = run_all("lifetimes", &jobs(&options, &inputs)?, setting.threads(), Job::run)?;
 
     let recorded = inputs.iter().flat_map(Input::models);
     let models: Vec<_> = done.iter().flat_map(|done| &done.models).chain(recorded).cloned().collect();
@@ -64,18 +61,14 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     let runs: Vec<_> = done.into_iter().flat_map(|done| done.runs).collect();
     let measured =
         Measured { options: &options, runs: &runs, models: &models, drains: &drains, skipped: &skipped };
-    report::lifetimes::report(&measured, command(choice, detail), detail)
+    report::lifetimes::report(&measured, setting.command("lifetimes"), setting.detail)
 }
 
 impl Choice {
     fn options(&self) -> Options {
         let usual = if self.quick { Options::quick() } else { Options::default() };
-        let mut options = Options {
-            pools: self.pools.map_or(usual.pools, u64::from),
-            days: self.days.map_or(usual.days, u64::from),
-            seed: self.seed,
-            ..usual
-        };
+        let mut options =
+            Options { pools: self.pools.into(), days: self.days.into(), seed: self.seed, ..usual };
         if !self.sets.is_empty() {
             let has = |name: &str| self.sets.iter().any(|set| set == name);
             let [syn, synp, cold, noise, shuffled, recorded, drains] = SETS;
@@ -92,21 +85,6 @@ impl Choice {
         }
         options
     }
-}
-
-fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice { quick, seed, sets, input, train, .. } = choice;
-    let options = choice.options();
-    let quick = if *quick { " --quick" } else { "" };
-    let sets = if sets.is_empty() { String::new() } else { format!(" --sets {}", sets.join(",")) };
-    let input: String = input.iter().map(|file| format!(" --input {}", file.display())).collect();
-    let train = train.as_ref().map(|file| format!(" --train {}", file.display())).unwrap_or_default();
-    let document = if detail.document { " --output proof/results" } else { "" };
-    format!(
-        "ballast-lab experiment lifetimes{quick} --pools {} --days {} --seed {seed}{sets}{input}{train}\
-         {document}",
-        options.pools, options.days
-    )
 }
 
 /// Recorded arrivals that are there, with their models, and the names of those that are not.
@@ -152,13 +130,15 @@ fn input(
 
 #[cfg(test)]
 mod tests {
+    use ballast_lab::options::usual;
+
     use super::*;
 
     #[test]
     fn sets_choose_what_is_run() {
         let sets = |names: &[&str]| {
             let sets = names.iter().map(|name| (*name).to_owned()).collect();
-            Choice { sets, ..Choice::default() }.options().sets
+            Choice { sets, ..usual::<Choice>() }.options().sets
         };
         let all = sets(&[]);
         assert!(all.syn.len() == 4 && all.cold && all.noise && all.shuffled && all.recorded.len() == 2);
@@ -170,10 +150,10 @@ mod tests {
 
     #[test]
     fn the_command_spells_out_what_shapes_the_report() {
-        let choice = Choice { quick: true, seed: 3, pools: Some(2), ..Choice::default() };
-        let document = Detail { figures: true, document: true };
+        let words = ["--quick", "--seed", "3", "--pools", "2", "--threads", "7", "--output", "docs"];
+        let one = crate::experiment::parse::<Choice>(&words).unwrap();
         assert_eq!(
-            command(&choice, document),
+            one.setting().command("lifetimes"),
             "ballast-lab experiment lifetimes --quick --pools 2 --days 9 --seed 3 --output proof/results"
         );
     }

@@ -1,11 +1,9 @@
 //! `ballast-lab experiment limits`: limits of jobs by every family, on recorded use.
 
-use std::num::NonZeroUsize;
-
 use anyhow::{Context as _, bail};
 use ballast_lab::limits::{self, Tried};
 use ballast_lab::report::limits::{SETS, SetAbout};
-use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::report::{self, Report};
 use ballast_lab::scaling::{self, ScalerSettings, Service};
 use ballast_sim::trace::{Series, Trace};
 use ballast_usage::limits::DAY;
@@ -15,10 +13,10 @@ use ballast_usage::limits::replay::Days;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::args::or;
+use super::Setting;
 use super::data;
 use ballast_cli::common::fleet::fleet;
-use ballast_cli::common::threads::{all_cores, run};
+use ballast_cli::common::threads::run;
 
 /// A VM with fewer readings than this share is left out of Bitbrains.
 const READINGS_MIN: f64 = 0.9;
@@ -31,21 +29,18 @@ const SEED: u64 = 1;
 /// A recorded VM counts as a service of so many tasks at its peak.
 const RECORDED_TASKS: f32 = 100.0;
 
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
     /// Which sets, with commas between [default: all, where recorded ones are under $BALLAST_DATA]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
         value_parser = PossibleValuesParser::new(SETS))]
     sets: Vec<String>,
-    /// Threads; they change no result [default: one for every core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
 }
 
-pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
-    let threads = choice.threads.unwrap_or_else(all_cores).get();
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
+    let threads = setting.threads();
     let (mut abouts, mut rows, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
-    for name in or(&choice.sets, &SETS.map(str::to_owned)) {
+    for name in data::chosen(&choice.sets, &SETS) {
         let Some(set) = read(&name).with_context(|| format!("set {name}"))? else {
             skipped.push(name);
             continue;
@@ -66,14 +61,7 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
         rows.extend(limits::rows(&name, &days, &tried));
         abouts.push(SetAbout { set: name, jobs, judged_days: days.judged().len() });
     }
-    Ok(report::limits::report(&abouts, &rows, &skipped, command(choice, detail)))
-}
-
-fn command(choice: &Choice, detail: Detail) -> String {
-    let chosen =
-        if choice.sets.is_empty() { String::new() } else { format!(" --sets {}", choice.sets.join(",")) };
-    let document = if detail.document { " --output proof/results" } else { "" };
-    format!("ballast-lab experiment limits{chosen}{document}")
+    Ok(report::limits::report(&abouts, &rows, &skipped, setting.command("limits")))
 }
 
 /// What is replayed.

@@ -2,15 +2,15 @@
 
 mod months;
 
-use std::num::NonZeroUsize;
-
+use ballast_cli::common::threads;
+use ballast_lab::options::Seeds;
 use ballast_lab::report::models::{ArmRow, Fleets};
-use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::report::{self, Report};
 use ballast_predict::compare::compare;
 use ballast_predict::fleet;
 use clap::Args;
 
-use ballast_cli::common::threads::{self, all_cores};
+use super::Setting;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
@@ -22,38 +22,22 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "N", default_value_t = 75,
         value_parser = clap::value_parser!(u32).range(14..=1000))]
     days: u32,
+    #[command(flatten)]
+    seeds: Seeds,
     /// Fleets whose habits never change, and whose VMs have nothing in common with their deployment's
     #[arg(long)]
     steady: bool,
-    /// The first fleet's seed; the others follow it
-    #[arg(long, value_name = "S", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
-    seed: u64,
-    /// How many fleets to learn from
-    #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=100))]
-    seeds: u16,
-    /// Threads; they change no result [default: one for every core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
 }
 
-impl Default for Choice {
-    fn default() -> Self {
-        Self { vms: 300_000, days: 75, steady: false, seed: 1, seeds: 1, threads: None }
-    }
-}
-
-pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
-    let threads = choice.threads.unwrap_or_else(all_cores).get();
-    let seeds: Vec<u64> = (choice.seed..choice.seed + u64::from(choice.seeds)).collect();
-    let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
+    let Choice { vms, days, seeds, steady } = *choice;
+    let seeds = seeds.all();
 
     // One fleet after the other: each of them keeps all threads busy.
     let done = threads::run("models", &seeds, 1, |seed| {
-        let (vms, days) = (choice.vms as usize, choice.days);
-        let drift = (!choice.steady).then(fleet::Drift::default);
-        compare(&fleet::make(&fleet::Options { seed: *seed, vms, days, drift }), *seed, threads)
+        let drift = (!steady).then(fleet::Drift::default);
+        let options = fleet::Options { seed: *seed, vms: vms as usize, days, drift };
+        compare(&fleet::make(&options), *seed, setting.threads)
     });
 
     let mut rows = Vec::new();
@@ -61,21 +45,11 @@ pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> 
     for (seed, arms) in seeds.iter().zip(done) {
         rows.extend(arms?.into_iter().map(|arm| ArmRow::new(Some(*seed), arm)));
     }
-    let months = months::arms(threads)?;
+    let months = months::arms(setting.threads)?;
     rows.extend(months.into_iter().flatten().map(|arm| ArmRow::new(None, arm)));
-    let fleets = Fleets { vms: choice.vms, days: choice.days, steady: choice.steady, seeds };
+    let fleets = Fleets { vms, days, steady, seeds };
 
-    report::models::report(&fleets, &rows, command(choice, detail), detail.figures)
-}
-
-fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice { vms, days, steady, seed, seeds, .. } = choice;
-    let steady = if *steady { " --steady" } else { "" };
-    let document = if detail.document { " --output proof/results" } else { "" };
-    format!(
-        "ballast-lab experiment models --vms {vms} --days {days} --seed {seed} \
-         --seeds {seeds}{steady}{document}"
-    )
+    report::models::report(&fleets, &rows, setting.command("models"), setting.detail.figures)
 }
 
 #[cfg(test)]
@@ -83,8 +57,9 @@ mod tests {
     use super::*;
 
     fn report_of_a_small_fleet() -> Report {
-        let choice = Choice { vms: 10_000, threads: NonZeroUsize::new(1), ..Choice::default() };
-        report(&choice, Detail { figures: true, document: true }).unwrap()
+        let one =
+            crate::experiment::parse::<Choice>(&["--vms", "10000", "--threads", "1", "--plot", "x"]).unwrap();
+        report(&one.options, &one.setting()).unwrap()
     }
 
     #[test]

@@ -9,19 +9,20 @@ mod units;
 use core::time::Duration;
 
 use ballast_lab::report::oversubscription::fleet::Fleet;
-use ballast_lab::report::{self, Detail, Report};
+use ballast_lab::report::{self, Report};
 use ballast_planner::{Chassis, Terms};
 use ballast_types::Watts;
 
 pub(crate) use self::choice::Choice;
+use super::Setting;
 
-pub(super) fn report(choice: &Choice, detail: Detail) -> anyhow::Result<Report> {
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
     Chassis { server: choice.server.model(), ..Chassis::default() }.check()?;
-    let (mut fleets, missing) = fleets(choice)?;
-    replay::run(choice, &mut fleets)?;
-    let command = command(choice, detail);
+    let (mut fleets, missing) = fleets(choice, setting.threads())?;
+    replay::run(choice, setting.threads(), &mut fleets)?;
+    let command = setting.command("oversubscription");
 
-    report::oversubscription::report(&choice.settings(), &fleets, &missing, command, detail.figures)
+    report::oversubscription::report(&choice.settings(), &fleets, &missing, command, setting.detail.figures)
 }
 
 /// Finer than any meter, so that rounding moves no budget by 0.01 %.
@@ -32,14 +33,14 @@ fn terms(chassis: &Chassis, period_s: u32) -> Terms {
 }
 
 /// All fleets, and what is not there.
-fn fleets(choice: &Choice) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
+fn fleets(choice: &Choice, threads: usize) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
     let (mut fleets, mut missing) = (Vec::new(), Vec::new());
     match traces::bitbrains()? {
-        Some(traces) => fleets.extend(traces.fleets(choice)?),
+        Some(traces) => fleets.extend(traces.fleets(choice, threads)?),
         None => missing.push("bitbrains_rnd"),
     }
     match traces::azure(choice)? {
-        Some(traces) => fleets.extend(traces.fleets(choice)?),
+        Some(traces) => fleets.extend(traces.fleets(choice, threads)?),
         None => missing.push("azure2017_util"),
     }
     match units::units(choice)? {
@@ -47,14 +48,4 @@ fn fleets(choice: &Choice) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
         None => missing.push("google_power2019"),
     }
     Ok((fleets, missing))
-}
-
-fn command(choice: &Choice, detail: Detail) -> String {
-    let Choice { chassis, replicates, replay_chassis, seed, server, .. } = choice;
-    let document = if detail.document { " --output proof/results" } else { "" };
-    format!(
-        "ballast-lab experiment oversubscription --chassis {chassis} --replicates {replicates} \
-         --replay-chassis {replay_chassis} --seed {seed}{}{document}",
-        server.flags()
-    )
 }

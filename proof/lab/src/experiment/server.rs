@@ -1,14 +1,16 @@
 //! `ballast-lab experiment server`: one server under a fixed cap, the paper's Figures 4 and 5.
 
-use ballast_lab::report::server::{LoadRows, Loads};
-use ballast_lab::report::{self, Detail, Report};
-use ballast_lab::server::{self, Job, Options, Trace};
-use ballast_lab::{Arrivals, Contender};
-use clap::Args;
-
-use super::args::{self, Runs, list, or};
 use ballast_cli::common::numbers::{positive, share};
 use ballast_cli::common::threads::run_all;
+use ballast_lab::options::{Seeds, minutes, named};
+use ballast_lab::report::server::{LoadRows, Loads};
+use ballast_lab::report::{self, Report};
+use ballast_lab::server::{self, Job, Options, Trace};
+use ballast_lab::{Arrivals, Contender, Shape};
+use clap::Args;
+use clap::builder::ArgPredicate::IsPresent;
+
+use super::Setting;
 
 /// Figure 4 shows a run of so many minutes of batch work.
 const TRACE_MINUTES: f64 = 2.0;
@@ -17,65 +19,64 @@ const CAP_W: f64 = 230.0;
 /// Who is in Figure 4.
 const TRACED: [Contender; 4] =
     [Contender::None, Contender::FullServer, Contender::Stepwise, Contender::Predictive];
-/// The document's kinds of arrivals, its batch shares, and its service times in milliseconds.
-const DOCUMENT_ARRIVALS: [Arrivals; 3] = [Arrivals::Steady, Arrivals::Bursty, Arrivals::Diurnal];
-const DOCUMENT_SHARES: [f64; 4] = [0.6, 0.4, 0.8, 1.0];
-const DOCUMENT_SERVICES: [f64; 3] = [0.5, 1.0, 5.0];
 
-#[derive(Args, Clone, Debug, Default)]
+/// Of several values the first is the base case. The document shows more.
+#[derive(Args, Clone, Debug)]
+#[command(mut_arg("seeds", |arg| arg.default_value("10")))]
 pub(crate) struct Choice {
-    /// Caps on the server's draw, in watts, with commas between [default: 250,240,230,220,210]
-    #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true,
+    #[command(flatten)]
+    seeds: Seeds,
+    /// How long the batch work takes when nobody is in its way
+    #[arg(long, value_name = "MIN", default_value_t = 10.0, value_parser = minutes)]
+    minutes: f64,
+    #[command(flatten)]
+    shape: Shape,
+    /// Caps on the server's draw, in watts, with commas between
+    #[arg(long, value_name = "W,…", value_delimiter = ',', default_value = "250,240,230,220,210",
         value_parser = positive)]
     caps_w: Vec<f64>,
-    /// Which policies are compared, with commas between [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::policy())]
+    /// Which policies are compared, with commas between
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',',
+        default_value = "none,full-server,stepwise,predictive,thunderbolt,oracle",
+        value_parser = named(Contender::ALL, Contender::name))]
     policies: Vec<Contender>,
-    /// How user-facing requests come [default: steady; with --output steady,bursty,diurnal]; of several,
-    /// the first is the base case, and the others are tried with the first batch share alone
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = args::arrivals())]
+    /// How user-facing requests come; with --output steady,bursty,diurnal. Of several, the first is the base
+    /// case, and the others are tried with the first batch share alone
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "steady",
+        default_value_if("output", IsPresent, "steady,bursty,diurnal"),
+        value_parser = named(Arrivals::ALL, Arrivals::name))]
     arrivals: Vec<Arrivals>,
-    /// Share of the batch work that scales with the clock [default: 0.6; with --output 0.6,0.4,0.8,1]; of
-    /// several, the others are tried with the first kind of arrivals alone
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
-        value_parser = share)]
+    /// Share of the batch work that scales with the clock; with --output 0.6,0.4,0.8,1. Of several, the others
+    /// are tried with the first kind of arrivals alone
+    #[arg(long, value_name = "F,…", value_delimiter = ',', default_value = "0.6",
+        default_value_if("output", IsPresent, "0.6,0.4,0.8,1"), value_parser = share)]
     batch_share: Vec<f64>,
-    /// Mean service time of user-facing requests, in milliseconds [default: 0.5; with --output 0.5,1,5]; of
-    /// several, the others are tried with bursty arrivals alone
-    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true,
-        value_parser = positive)]
+    /// Mean service time of user-facing requests, in milliseconds; with --output 0.5,1,5. Of several, the
+    /// others are tried with bursty arrivals alone
+    #[arg(long, value_name = "MS,…", value_delimiter = ',', default_value = "0.5",
+        default_value_if("output", IsPresent, "0.5,1,5"), value_parser = positive)]
     service_ms: Vec<f64>,
 }
 
-pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
-    let usual = Options::default();
-    let all: (&[_], &[_], &[_]) = if detail.document {
-        (&DOCUMENT_ARRIVALS, &DOCUMENT_SHARES, &DOCUMENT_SERVICES)
-    } else {
-        (&[usual.arrivals], &[usual.batch_share], &[usual.service_ms])
-    };
-
-    let arrivals = or(&choice.arrivals, all.0);
-    let shares = or(&choice.batch_share, all.1);
-    let services_ms = or(&choice.service_ms, all.2);
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
+    let Choice { seeds, minutes, shape, caps_w, policies, arrivals, batch_share, service_ms } =
+        choice.clone();
     let base = Options {
-        shape: runs.shape()?,
+        shape,
         arrivals: arrivals[0],
-        batch_share: shares[0],
-        service_ms: services_ms[0],
-        caps_w: or(&choice.caps_w, &usual.caps_w),
-        contenders: or(&choice.policies, &usual.contenders),
-        seeds: runs.seeds(usual.seeds.len())?,
-        minutes: runs.minutes.unwrap_or(usual.minutes),
-        ..usual
+        batch_share: batch_share[0],
+        service_ms: service_ms[0],
+        caps_w,
+        contenders: policies,
+        seeds: seeds.all(),
+        minutes,
+        ..Options::default()
     };
 
-    let loads = Loads { arrivals, shares, services_ms };
-    let sets = measure(&cases(&base, &loads), runs.threads())?;
-    let traces = detail.figures.then(|| figure4(&base, runs.threads())).transpose()?;
-    let command = command(&base, &loads, runs, detail);
-
-    report::server::report(&base, &loads, sets, traces, command)
+    let loads = Loads { arrivals, shares: batch_share, services_ms: service_ms };
+    let sets = measure(&cases(&base, &loads), setting.threads())?;
+    let traces = setting.detail.figures.then(|| figure4(&base, setting.threads())).transpose()?;
+    report::server::report(&base, &loads, sets, traces, setting.command("server"))
 }
 
 /// The base case and the other arrivals under every cap; then, under one cap, the other shares and the
@@ -123,22 +124,6 @@ fn figure4(base: &Options, threads: usize) -> anyhow::Result<(Vec<Trace>, f64)> 
     jobs.retain(|job| options.contenders.contains(&job.contender()));
     let traces = run_all("server, over time", &jobs, threads, Job::trace)?;
     Ok((traces, cap_w))
-}
-
-fn command(base: &Options, loads: &Loads, runs: &Runs, detail: Detail) -> String {
-    runs.command(
-        "server",
-        &base.seeds,
-        base.minutes,
-        detail,
-        &[
-            ("caps-w", list(&base.caps_w, f64::to_string)),
-            ("policies", list(&base.contenders, |c| c.name().to_owned())),
-            ("arrivals", list(&loads.arrivals, |a| a.name().to_owned())),
-            ("batch-share", list(&loads.shares, f64::to_string)),
-            ("service-ms", list(&loads.services_ms, f64::to_string)),
-        ],
-    )
 }
 
 #[cfg(test)]

@@ -1,92 +1,58 @@
 //! `ballast-lab experiment tradeoff`: lost run time against time above the cap, as margins move.
 
-use ballast_lab::report::{self, Detail, Report};
-use ballast_lab::tradeoff::{self, Options};
-use ballast_lab::{Arrivals, server};
+use ballast_cli::common::numbers::{positive, share};
+use ballast_cli::common::threads::run_all;
+use ballast_lab::options::{Seeds, minutes, named};
+use ballast_lab::report::{self, Report};
+use ballast_lab::tradeoff::{Job, Margins, Options, jobs, rows};
+use ballast_lab::{Arrivals, Shape, server};
 use clap::Args;
 
-use super::args::{self, Runs, list, or};
-use ballast_cli::common::numbers::{positive, share, within};
-use ballast_cli::common::threads::run_all;
+use super::Setting;
 
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
+#[command(mut_arg("seeds", |arg| arg.default_value("5")))]
 pub(crate) struct Choice {
-    /// Caps on the server's draw, in watts, with commas between [default: 250,240,230,220]
-    #[arg(long, value_name = "W,…", value_delimiter = ',', allow_negative_numbers = true,
+    #[command(flatten)]
+    seeds: Seeds,
+    /// How long the batch work takes when nobody is in its way
+    #[arg(long, value_name = "MIN", default_value_t = 10.0, value_parser = minutes)]
+    minutes: f64,
+    #[command(flatten)]
+    shape: Shape,
+    /// Caps on the server's draw, in watts, with commas between
+    #[arg(long, value_name = "W,…", value_delimiter = ',', default_value = "250,240,230,220",
         value_parser = positive)]
     caps_w: Vec<f64>,
-    /// Margins of stepwise, as shares of the cap [default: 0,0.005,0.01,0.02,0.03,0.04,0.06,0.08]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
-        value_parser = margin_share)]
-    margins_share: Vec<f64>,
-    /// Shares of time that predictive may be above the cap [default: 0.003,0.01,0.03,0.1,0.2,0.3]
-    #[arg(long, value_name = "F,…", value_delimiter = ',', allow_negative_numbers = true,
-        value_parser = margin_share)]
-    above_shares: Vec<f64>,
-    /// Further mean service times of one request, in milliseconds, under --service-cap-w [default: 1,5,20]
-    #[arg(long, value_name = "MS,…", value_delimiter = ',', allow_negative_numbers = true,
-        value_parser = service)]
-    services_ms: Vec<f64>,
-    /// The cap of these, in watts [default: 230]
-    #[arg(long, value_name = "W", allow_negative_numbers = true, value_parser = positive)]
-    service_cap_w: Option<f64>,
-    /// How user-facing requests come [default: bursty]
-    #[arg(long, value_name = "NAME", value_parser = args::arrivals())]
-    arrivals: Option<Arrivals>,
-    /// Share of the batch work that scales with the clock [default: 0.6]
-    #[arg(long, value_name = "F", allow_negative_numbers = true, value_parser = share)]
-    batch_share: Option<f64>,
+    #[command(flatten)]
+    margins: Margins,
+    /// How user-facing requests come
+    #[arg(long, value_name = "NAME", default_value = "bursty",
+        value_parser = named(Arrivals::ALL, Arrivals::name))]
+    arrivals: Arrivals,
+    /// Share of the batch work that scales with the clock
+    #[arg(long, value_name = "F", default_value_t = 0.6, value_parser = share)]
+    batch_share: f64,
 }
 
-fn margin_share(text: &str) -> Result<f64, String> {
-    within(text, 0.0, 0.5)
+impl Choice {
+    fn options(&self) -> Options {
+        let server = server::Options {
+            shape: self.shape,
+            arrivals: self.arrivals,
+            batch_share: self.batch_share,
+            caps_w: self.caps_w.clone(),
+            seeds: self.seeds.all(),
+            minutes: self.minutes,
+            ..server::Options::default()
+        };
+        Options { server, margins: self.margins.clone() }
+    }
 }
 
-fn service(text: &str) -> Result<f64, String> {
-    within(text, 0.05, 1000.0)
-}
-
-pub(super) fn report(choice: &Choice, runs: &Runs, detail: Detail) -> anyhow::Result<Report> {
-    let usual = Options::default();
-    let options = Options {
-        server: server::Options {
-            shape: runs.shape()?,
-            arrivals: choice.arrivals.unwrap_or(usual.server.arrivals),
-            batch_share: choice.batch_share.unwrap_or(usual.server.batch_share),
-            caps_w: or(&choice.caps_w, &usual.server.caps_w),
-            seeds: runs.seeds(usual.server.seeds.len())?,
-            minutes: runs.minutes.unwrap_or(usual.server.minutes),
-            ..usual.server
-        },
-        margins_share: or(&choice.margins_share, &usual.margins_share),
-        above_shares: or(&choice.above_shares, &usual.above_shares),
-        services_ms: or(&choice.services_ms, &usual.services_ms),
-        service_cap_w: choice.service_cap_w.unwrap_or(usual.service_cap_w),
-    };
-
-    let jobs = tradeoff::jobs(&options)?;
-    let done = run_all("tradeoff", &jobs, runs.threads(), tradeoff::Job::run)?;
-    let rows = tradeoff::rows(&options, &done);
-    let command = command(&options, runs, detail);
-
-    report::tradeoff::report(&options, &rows, command, detail.figures)
-}
-
-fn command(options: &Options, runs: &Runs, detail: Detail) -> String {
-    let server = &options.server;
-    runs.command(
-        "tradeoff",
-        &server.seeds,
-        server.minutes,
-        detail,
-        &[
-            ("caps-w", list(&server.caps_w, f64::to_string)),
-            ("margins-share", list(&options.margins_share, f64::to_string)),
-            ("above-shares", list(&options.above_shares, f64::to_string)),
-            ("services-ms", list(&options.services_ms, f64::to_string)),
-            ("service-cap-w", options.service_cap_w.to_string()),
-            ("arrivals", server.arrivals.name().to_owned()),
-            ("batch-share", server.batch_share.to_string()),
-        ],
-    )
+pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Report> {
+    let options = choice.options();
+    let done = run_all("tradeoff", &jobs(&options)?, setting.threads(), Job::run)?;
+    let rows = rows(&options, &done);
+    report::tradeoff::report(&options, &rows, setting.command("tradeoff"), setting.detail.figures)
 }

@@ -8,7 +8,9 @@
 
 mod inflation;
 mod jobs;
+mod la_binary;
 pub mod lars;
+mod lava;
 mod measures;
 mod options;
 mod pool_job;
@@ -38,5 +40,7 @@ pub fn noisy(accuracy: f64) -> String {
     format!("noisy {accuracy}")
 }
 
+#[cfg(test)]
+mod baselines_tests;
 #[cfg(test)]
 mod tests;

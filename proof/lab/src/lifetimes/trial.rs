@@ -3,20 +3,26 @@
 use core::fmt;
 use std::sync::Arc;
 
-use ballast_placement::rules::LavaReading;
-use ballast_placement::{ChassisId, Cluster, Host, LifetimeRule, Policy, Resources, Scheduler, VmKey};
+use ballast_placement::rules::{BestFit, SpareExtras};
+use ballast_placement::{
+    ChassisId, Cluster, Fit, Host, LifetimeRule, Policy, Ranking, Resources, Rule, Scheduler, Tier, Ties,
+    VmKey,
+};
 use ballast_sim::cluster::{
     Batches, Engine, EngineError, Noise, Operator, PowerDownOptions, PowerDownOutcome, Probe,
 };
 use ballast_types::survival::Curves;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::inflation::Inflation;
+use super::la_binary::LaBinary;
+use super::lava::{Lava, LavaReading};
 use super::measures::{Figures, Measures};
 use super::workload::{Foresight, PoolSource, Workload};
 
 /// A policy that is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Contestant {
     BestFit,
     FirstFit,
@@ -44,30 +50,50 @@ impl Contestant {
         }
     }
 
-    pub const fn policy(self) -> Policy {
+    /// What the daemon offers; baselines of papers are rules of their own before best fit.
+    const fn policy(self) -> Policy {
         let (policy, lifetimes) = match self {
-            Self::BestFit => (Policy::BEST_FIT, LifetimeRule::None),
             Self::FirstFit => (Policy::FIRST_FIT, LifetimeRule::None),
-            Self::LaBinary => (Policy::BEST_FIT, LifetimeRule::LaBinary),
             Self::Nilas => (Policy::BEST_FIT, LifetimeRule::Nilas),
-            Self::Lava => (Policy::BEST_FIT, LifetimeRule::Lava(LavaReading::ClosestFirst)),
-            Self::LavaFlat => (Policy::BEST_FIT, LifetimeRule::Lava(LavaReading::Flat)),
             Self::ExpectedExit => (Policy::BEST_FIT, LifetimeRule::ExpectedExit),
+            Self::BestFit | Self::LaBinary | Self::Lava | Self::LavaFlat => {
+                (Policy::BEST_FIT, LifetimeRule::None)
+            }
         };
         // No pool asks for deployments to be spread.
         Policy { lifetimes, anti_affinity: false, ..policy }
     }
+
+    /// Constraints and ranking for this inventory.
+    pub(super) fn rules(self, cluster: &Cluster) -> (Vec<Box<dyn Fit>>, Ranking) {
+        let policy = self.policy();
+        let (fits, ranking) = policy.rules(cluster);
+        let ties = policy.ties;
+        let rule: Box<dyn Rule> = match self {
+            Self::LaBinary => Box::new(LaBinary::new(cluster, ties)),
+            Self::Lava => Box::new(Lava::new(cluster, ties, LavaReading::ClosestFirst)),
+            Self::LavaFlat => Box::new(Lava::new(cluster, ties, LavaReading::Flat)),
+            Self::BestFit | Self::FirstFit | Self::Nilas | Self::ExpectedExit => return (fits, ranking),
+        };
+        (fits, before_best_fit(cluster, rule, ties))
+    }
+
+    pub(super) fn scheduler(self, cluster: Cluster) -> Scheduler {
+        let (fits, ranking) = self.rules(&cluster);
+        Scheduler::new(cluster, fits, ranking)
+    }
+}
+
+/// A rule that decides before best fit.
+pub(super) fn before_best_fit(cluster: &Cluster, rule: Box<dyn Rule>, ties: Ties) -> Ranking {
+    let spare = Tier::one(SpareExtras::new(cluster, ties));
+    let tiers = vec![spare, Tier::weighted(vec![(1, rule)]), Tier::one(BestFit::new(cluster, ties))];
+    Ranking::new(tiers, ties)
 }
 
 impl fmt::Display for Contestant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl Serialize for Contestant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }
 
@@ -115,7 +141,7 @@ impl Probe for Unwatched {}
 /// Changes the policy once, and says where what is scored begins and where its second half does.
 struct Switch {
     /// The next one last.
-    steps: Vec<(u64, Option<Policy>)>,
+    steps: Vec<(u64, Option<Contestant>)>,
 }
 
 impl Operator for Switch {
@@ -159,10 +185,10 @@ impl Setting<'_> {
         let inflation = Inflation::new(self.mix, self.seed, self.inflate_every_ms, self.inflations);
         let mut measures = Measures::new(&cluster, inflation, self.power);
 
-        let (policy, best_fit) = (contestant.policy(), Contestant::BestFit.policy());
-        let mut scheduler = if self.is_cold { policy } else { best_fit }.scheduler(cluster);
+        let first = if self.is_cold { contestant } else { Contestant::BestFit };
+        let mut scheduler = first.scheduler(cluster);
         let middle_ms = u64::midpoint(self.switch_ms, self.end_ms);
-        let changed = (!self.is_cold && contestant != Contestant::BestFit).then_some(policy);
+        let changed = (!self.is_cold && contestant != Contestant::BestFit).then_some(contestant);
         let mut switch = Switch { steps: vec![(middle_ms, None), (self.switch_ms, changed)] };
 
         let noise: Option<Noise> = if let Foresight::Noisy(noise) = foresight { Some(noise) } else { None };

@@ -3,7 +3,7 @@
 use ballast_sim::admission::tuning::{ArmResult, Difference, Options, SetResult};
 use ballast_sim::admission::{Arm, Labels, Moment};
 
-use super::{Goal, Part, Report, number, percent};
+use super::{Goal, Part, Report, filled, number, percent};
 use crate::Spread;
 use crate::plot::figure::Figure;
 use crate::plot::groups::{Groups, Series};
@@ -29,7 +29,7 @@ pub fn report(
     command: String,
     figures: bool,
 ) -> anyhow::Result<Report> {
-    let mut parts = vec![Part::Words(words())];
+    let mut parts = vec![Part::Words(filled(include_str!("words/admission.md"), &[]))];
     for result in results {
         let ceiling = percent(result.ceiling, 1);
         parts.push(Part::Heading(format!("{}: at most {ceiling} % if everything may come", result.set)));
@@ -52,19 +52,6 @@ pub fn report(
         options: described,
         rows: serde_json::to_value(rows)?,
     })
-}
-
-fn words() -> String {
-    "Deployments grow after they were let in; a scale-out fails where the cluster has no room. Each \
-     policy's threshold is the highest that keeps the mean share of failed scale-outs at the SLA; the \
-     interval is a bias-corrected and accelerated bootstrap over runs. The published numbers do not fix \
-     the law of deployments. SUB-B fits them, and was *selected for growth*: its long-lived deployments \
-     keep their size or grow, as the paper's mechanism needs. It shows what policies do in that regime, \
-     and not what any cloud is like. SUB-A fits the same numbers with deployments that only shrink; at \
-     full scale it shows next to nothing, because every policy comes down to the cores that are active. \
-     The set between has parameters between the two. The SLA is a share of scale-outs, and short-lived \
-     deployments make many: the last column but one compares at equal failures in a run instead."
-        .to_owned()
 }
 
 fn table(rows: &[ArmResult]) -> TextTable {

@@ -1,6 +1,6 @@
 //! The whole chain beside its fair baseline, with an oracle for every stage.
 
-use super::{Goal, Part, Report, number, percent, range};
+use super::{Goal, Named, Part, Report, filled, number, percent, range};
 use crate::Spread;
 use crate::chain::{ChainRow, Options, Stage};
 use ballast_cli::common::text_table::TextTable;
@@ -122,29 +122,15 @@ fn goals(rows: &[ChainRow]) -> Vec<Goal> {
 fn words(options: &Options) -> String {
     let Options { vms, learn_days, settle_days, plan_days, held_out_days, retrain_days, load, seeds } =
         options;
-    format!(
-        "A synthetic fleet of {vms} VMs for each of {} seeds, which drifts and whose deployments share \
-         their fate (`cluster/predict/src/fleet.rs`). Every workload uses CPU as one of 27 kinds of the \
-         label generators does; our labeller sees that use and is wrong where they look like something else. \
-         After {learn_days} days a model is learnt from those labels, and again every {retrain_days} days, \
-         with the gate before it; it answers for all VMs that arrive until the next. They are placed by the \
-         policy that ships on as many chassis of 12 servers with 40 cores as they fill to {} %. \
-         {settle_days} days later the draws of {plan_days} days are planned from (`no-impact`), with the \
-         smallest buffer that held in their last quarter. The next {held_out_days} days are held out. Each \
-         of their half hours that could see an alert is run as five seconds of calm and fifteen of its \
-         load, with the chassis manager and the agents of all servers, every server with its own VMs, every \
-         agent with the classes it was told.\n\nA budget **holds** if at most 1 % of the half hours are \
-         capped, at most 0.01 % of truly user-facing cores' time is slowed by anything, and no excess lasts \
-         longer than 5 s. One that does not is raised by 0.5 % steps until it does: a class that was told \
-         wrong costs watts and wins none. Gains are the budget of the `baseline` less this one, seed by \
-         seed.\n\nThe **fair baseline** needs no prediction: allocated cores are balanced over chassis (arm \
-         `spread` of the placement experiment, ties by a hash), all VMs count as user-facing, and the same \
-         planner with the same rule for its buffer makes the budget. An oracle for *labels* gives true \
-         classes to learn from; for the *model* the true class and bucket of P95 of every VM; for the \
-         *placement* true class and exact P95, for the rule alone; for the *plan* the lowest budget that \
-         holds in the held-out weeks. `all` has all of them. It is not the best that could be: nobody knows \
-         lifetimes, and nothing is moved.",
-        seeds.len(),
-        percent(*load, 0),
-    )
+    let values: [Named<'_>; 8] = [
+        ("vms", vms),
+        ("learn_days", learn_days),
+        ("settle_days", settle_days),
+        ("plan_days", plan_days),
+        ("held_out_days", held_out_days),
+        ("retrain_days", retrain_days),
+        ("load", &percent(*load, 0)),
+        ("seeds", &seeds.seeds),
+    ];
+    filled(include_str!("words/chain.md"), &values)
 }

@@ -2,11 +2,11 @@
 
 mod goals;
 
-use super::{Part, Report, maybe, number, paper, percent, range};
+use super::{Named, Part, Report, filled, maybe, number, paper, percent, range};
 use crate::chassis::{ChassisResult, Options};
 use crate::plot::figure::{Figure, colour};
 use crate::plot::groups::{Groups, Mark, Series};
-use crate::{Contender, Spread};
+use crate::{Contender, Shape, Spread};
 use ballast_cli::common::text_table::TextTable;
 
 /// Height of one panel, in pixels.
@@ -21,7 +21,7 @@ pub fn report(
 ) -> anyhow::Result<Report> {
     // The paper's numbers are of its own server and budget.
     let usual = Options::default();
-    let paper = options.shape == usual.shape && options.budget_w == usual.budget_w;
+    let paper = options.shape == Shape::PAPER && options.budget_w == usual.budget_w;
     let mut parts = vec![Part::Words(words(options)), Part::TextTable(table(rows, paper))];
     if figures {
         parts.push(Part::Figure(figure6(rows, paper)));
@@ -122,25 +122,14 @@ fn groups(
 }
 
 fn words(options: &Options) -> String {
-    format!(
-        "Twelve servers share {budget} W at the supplies' input and run 36 user-facing VMs of 4 cores and 36 \
-         batch VMs of 6 cores. `balanced` puts three of each on every server; `imbalanced` puts nine \
-         user-facing VMs on each of four servers and the batch VMs on the other eight. The batch VMs are \
-         calm for 20 s (at 20 % of their cores), then all of them begin in full at once, so that every \
-         controller meets a real rise. From there they have fixed work, {minutes} minutes of it at full \
-         speed, and their run time counts; power, P95 and time above the budget are of the whole run, calm \
-         included. Load {arrivals}, batch share {share}; {seeds} seeds; medians, with the range over seeds. \
-         `P95` is over the requests of all user-facing VMs, `run time` is the mean of the batch VMs, both \
-         against `none` of the same placement and seed. `above s` is the longest stretch above the budget by \
-         100 ms means of the true draw, `worst seed` the longest of any seed. A stretch says nothing of how \
-         far above: both policies hold down how far a breaker goes towards its trip, and `predictive` may be \
-         above for 1 % of the time. The other columns are as for one server.",
-        budget = options.budget_w,
-        minutes = options.minutes,
-        arrivals = options.arrivals.name(),
-        share = options.batch_share,
-        seeds = options.seeds.len(),
-    )
+    let values: [Named<'_>; 5] = [
+        ("budget", &options.budget_w),
+        ("minutes", &options.minutes),
+        ("arrivals", &options.arrivals.name()),
+        ("share", &options.batch_share),
+        ("seeds", &options.seeds.seeds),
+    ];
+    filled(include_str!("words/chassis.md"), &values)
 }
 
 #[cfg(test)]

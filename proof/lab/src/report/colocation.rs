@@ -7,7 +7,7 @@ pub use goals::SETS;
 use ballast_sim::packing::{Estimator, Family};
 use serde_json::json;
 
-use super::{Part, Report, maybe, number, percent};
+use super::{Named, Part, Report, filled, maybe, number, percent};
 use crate::colocation::population::{CaseRow, Options, Shape, Vary};
 use crate::colocation::recorded::{About, Arm, SetRow};
 use crate::colocation::{SHORT_WINDOW, TARGET, WINDOW};
@@ -56,14 +56,14 @@ pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report
         Part::Heading("Clairvoyance: a share of the samples is seen, the others judge".to_owned()),
         Part::TextTable(case_table(varied(|vary| matches!(vary, Vary::Observed(_))))),
         Part::Heading("Learnt from five-minute averages, judged by instants".to_owned()),
-        Part::Words(AVERAGES.to_owned()),
+        Part::Words(filled(include_str!("words/colocation-averages.md"), &[])),
         Part::TextTable(case_table(of(Vary::Averages))),
         Part::Heading("Capacities".to_owned()),
         Part::TextTable(case_table(varied(|vary| matches!(vary, Vary::Capacity(_))))),
         Part::Heading("Spikes with a heavy tail".to_owned()),
         Part::TextTable(case_table(of(Vary::HeavySpikes))),
         Part::Heading("Recorded VMs, held out in time".to_owned()),
-        Part::Words(recorded_words()),
+        Part::Words(filled(include_str!("words/colocation-recorded.md"), &[("WINDOW", &WINDOW)])),
     ];
     if !skipped.is_empty() {
         let missing = skipped.join(", ");
@@ -100,34 +100,10 @@ pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report
     })
 }
 
-const AVERAGES: &str = "An average is made of six draws, stretched so that its deviation is 0.85 of an \
-    instant's (the paper's two regressions differ by about as much).";
-
 fn words(options: &Options) -> String {
-    format!(
-        "The paper's samples are gone. {} instances of {} tasks stand in, with {} independent \
-         samples each: sixteen kinds of tasks in the paper's shares, whose shapes are ours. \
-         `machines` is the mean over the instances, `normalised` is for each machine that the \
-         mean use fills, and `q` is the share of machine-instants above the capacity. The paper's \
-         test of normality (its Table 1) is not repeated.",
-        options.seeds.len(),
-        options.tasks,
-        options.samples
-    )
-}
-
-fn recorded_words() -> String {
-    format!(
-        "Each day a fleet is packed from nothing by what the seven days before it show, and \
-         judged by that day; a set of one day learns from twelve hours and is judged by the next \
-         hour. `auto` looks back at the last {WINDOW} judged steps and takes the estimator and \
-         parameter that kept the target there with the fewest machines. `auto in service` is the placement \
-         daemon's: convolution alone, whose allowed risk follows what that risk came to. Everything is \
-         judged over the same steps: those that have {WINDOW} steps behind them. `in hindsight` is the \
-         parameter that turns out to meet the target: nobody could have known it. The oracle \
-         packs by what will come. Bitbrains are the VMs with readings for nine tenths of both \
-         months, in August; a gap holds the reading before it."
-    )
+    let Options { tasks, samples, seeds } = options;
+    let values: [Named<'_>; 3] = [("instances", &seeds.seeds), ("tasks", tasks), ("samples", samples)];
+    filled(include_str!("words/colocation.md"), &values)
 }
 
 fn shape_table(shape: &Shape) -> TextTable {

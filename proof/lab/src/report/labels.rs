@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Goal, Part, Report, number, percent};
+use super::{Goal, Part, Report, filled, number, percent};
 use ballast_cli::common::text_table::TextTable;
 
 /// The paper's precision in percent, by method, at 99 and at 98 % recall (Table II).
@@ -81,26 +81,19 @@ impl MethodRow {
 /// The report on these rows.
 pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
     let of = |origin| rows.iter().filter(move |row| row.origin == origin);
-    let shipped = "What `ballast label` says with no option. The pattern's thresholds are the paper's 0.72 \
-        and the guard's 0.78, which stands between noise and a half-day's period; those of `acf` and `fft` \
-        are from the labelled file, so they are not scored on it.";
-    let folds = "Thresholds for a recall, from other weeks of the same source: four fifths of them. The \
-        ensemble's are chosen as `ballast label --fit-on` does, one standard error on the safe side.";
-    let transfer = "The ensemble and its threshold come from one source, the scores are of another.";
-    let kinds = "Weeks of a kind that was not learnt from, nor had a say in the threshold (99 % recall).";
     let parts = vec![
-        Part::Words(words()),
+        Part::Words(filled(include_str!("words/labels.md"), &[])),
         Part::Heading("As it ships".to_owned()),
-        Part::Words(shipped.to_owned()),
+        Part::Words(filled(include_str!("words/labels-shipped.md"), &[])),
         Part::TextTable(table(of(Origin::Shipped))),
         Part::Heading("At a chosen recall".to_owned()),
-        Part::Words(folds.to_owned()),
+        Part::Words(filled(include_str!("words/labels-folds.md"), &[])),
         Part::TextTable(table(of(Origin::Folds))),
         Part::Heading("From one source to another".to_owned()),
-        Part::Words(transfer.to_owned()),
+        Part::Words(filled(include_str!("words/labels-transfer.md"), &[])),
         Part::TextTable(table(of(Origin::Transfer))),
         Part::Heading("Leave one kind out".to_owned()),
-        Part::Words(kinds.to_owned()),
+        Part::Words(filled(include_str!("words/labels-kinds.md"), &[])),
         Part::TextTable(by_kind(of(Origin::KindLeftOut))),
     ];
 
@@ -113,15 +106,6 @@ pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
         options,
         rows: serde_json::to_value(rows)?,
     })
-}
-
-fn words() -> String {
-    "All weeks are synthetic: no public trace says what its VMs were for. Three sources know nothing of \
-     one another: a labelled file (`criticality_synthetic`, made before any of this; left out where it \
-     is not there), and two generators of this project, `shapes` and `mechanisms` \
-     (`cluster/predict/src/label/generate.rs`), which chose no threshold. The paper's figures are of 840 \
-     real workloads, labelled by hand."
-        .to_owned()
 }
 
 fn table<'a>(rows: impl Iterator<Item = &'a MethodRow>) -> TextTable {

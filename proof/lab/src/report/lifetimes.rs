@@ -6,10 +6,8 @@ mod goals;
 
 use serde_json::json;
 
-use super::{Detail, Part, Report, number, percent};
-use crate::lifetimes::{
-    Contestant, DrainRun, LifetimeRow, ModelQuality, Options, PairedTable, Run, SHUFFLED,
-};
+use super::{Detail, Named, Part, Report, filled, number, percent};
+use crate::lifetimes::{Contestant, DrainRun, LifetimeRow, ModelQuality, Options, PairedTable, Run};
 use ballast_cli::common::text_table::TextTable;
 
 /// Which lifetimes scores speak of, among those of [`ballast_predict::lifetime::score::LONG_S`]: seven days.
@@ -77,46 +75,20 @@ pub fn report(measured: &Measured<'_>, command: String, detail: Detail) -> anyho
 }
 
 fn words(options: &Options) -> String {
-    format!(
-        "{pools} pools of each population; every policy and every kind of foresight plays the same VMs of \
-         each pool, and differences are paired by pool, with the 95 % interval of Student's t and the number \
-         of pools won. Hosts are alike: {cores} cores and 256 GB, or 192 GB where memory is tight. Who is \
-         there at the start was placed by best fit, and so is who comes in two more days; then the policy \
-         places, and is scored, so that what best fit left counts. `cold` is the policy from the first VM \
-         on. The bound is 1 − max(share of cores, share of memory). `syn` has 120 kinds of VMs and `synp` \
-         300 that are easier to predict, {hosts} hosts, {days} days; both were made, with the shares that \
-         the paper states. Pools of recorded arrivals are random quarters of the batches, with as many hosts \
-         as make the load; what is known of a lifetime as a bin is uniform within it, and a VM that the \
-         record ends before has a Pareto life (α = 1), at most 28 days; the record is played before itself \
-         until everybody who could be there is there. A model that is `{learnt}` has seen another stretch of \
-         the pool, or the first {part} % of the record where the rest is held out in time; `in-sample` has \
-         seen the very arrivals. The `{shuffled}` model has learnt from VMs with the lifetimes of others. \
-         The noisy predictor is right about so many VMs, and off by three decades about others (appendix \
-         G.1); a VM that outlives its prediction is predicted again, and expected-exit alone is told the \
-         accuracy and how long VMs live on the whole. LAVA is `lava` as we read the paper: among recycled \
-         hosts of higher classes those of the closest class come first; in `lava-flat` they are alike.",
-        pools = options.pools,
-        cores = options.host_cores,
-        hosts = options.hosts,
-        days = options.days,
-        learnt = crate::lifetimes::LEARNT,
-        shuffled = SHUFFLED,
-        part = 60,
-    )
+    let Options { pools, host_cores, hosts, days, .. } = options;
+    let values: [Named<'_>; 4] = [("pools", pools), ("cores", host_cores), ("hosts", hosts), ("days", days)];
+    filled(include_str!("words/lifetimes.md"), &values)
 }
 
 fn measures_words(options: &Options) -> String {
-    format!(
-        "In points: free cores on empty hosts among all free cores; free cores that VMs of half a host's \
-         cores and memory cannot use; cores and memory that are left when VMs of the pool's own mix come \
-         until 200 in a row find no room. Watts saved for each host of the pool, where empty hosts beyond a \
-         reserve of {} are off ({} W instead of {} W) and take {} s to wake up; and VMs that must wait for \
-         such a host.",
-        options.power.reserve_hosts,
-        options.power.off_w,
-        options.power.idle_w,
-        options.power.wake_ms / 1000,
-    )
+    let power = &options.power;
+    let values: [Named<'_>; 4] = [
+        ("reserve", &power.reserve_hosts),
+        ("off_w", &power.off_w),
+        ("idle_w", &power.idle_w),
+        ("wake_s", &(power.wake_ms / 1000)),
+    ];
+    filled(include_str!("words/lifetimes-measures.md"), &values)
 }
 
 /// Rows of one pool, scenario and prediction together.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Goal, Part, Report, number, percent};
+use super::{Goal, Part, Report, filled, number, percent};
 use crate::limits::{LimitsRow, OVERRUNS};
 use ballast_cli::common::text_table::TextTable;
 
@@ -28,7 +28,7 @@ pub struct SetAbout {
 
 /// The report; `command` makes it again.
 pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], command: String) -> Report {
-    let mut parts = vec![Part::Words(words())];
+    let mut parts = vec![Part::Words(filled(include_str!("words/limits.md"), &[]))];
     if !skipped.is_empty() {
         let missing = skipped.join(", ");
         parts.push(Part::Heading(format!(
@@ -68,30 +68,6 @@ pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], comma
         options: json!({ "overruns": OVERRUNS, "skipped": skipped }),
         rows: json!(rows),
     }
-}
-
-fn words() -> String {
-    "Each family is replayed with each of its settings; a limit is set for the next five minutes by \
-     what came before. Slack is the mean over job-days of 1 − (95th percentile of use) / (mean \
-     limit), footprint the sum of limits for each unit that is used, an overrun a window with more \
-     use than the limit, a severe day one with four of them or more. `hindsight` is the setting with \
-     the least slack among those that turned out to keep within what is allowed; otherwise each day \
-     goes by the setting that did so over the seven days before. A file of a day learns from its \
-     first quarter, looks back at the second, and is judged by the second half. Bitbrains are the VMs \
-     of August with readings for nine tenths of it that use 1 % or more in the mean: readings have \
-     steps of 0.1 %, and smaller use is mostly steps. Where memory is above its limit a task counts \
-     as killed, and its recommender hears of it; the use that would follow is not changed.\n\n\
-     Of `services` and `azure-services` the limit is the number of tasks that are ready, each of which \
-     does one core's work. `services` are 40 synthetic ones over four weeks: users by day and week, \
-     growth, noise, crowds that come within minutes, half of them with a daily job, tasks that take 30 s \
-     to 5 min to start; seed 1. `azure-services` are the VMs of `azure-average`, each as if it had been \
-     100 tasks at its peak, which start in two minutes: data that knew nothing of the tasks. `fixed` is a \
-     factor on the peak of the first days, `hpa` Kubernetes' Horizontal Pod Autoscaler with 15 s between \
-     its looks, `autopilot` the paper's horizontal scaling in steps of five minutes, `daily` the Horizontal \
-     Pod Autoscaler above a floor by what was needed at this time of the days before. Here slack is the \
-     share of the tasks that stood unused in the mean of a day, and an overrun a window in which, in any \
-     15 s, more was needed than was ready. What is needed beyond what is ready is lost, and nothing waits."
-        .to_owned()
 }
 
 fn table<'a>(rows: impl Iterator<Item = &'a LimitsRow>) -> TextTable {
@@ -153,36 +129,8 @@ fn goals(rows: &[LimitsRow]) -> Vec<Goal> {
             |(slack, footprint): &(f64, f64)| format!("{} / {} %", number(*slack, 1), number(*footprint, 1));
         pairs.iter().map(pair).collect::<Vec<_>>().join(", ")
     };
-    let bitbrains = || Some([against(BITBRAINS, 0.001)?, against(BITBRAINS, 0.002)?]);
-    let azure = || against(AZURE_AVERAGE, 0.002);
-    let manual = || {
-        let pair = (best(rows, BITBRAINS, "experts", 0.001)?, best(rows, BITBRAINS, "manual", 0.001)?);
-        let (slack, _) = below(pair.0, pair.1);
-        let times = pair.1.footprint / pair.0.footprint;
-        Some((format!("{} %, {}", number(slack, 1), number(times, 2)), slack >= 35.0 && times >= 2.2))
-    };
-    let severe = || {
-        let row = chosen(rows, BITBRAINS, "experts", 0.001)?;
-        Some((format!("{} %", percent(row.severe_days_ratio, 2)), row.severe_days_ratio <= 0.01))
-    };
-    let quiet = || {
-        let (quiet, experts) =
-            (best(rows, BITBRAINS, "quiet", 0.001)?, best(rows, BITBRAINS, "experts", 0.001)?);
-        let lost = quiet.slack - experts.slack;
-        let said = format!(
-            "{} changes, {} % of days without, {} points of slack lost",
-            number(quiet.changes_per_job_day, 2),
-            percent(quiet.unchanged_days_ratio, 0),
-            number(100.0 * lost, 1)
-        );
-        let met = quiet.changes_per_job_day <= 2.0 && quiet.unchanged_days_ratio >= 0.5 && lost <= 0.03;
-        Some((said, met))
-    };
-    let memory = || {
-        let row = chosen(rows, GOOGLE_MEMORY, "auto", 0.001)?;
-        let said = format!("{}, {} % clean", number(row.slack, 3), percent(row.clean_days_ratio, 1));
-        Some((said, row.slack <= 0.2 && row.clean_days_ratio >= 0.97))
-    };
+    let bitbrains = against(BITBRAINS, 0.001).zip(against(BITBRAINS, 0.002)).map(|(a, b)| [a, b]);
+    let azure = against(AZURE_AVERAGE, 0.002);
 
     vec![
         Goal::new(
@@ -191,18 +139,49 @@ fn goals(rows: &[LimitsRow]) -> Vec<Goal> {
         ),
         Goal::new(
             "A3: Bitbrains, experts below window at 0.1 and 0.2 %: slack ≥ 12 %, footprint ≥ 18 %",
-            bitbrains().map(|pairs| (listed(&pairs), pairs.iter().all(|it| it.0 >= 12.0 && it.1 >= 18.0))),
+            bitbrains.map(|pairs| (listed(&pairs), pairs.iter().all(|it| it.0 >= 12.0 && it.1 >= 18.0))),
         ),
         Goal::new(
             "A3: Azure average at 0.2 %: slack ≥ 4 %, footprint ≥ 10 %",
-            azure().map(|pair| (listed(&[pair]), pair.0 >= 4.0 && pair.1 >= 10.0)),
+            azure.map(|pair| (listed(&[pair]), pair.0 >= 4.0 && pair.1 >= 10.0)),
         ),
-        Goal::new("A4: Bitbrains at 0.1 %, below manual: slack ≥ 35 %, footprint / 2.2", manual()),
-        Goal::new("A5: Bitbrains at 0.1 %, chosen without hindsight: severe job-days ≤ 1 %", severe()),
+        Goal::new("A4: Bitbrains at 0.1 %, below manual: slack ≥ 35 %, footprint / 2.2", manual(rows)),
+        Goal::new("A5: Bitbrains at 0.1 %, chosen without hindsight: severe job-days ≤ 1 %", severe(rows)),
         Goal::new(
             "A6: ≤ 2 changes a job-day, none on half of them, ≤ 3 points of slack lost against experts",
-            quiet(),
+            quiet(rows),
         ),
-        Goal::new("A7: memory, without hindsight: slack ≤ .20, ≥ 97 % of half-days clean", memory()),
+        Goal::new("A7: memory, without hindsight: slack ≤ .20, ≥ 97 % of half-days clean", memory(rows)),
     ]
+}
+
+fn manual(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let pair = (best(rows, BITBRAINS, "experts", 0.001)?, best(rows, BITBRAINS, "manual", 0.001)?);
+    let (slack, _) = below(pair.0, pair.1);
+    let times = pair.1.footprint / pair.0.footprint;
+    Some((format!("{} %, {}", number(slack, 1), number(times, 2)), slack >= 35.0 && times >= 2.2))
+}
+
+fn severe(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let row = chosen(rows, BITBRAINS, "experts", 0.001)?;
+    Some((format!("{} %", percent(row.severe_days_ratio, 2)), row.severe_days_ratio <= 0.01))
+}
+
+fn quiet(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let (quiet, experts) = (best(rows, BITBRAINS, "quiet", 0.001)?, best(rows, BITBRAINS, "experts", 0.001)?);
+    let lost = quiet.slack - experts.slack;
+    let said = format!(
+        "{} changes, {} % of days without, {} points of slack lost",
+        number(quiet.changes_per_job_day, 2),
+        percent(quiet.unchanged_days_ratio, 0),
+        number(100.0 * lost, 1)
+    );
+    let met = quiet.changes_per_job_day <= 2.0 && quiet.unchanged_days_ratio >= 0.5 && lost <= 0.03;
+    Some((said, met))
+}
+
+fn memory(rows: &[LimitsRow]) -> Option<(String, bool)> {
+    let row = chosen(rows, GOOGLE_MEMORY, "auto", 0.001)?;
+    let said = format!("{}, {} % clean", number(row.slack, 3), percent(row.clean_days_ratio, 1));
+    Some((said, row.slack <= 0.2 && row.clean_days_ratio >= 0.97))
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 pub use self::row::ArmRow;
 use self::row::{NamedBucket, names};
-use super::{Part, Report, number, paper, percent};
+use super::{Part, Report, filled, number, paper, percent};
 use crate::plot::figure::Figure;
 use crate::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
 use ballast_cli::common::text_table::TextTable;
@@ -37,7 +37,7 @@ pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) 
     for asked in [PredictedValue::Criticality, PredictedValue::P95, PredictedValue::P95NextMonth] {
         parts.push(Part::Heading(title(asked).to_owned()));
         if asked == PredictedValue::P95NextMonth {
-            parts.push(Part::Words(month_words()));
+            parts.push(Part::Words(filled(include_str!("words/models-month.md"), &[])));
         }
         if asked == PredictedValue::P95NextMonth && missing {
             parts.push(Part::Heading(MISSING.to_owned()));
@@ -69,13 +69,6 @@ pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) 
 }
 
 /// What is done, for the document.
-fn month_words() -> String {
-    "500 VMs of the Bitbrains trace (Shen, van Beek, Iosup, CCGrid 2015). Learnt from July alone: how a VM's \
-     later days followed from its earlier ones. Predicted: the bucket of its P95 in August, from July. \
-     `same-as-last-month` is the naive rule. Nobody knows a ceiling here."
-        .to_owned()
-}
-
 fn table(asked: PredictedValue, rows: &[ArmRow]) -> TextTable {
     let names = names(asked);
     let mut head: Vec<String> = ["arm", "fleet", "VMs", "confident %"].map(str::to_owned).into();
@@ -202,19 +195,5 @@ fn words(Fleets { vms, days, steady, .. }: &Fleets) -> String {
              their deployment does."
         }
     };
-    format!(
-        "A synthetic fleet of {vms} VMs over {days} days (its laws: `cluster/predict/src/fleet.rs`): public \
-         data has no subscriptions. \
-         {moves} Split by time: what arrives in the last quarter is scored, nothing that \
-         became known in it is learnt from, and deployments are never torn apart. The class is learnt and \
-         scored on VMs with five weekdays of history only. `confident` is the share of predictions with a \
-         confidence of at least 60 %; recall, precision and accuracy are of these, `all` is of all \
-         predictions, sure or not. The ceiling is what a predictor would reach that knows every \
-         subscription's true habits on that day, but not what is drawn after the arrival (`best-possible`); \
-         `of ceiling` compares on the same VMs. The `group-by` rules answer with what most known VMs of the \
-         subscription were, or of the subscription's VMs of this type and size; `latest-of-type-and-size` \
-         with what these were in the last days. They forget as the models' histories do, and where nothing \
-         is known they answer with what most VMs of the type were. `constant` always gives the same answer. \
-         ECE is the expected calibration error over tenths of confidence."
-    )
+    filled(include_str!("words/models.md"), &[("vms", vms), ("days", days), ("moves", &moves)])
 }

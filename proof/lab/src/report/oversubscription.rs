@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::fleet::{Fleet, Replayed, Scaling, Source};
-use super::{Part, Report, number, percent, range};
+use super::{Named, Part, Report, filled, number, percent, range};
 use crate::oversubscription::Judged;
 use ballast_cli::common::text_table::TextTable;
 
@@ -231,45 +231,8 @@ fn yes(kept: bool) -> String {
 }
 
 fn words(choice: &Settings) -> String {
-    format!(
-        "The planner's eight approaches on draws of two origins. No chassis's power over days is public, so \
-         every fleet says what of it was measured and what was made. **Chassis of real VMs**: VMs of \
-         Bitbrains (Shen, van Beek, Iosup, CCGrid 2015) and Azure (Cortez et al., SOSP 2017) are dealt to 12 \
-         servers of 40 cores until 51 % of the cores are allocated, {} chassis of each. When all VMs are \
-         dealt they are shuffled and dealt again, so chassis share VMs; nobody is moved in time. A VM of \
-         which more than a fifth of a month is missing is left out; a chassis has no reading where a tenth \
-         of its cores has none (Bitbrains: 36 hours of July), and below that a VM counts with its own mean. \
-         Who is user-facing is the paper's labeller's word on the last whole week of the history. A server \
-         draws on a straight line from idle to full load. Real VMs are too idle to need planning, so every \
-         fleet is planned a second time with each VM busier by one factor, so that the mean draw is 0.55 of \
-         the provisioned power; a server is never busier than all of its cores. What capping can take off is \
-         what each server's classes were busy with at its chassis's peak in the history: all but 5 % of the \
-         chassis have as much. Planned on 4 weeks of July, verified on 4 weeks of August (Azure: 2 and 2). \
-         **Distribution units**: Google's power data of 2019, three units, planned on 3 weeks, verified on \
-         the last 10 days. Its power may have been capped already.\n\n\
-         `buffer` is what trials inside the history propose: each day after the first week is planned from \
-         everything before it, and the buffer covers what all of them needed and, where they differ, what 19 \
-         of 20 more such days would need. Then the day that needed most is replayed with the real \
-         controllers, and the buffer raised by two points until the promise is kept there too (`no-impact` \
-         and `minimal-impact`, busier fleets). Below 8 weeks of \
-         trials it is not less than the paper's 10 %: July's days ask for 7 % on the busier Bitbrains, and \
-         August, when the mean draw is 6 points higher, for 9. These rules were chosen on these fleets, \
-         after their later weeks had been seen. \
-         `needed` is what the later weeks needed, as the controllers count: a unit is capped if its draw, or \
-         the one before it, is above 98 % of the budget; below 0 the lowest budget was more than enough. \
-         `rack servers` fit under a breaker that is provisioned for three chassis, before and after. `95 %` \
-         is where the delta lies when whole weeks are resampled ({} times, chassis built anew, VMs, packing \
-         and buffers as they are): with 2 to 4 weeks that is a coarse answer. Events are readings above the \
-         budget in later weeks: `UF` ones would hit user-facing VMs too or could not be mended at all. \
-         `replayed` is the same with the real chassis manager (critical-first shares) and agents in virtual \
-         time, on the same draws and on what each server's classes were busy with: the first {} chassis \
-         of the busier fleets, where arithmetic says that the promise is kept. All servers jump from one \
-         reading to the next at the same moment, which is harder than what happens. `UF f` and `batch \
-         f` are the lowest frequencies of such cores, `above s` the longest stretch above the budget; \
-         kept means rates, floors and the \
-         trip time of 5 s.\n\n\
-         The paper's own table is no experiment: draws that are made to its quantiles give its eight rows by \
-         construction. That check of the arithmetic is among the planner's tests.",
-        choice.chassis, choice.replicates, choice.replay_chassis,
-    )
+    let Settings { chassis, replicates, replay_chassis, .. } = choice;
+    let values: [Named<'_>; 3] =
+        [("chassis", chassis), ("replicates", replicates), ("replayed", replay_chassis)];
+    filled(include_str!("words/oversubscription.md"), &values)
 }

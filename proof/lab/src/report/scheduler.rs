@@ -7,7 +7,7 @@ use plotters::chart::SeriesLabelPosition;
 use plotters::style::RGBColor;
 
 use self::more::between;
-use super::{Goal, Part, Report, maybe, number, percent};
+use super::{Goal, Named, Part, Report, filled, maybe, number, percent};
 use crate::plot::figure::Figure;
 use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
 use crate::scheduler::{Case, Options, SchedulerResult};
@@ -204,34 +204,21 @@ fn draw(rows: &[SchedulerResult], (caption, of): Shown, area: &Area<'_>) -> Draw
 
 fn words(options: &Options, budget_w: f64) -> String {
     let Options { chassis, servers, cores, load, days, packing_weight, power_weight, ties, .. } = options;
-    format!(
-        "{chassis} chassis of {servers} servers with {cores} cores get {days} days of deployments with the \
-         shares of the paper's Table I, {} % of cores allocated on average; {} seeds, each the same for \
-         every arm. A deployment is placed whole or not at all. `none` is best fit alone; the others weigh \
-         best fit and the power rule (Algorithm 1) {packing_weight} to {power_weight} by rank. Ties go by \
-         {ties} in every arm. `spread` needs no prediction: it balances the cores that are allocated over \
-         chassis. `unknown` is the power rule where nothing is known of any VM: it says nothing, and places \
-         as `none` does. `model` gets class and P95 right and wrong as often as the paper's Table III says, \
-         with one luck for all VMs of a \
-         deployment, `oracle` is always right, `criticality-only` knows the model's \
-         class and no P95. A quarter of P95 counts as its upper end.\n\n\
-         **Chosen, since the paper does not say:** values within the bins of Table I, the arrival rate, and \
-         the weights of the two rules (see below).\n\n\
-         **Power** rests on a model, no chassis was measured: VMs' hours have their own P95; user-facing \
-         ones follow the day, all together, and others use a random share every hour; a server draws {} W \
-         idle and {} W at full load. A chassis may draw {budget_w:.0} W, which `none` exceeds in 1 % of \
-         chassis-hours on a seed that is not measured. `capped / week` are chassis-hours above it in the \
-         whole cluster. Then every server has an even share. One that is above it takes its other VMs' cores \
-         to half frequency; where that is not enough its own limit hits all cores, and its user-facing cores \
-         count as throttled for that hour (`UF core-h`, over all {days} days). `shed W p10` is what the \
-         low-priority cores of a server with VMs can shed, 10th percentile over server-hours. `1 % budget` \
-         is the budget that the arm itself would exceed in 1 % of chassis-hours: what a planner could go \
-         down to.",
-        percent(*load, 0),
-        options.seeds.len(),
-        options.shape.idle_w,
-        options.shape.full_w,
-    )
+    let values: [Named<'_>; 12] = [
+        ("chassis", chassis),
+        ("servers", servers),
+        ("cores", cores),
+        ("days", days),
+        ("load", &percent(*load, 0)),
+        ("seeds", &options.seeds.seeds),
+        ("packing_weight", packing_weight),
+        ("power_weight", power_weight),
+        ("ties", ties),
+        ("idle_w", &options.shape.idle_w),
+        ("full_w", &options.shape.full_w),
+        ("budget_w", &number(budget_w, 0)),
+    ];
+    filled(include_str!("words/scheduler.md"), &values)
 }
 
 #[cfg(test)]

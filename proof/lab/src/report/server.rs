@@ -8,44 +8,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::rows::LoadRows;
-use super::{Part, Report, maybe, number, paper, percent, range};
-use crate::Arrivals;
+use super::{Named, Part, Report, filled, maybe, number, paper, percent, range};
 use crate::server::{Options, ServerResult, Trace};
+use crate::{Arrivals, Shape};
 use ballast_cli::common::text_table::TextTable;
-
-/// How the loads were chosen, for the document.
-const CALIBRATION: &str = "**Calibration.** Only what the paper says of *uncapped* and *full-server* \
-    runs, and of the hardware, was used: uncapped, the server draws well above 250 W; full-server \
-    capping raises P95 by 18 % at 230 W and by 35 % at 210 W; with the batch VM at its floor, 220 W \
-    can be held and 210 W cannot. Utilisation, the share of user-facing work that scales with the \
-    clock, and the size of bursts follow from that. What per-VM capping does was not used: it comes \
-    out of the model. The lines marked *calibration* above show how well that worked. `bursty` moves \
-    the user-facing load by no more than 10 W: between bursts its VM is busy for 65 %, at most for 75 %.\n\n\
-    **Request length was chosen.** Requests take 0.5 ms on average. How many of 20 cores are busy \
-    flickers with every request, and the longer requests are, the slower and the larger this flicker \
-    is in means over 100 ms; no p-state control can follow it. The length was chosen such that most of \
-    the flicker is short. The cases with other service times are judged like the base case, above.\n\n\
-    **Time above the cap is part of the price.** `predictive` is told that it may be above the cap for 1 % \
-    of the time, as a chassis manager tells it, and its margin follows from that and from how far the draw \
-    flickers. The margin of `stepwise` is a share of the cap: under a bursty load `stepwise` is above the \
-    cap for 5 to 16 % of the time, and loses less run time for that. At an equal share of time the section \
-    *Lost run time against time above the cap* compares both. Where the margin is told, one window of RAPL \
-    counts for half, so that flicker moves no core; a burst is met some windows later, and the longest \
-    stretches come from that.\n\n\
-    **What the plant leaves out.** Batch cores do not slow user-facing ones: they share no cache, memory \
-    or turbo budget. So the P95 of `stepwise` and `predictive` is 1.000 by construction at 250–220 W, \
-    unless something holds user-facing cores; that goal tests whether anything did. `thunderbolt` is \
-    made for thousands of machines: on one server a release step (5 % of 20 cores, 5 W) is wider than the \
-    band between its thresholds (2 % of the cap), so it overshoots.";
-/// What the table's columns are, for the document.
-const COLUMNS: &str = "`P95` is the latency of the user-facing VM and `run time` that of the batch \
-    VM, both against `none` of the same seed; `paper` is what the paper's text states. `excess` is \
-    the lost run time less the oracle's; it is below zero for who slows the user-facing VM down \
-    instead. `above s` and `above %` are the longest stretch and the share of time above the cap, by \
-    100 ms means of the true draw: a supply's capacitors carry shorter swings. `10 ms %` is the same \
-    share by the plant's own steps, where single requests show. `UF core-s` are core-seconds that \
-    user-facing cores were held down, by anything; `changes` are p-state changes per batch core and \
-    minute; `limit s` are seconds in which the server's own limit (RAPL) was on beside the agent.";
 
 /// A row with its load: what `--json` prints.
 #[derive(Serialize)]
@@ -85,7 +51,7 @@ pub fn report(
     if let Some((traces, cap_w)) = traces {
         parts.push(Part::Figure(figures::figure4(traces, cap_w)));
     }
-    let paper = base.shape == Options::default().shape;
+    let paper = base.shape == Shape::PAPER;
 
     for set in &sets {
         parts.push(Part::Heading(format!("Load: {}", set.load())));
@@ -144,18 +110,15 @@ fn table(rows: &[ServerResult], paper: bool) -> TextTable {
 
 /// What was run, for the document.
 fn words(options: &Options) -> String {
-    format!(
-        "A server of 2 × 20 cores ({idle} W idle, {full} W at full load, {half} W at half frequency) \
-         runs a user-facing VM and a batch VM of 20 cores each, under a cap that never ends. The \
-         user-facing VM is an open queue, the batch VM has fixed work: {minutes} minutes of it at \
-         full speed, and the run ends when it is done. {seeds} seeds; values are medians, with the \
-         range over seeds.\n\n{CALIBRATION}\n\n{COLUMNS}",
-        idle = options.shape.idle_w,
-        full = options.shape.full_w,
-        half = options.shape.half_frequency_full_w,
-        minutes = options.minutes,
-        seeds = options.seeds.len(),
-    )
+    let Shape { idle_w, full_w, half_frequency_full_w } = options.shape;
+    let values: [Named<'_>; 5] = [
+        ("idle", &idle_w),
+        ("full", &full_w),
+        ("half", &half_frequency_full_w),
+        ("minutes", &options.minutes),
+        ("seeds", &options.seeds.len()),
+    ];
+    filled(include_str!("words/server.md"), &values)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! P-state changes with meters that are late, seldom or noisy.
 
-use super::{Goal, Part, Report, number, percent};
+use super::{Goal, Named, Part, Report, filled, number, percent};
 use crate::Contender;
 use crate::plot::figure::Figure;
 use crate::plot::heat::Heat;
-use crate::stability::{Options, StabilityResult};
+use crate::stability::{Meters, Options, StabilityResult};
 use ballast_cli::common::text_table::TextTable;
 
 /// More p-state changes of a core than this in a minute are a limit cycle: one a second, where the
@@ -45,22 +45,26 @@ fn table(rows: &[StabilityResult]) -> TextTable {
             ("lag s", &|r| number(r.lag_s, 1)),
             ("refresh s", &|r| number(r.refresh_s, 1)),
             ("noise %", &|r| percent(r.noise, 1)),
-            ("changes", &|r| number(r.pstate_changes_per_core_min, 1)),
-            ("above %", &|r| percent(r.over_cap_fraction, 2)),
-            ("above s", &|r| number(r.over_cap_s_max, 1)),
-            ("run time", &|r| number(r.batch_runtime_norm, 3)),
+            ("changes", &|r| number(r.figures.pstate_changes_per_core_min, 1)),
+            ("above %", &|r| percent(r.figures.over_fraction.median, 2)),
+            ("above s", &|r| number(r.figures.over_s_max.median, 1)),
+            ("run time", &|r| number(r.figures.batch_runtime_norm.median, 3)),
         ],
     )
+}
+
+fn changes(row: &StabilityResult) -> f64 {
+    row.figures.pstate_changes_per_core_min
 }
 
 fn goals(rows: &[StabilityResult], policies: &[Contender]) -> Vec<Goal> {
     let goal = |policy: &Contender| {
         let of = rows.iter().filter(|row| row.policy == policy.name());
-        let worst = of.max_by(|a, b| a.pstate_changes_per_core_min.total_cmp(&b.pstate_changes_per_core_min));
+        let worst = of.max_by(|a, b| changes(a).total_cmp(&changes(b)));
         Goal::new(
             format!("{}: no limit cycle, at most 60 p-state changes per core and minute", policy.name()),
             worst.map(|r| {
-                let changes = r.pstate_changes_per_core_min;
+                let changes = changes(r);
                 let words = format!(
                     "at most {} (lag {} s, refresh {} s, noise {} %)",
                     number(changes, 1),
@@ -79,7 +83,7 @@ fn goals(rows: &[StabilityResult], policies: &[Contender]) -> Vec<Goal> {
 
 /// One heat map per policy: lag and refresh across, noise down.
 fn maps(rows: &[StabilityResult], options: &Options) -> Figure {
-    let Options { lags_s, refreshes_s, noises, .. } = options;
+    let Meters { lags_s, refreshes_s, noises } = &options.meters;
     let meters = || lags_s.iter().flat_map(|lag| refreshes_s.iter().map(move |r| (*lag, *r)));
     let map = |policy: &'static str| Heat {
         caption: format!("{policy}: p-state changes per batch core and minute"),
@@ -94,7 +98,7 @@ fn maps(rows: &[StabilityResult], options: &Options) -> Figure {
                         r.policy == policy && r.lag_s == lag && r.refresh_s == refresh && r.noise == *noise
                     };
 
-                    rows.iter().find(fits).map(|row| row.pstate_changes_per_core_min)
+                    rows.iter().find(fits).map(changes)
                 };
 
                 meters().map(cell).collect()
@@ -119,34 +123,22 @@ fn maps(rows: &[StabilityResult], options: &Options) -> Figure {
 
 fn words(options: &Options) -> String {
     let server = &options.server;
-    format!(
-        "The server's meter shows what was true `lag` ago, as a mean over `refresh`, with an error of \
-         `noise` standard deviation. The load is steady, the cap is {} W. The agent's deadband is set to \
-         twice the meter's noise, at least 4 W: the daemon does not do that by itself, somebody must know \
-         the noise and configure it. `changes` are p-state changes per batch core and minute, `above %` is \
-         time above the cap by 100 ms means; {} seeds of {} minutes.",
-        server.caps_w.first().map_or(0.0, |cap| *cap),
-        server.seeds.len(),
-        server.minutes,
-    )
+    let cap_w = server.caps_w.first().map_or(0.0, |cap| *cap);
+    let values: [Named<'_>; 3] =
+        [("cap_w", &cap_w), ("seeds", &server.seeds.len()), ("minutes", &server.minutes)];
+    filled(include_str!("words/stability.md"), &values)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::medians::{Limit, Medians};
+    use crate::server;
 
     fn row(policy: &'static str, lag_s: f64, noise: f64, changes: f64) -> StabilityResult {
-        StabilityResult {
-            policy,
-            lag_s,
-            refresh_s: 0.2,
-            noise,
-            pstate_changes_per_core_min: changes,
-            over_cap_fraction: 0.01,
-            over_cap_s_max: 0.4,
-            batch_runtime_norm: 1.2,
-            seeds: 1,
-        }
+        let figures =
+            Medians { pstate_changes_per_core_min: changes, ..Medians::sample(Limit::Cap, 1.0, 1.2) };
+        StabilityResult { policy, lag_s, refresh_s: 0.2, noise, figures }
     }
 
     #[test]
@@ -166,11 +158,10 @@ mod tests {
 
     #[test]
     fn the_map_has_a_cell_for_every_row() {
+        let contenders = vec![Contender::Stepwise, Contender::Predictive];
         let options = Options {
-            lags_s: vec![0.0, 1.0],
-            refreshes_s: vec![0.2],
-            noises: vec![0.0, 0.02],
-            ..Options::default()
+            server: server::Options { contenders, ..server::Options::default() },
+            meters: Meters { lags_s: vec![0.0, 1.0], refreshes_s: vec![0.2], noises: vec![0.0, 0.02] },
         };
         let rows = [row("stepwise", 0.0, 0.0, 3.0), row("stepwise", 1.0, 0.02, 47.5)];
         let svg = maps(&rows, &options).svg().unwrap();

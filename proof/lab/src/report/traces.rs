@@ -7,7 +7,7 @@ mod group;
 use ballast_sim::replay::{Meaning, Sizes};
 
 use self::group::{group, median};
-use super::{Part, Report, maybe};
+use super::{Named, Part, Report, filled, maybe};
 use crate::traces::{Options, TracePolicy, TraceResult};
 use ballast_cli::common::text_table::TextTable;
 
@@ -90,33 +90,12 @@ fn words(options: &Options) -> String {
         Sizes::Equal => "of 40 cores",
         Sizes::Unequal => "of 40, 20 and 60 cores by turns, with VMs and watts in proportion",
     };
-
-    format!(
-        "Recorded CPU use or watts on {servers} servers {sizes}, {from}. Power is made: CPU use through a \
-         server's power model; fans, switch and the supplies' losses are added. Where there are more \
-         series than servers, each is a VM: three user-facing VMs of 4 cores and three batch VMs of 6 \
-         on each server of 40; which VM is user-facing is our assumption. For every seed the series are \
-         dealt anew ({seeds} seeds; medians). The budget is a share of the load's own peak: the highest \
-         mean over 100 ms without a budget, same seed. `UF core-s` are core-seconds that user-facing \
-         cores were held down by any cause, without the first 10 s, in which the manager first hears \
-         of its servers. `batch work %` is the batch VMs' work done against that \
-         without a budget: demand that does not fit into a slowed core is lost. `above %` is the share of \
-         100 ms means above the budget. `trip fraction` is how far the breaker of that budget went at most: \
-         1 is a trip. `budget used %` is what was drawn of what the budget allowed, over the seconds in \
-         which the load would draw more. `hardware s` are seconds in which out-of-band caps, servers' own \
-         limits or the supplies' alert held a core. `changes` are p-state changes by software, per batch \
-         core and minute. `full-server` caps by hardware on the supplies' alert, every server at an even \
-         share; `paper` is stepwise with even shares and the plain timer; `stepwise` and `predictive` have \
-         critical-first shares; `oracle` knows the load, and `oracle-at-set-point` is held at 99 % of the \
-         budget, where controllers aim. A budget near the idle draw cannot be kept by anybody: below \
-         100 %, only budgets count under which the oracle throttles no user-facing core. Where \
-         `oracle-at-set-point` throttles some, what is drawn with every batch core at its floor is \
-         within 1 % of the budget: then meters' noise decides what a controller can keep.",
-        from =
-            if options.skip_hours.is_some() { "from a given hour on" } else { "around the busiest instant" },
-        servers = options.servers,
-        seeds = options.seeds.len(),
-    )
+    let from =
+        if options.skip_hours.is_some() { "from a given hour on" } else { "around the busiest instant" };
+    let (servers, seeds) = (options.servers, options.seeds.len());
+    let values: [Named<'_>; 4] =
+        [("servers", &servers), ("sizes", &sizes), ("from", &from), ("seeds", &seeds)];
+    filled(include_str!("words/traces.md"), &values)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::{Goal, Part, Report, maybe, number, percent};
+use super::{Goal, Named, Part, Report, filled, maybe, number, percent};
 use crate::Contender;
 use crate::plot::figure::{Figure, colour};
 use crate::plot::{Area, Drawn, Panel, legend, panel};
@@ -57,13 +57,13 @@ fn table(rows: &[TradeoffResult]) -> TextTable {
             ("requests ms", &|r| r.case.service_ms.to_string()),
             ("policy", &|r| r.policy.to_owned()),
             ("margin", &|r| margin(r)),
-            ("above %", &|r| percent(r.over_cap_fraction, 3)),
-            ("above s", &|r| number(r.over_cap_s_max, 1)),
-            ("excess", &|r| number(r.excess, 4)),
+            ("above %", &|r| percent(r.figures.over_fraction.median, 3)),
+            ("above s", &|r| number(r.figures.over_s_max.median, 1)),
+            ("excess", &|r| number(r.figures.excess, 4)),
             ("stepwise's", &|r| maybe(stepwise_at(rows, r), 4)),
-            ("ratio", &|r| maybe(stepwise_at(rows, r).map(|stepwise| r.excess / stepwise), 2)),
-            ("run time", &|r| number(r.batch_runtime_norm, 3)),
-            ("P95", &|r| number(r.user_facing_p95_norm, 3)),
+            ("ratio", &|r| maybe(stepwise_at(rows, r).map(|stepwise| r.figures.excess / stepwise), 2)),
+            ("run time", &|r| number(r.figures.batch_runtime_norm.median, 3)),
+            ("P95", &|r| number(r.figures.user_facing_p95_norm.median, 3)),
         ],
     )
 }
@@ -72,7 +72,7 @@ fn table(rows: &[TradeoffResult]) -> TextTable {
 /// where the two cannot be compared.
 fn stepwise_at(rows: &[TradeoffResult], row: &TradeoffResult) -> Option<f64> {
     (row.policy == PREDICTIVE)
-        .then(|| tradeoff::excess_at(rows, row.case, Contender::Stepwise, row.over_cap_fraction))
+        .then(|| tradeoff::excess_at(rows, row.case, Contender::Stepwise, row.point().0))
         .flatten()
 }
 
@@ -89,7 +89,7 @@ fn whatever_the_share(rows: &[TradeoffResult], case: Case) -> Goal {
     let ours: Vec<&TradeoffResult> = in_case.filter(|row| row.policy == PREDICTIVE).collect();
     let compared: Vec<(&TradeoffResult, f64)> =
         ours.iter().filter_map(|row| Some((*row, stepwise_at(rows, row)?))).collect();
-    let within = |(row, other): &&(&TradeoffResult, f64)| row.excess <= EXCESS_RATIO.0 * other;
+    let within = |(row, other): &&(&TradeoffResult, f64)| row.figures.excess <= EXCESS_RATIO.0 * other;
     let met = compared.iter().filter(within).count();
     Goal::new(
         format!(
@@ -108,9 +108,9 @@ fn whatever_the_share(rows: &[TradeoffResult], case: Case) -> Goal {
 fn at_its_own_margin(rows: &[TradeoffResult], case: Case) -> Goal {
     let of = |policy| rows.iter().filter(move |row| row.case == case && row.policy == policy);
     let own = of(Contender::Stepwise.name()).find(|row| row.margin == OWN_MARGIN);
-    let longest = of(PREDICTIVE).map(|row| row.over_cap_fraction).fold(0.0, f64::max);
+    let longest = of(PREDICTIVE).map(|row| row.point().0).fold(0.0, f64::max);
     let pair = own.and_then(|own| {
-        let share = own.over_cap_fraction.min(longest);
+        let share = own.point().0.min(longest);
         let ours = tradeoff::excess_at(rows, case, Contender::Predictive, share)?;
         Some((own, ours))
     });
@@ -122,14 +122,10 @@ fn at_its_own_margin(rows: &[TradeoffResult], case: Case) -> Goal {
             named(case)
         ),
         pair.map(|(own, ours)| {
-            let measured = format!(
-                "{} against {} at {} %",
-                number(ours, 3),
-                number(own.excess, 3),
-                percent(own.over_cap_fraction, 2)
-            );
-
-            (measured, ours <= EXCESS_RATIO.1 * own.excess)
+            let (above, excess) = own.point();
+            let measured =
+                format!("{} against {} at {} %", number(ours, 3), number(excess, 3), percent(above, 2));
+            (measured, ours <= EXCESS_RATIO.1 * excess)
         }),
     )
 }
@@ -156,8 +152,8 @@ fn curves(rows: Vec<TradeoffResult>, cases: Vec<Case>) -> Figure {
 
 fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
     let rows: Vec<&TradeoffResult> = rows.iter().filter(|row| row.case == case).collect();
-    let points = rows.iter().map(|r| (100.0 * r.over_cap_fraction, r.excess));
-    let finite = points.filter(|(x, y)| x.is_finite() && y.is_finite());
+    let shown = |row: &&TradeoffResult| (100.0 * row.point().0, row.point().1);
+    let finite = rows.iter().map(shown).filter(|(x, y)| x.is_finite() && y.is_finite());
     let (x, low, high) =
         finite.fold((0.1f64, 0.0f64, 0.02f64), |(x, l, h), p| (x.max(p.0), l.min(p.1), h.max(p.1)));
     let caption = named(case);
@@ -171,11 +167,7 @@ fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
 
     for policy in [Contender::Stepwise.name(), Contender::Predictive.name()] {
         let colour = colour(policy);
-        let points: Vec<_> = rows
-            .iter()
-            .filter(|r| r.policy == policy)
-            .map(|r| (100.0 * r.over_cap_fraction, r.excess))
-            .collect();
+        let points: Vec<_> = rows.iter().filter(|r| r.policy == policy).map(shown).collect();
         chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
         chart
             .draw_series(points.iter().map(|point| Circle::new(*point, 4, colour.filled())))?
@@ -188,45 +180,29 @@ fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
 
 fn words(options: &Options) -> String {
     let server = &options.server;
-    format!(
-        "A policy that stays further below the cap loses more run time and is above the cap less often. The \
-         margin of `stepwise` is a share of the cap; `predictive` is told the share of time that it may be \
-         above the cap, as a chassis manager tells its `above_share_percent`, and its margin follows from \
-         that and from how far the draw flickers; each point is one margin. The longer requests are, the \
-         more the draw flickers; requests of 5 ms and more make it flicker by more than any p-state can \
-         follow, and both policies pay for that alike. One server as above, load {arrivals}, batch share \
-         {share}, {seeds} seeds; medians. Time above the cap is judged on 100 ms means of the true draw, \
-         `above s` is the longest stretch, `excess` the lost run time less the oracle's. `stepwise's` is the \
-         least excess that stepwise can have with no more time above the cap: its margins that another one \
-         beats in both ways are left out, and straight lines join the rest. Shares of predictive are not \
-         comparable where stepwise's curve does not reach, and where they are above the cap for less than \
-         {least} % of the time: a run of {minutes} minutes has a few such windows, and chance decides.",
-        arrivals = server.arrivals.name(),
-        share = server.batch_share,
-        seeds = server.seeds.len(),
-        least = percent(tradeoff::COMPARABLE_FRACTION, 1),
-        minutes = server.minutes,
-    )
+    let values: [Named<'_>; 5] = [
+        ("arrivals", &server.arrivals.name()),
+        ("share", &server.batch_share),
+        ("seeds", &server.seeds.len()),
+        ("least", &percent(tradeoff::COMPARABLE_FRACTION, 1)),
+        ("minutes", &server.minutes),
+    ];
+    filled(include_str!("words/tradeoff.md"), &values)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Spread;
+    use crate::medians::{Limit, Medians};
 
     const CASE: Case = Case { cap_w: 230.0, service_ms: 0.5 };
 
     fn row(policy: &'static str, margin: f64, over_cap_fraction: f64, excess: f64) -> TradeoffResult {
-        TradeoffResult {
-            case: CASE,
-            policy,
-            margin,
-            over_cap_fraction,
-            over_cap_s_max: 0.4,
-            excess,
-            batch_runtime_norm: 1.2,
-            user_facing_p95_norm: 1.0,
-            seeds: 2,
-        }
+        let sample = Medians::sample(Limit::Cap, 1.0, 1.2);
+        let over_fraction = Spread { median: over_cap_fraction, ..sample.over_fraction };
+        let figures = Medians { over_fraction, excess, ..sample };
+        TradeoffResult { case: CASE, policy, margin, figures }
     }
 
     fn rows(ours: f64) -> Vec<TradeoffResult> {

@@ -80,6 +80,10 @@ pub struct Faults {
     pub refused_while_disabled: bool,
 }
 
+fn link(path: &str) -> Value {
+    json!({ "@odata.id": path })
+}
+
 impl Model {
     /// A server that draws 230 W, without a limit.
     pub fn new(generation: Generation) -> Self {
@@ -120,9 +124,37 @@ impl Model {
         format!("\"{}\"", self.serial)
     }
 
+    /// What older BMCs say of power, all in one.
+    fn power(&self) -> Value {
+        let mut controls = vec![json!({
+            "PowerConsumedWatts": self.power,
+            "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
+        })];
+        controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
+        let supply = |[state, health, watts]: &[Value; 3]| {
+            let status = status(state, health);
+            json!({ "Status": status, "PowerInputWatts": watts })
+        };
+        let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
+
+        json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
+    }
+
+    /// What newer BMCs say of one supply: `rest` is its number, and what is asked of it.
+    fn supply(&self, path: &str, rest: &str) -> Option<Value> {
+        let (n, metrics) = rest.split_once('/').map_or((rest, false), |(n, _)| (n, true));
+        let [state, health, input] = self.supplies.get(n.parse::<usize>().ok()?)?;
+
+        Some(if metrics {
+            json!({ "InputPowerWatts": { "Reading": input } })
+        } else {
+            let metrics = link(&format!("{path}/Metrics"));
+            json!({ "Status": status(state, health), "Metrics": metrics })
+        })
+    }
+
     fn resource(&self, path: &str) -> Option<Value> {
         let (older, newer) = (self.generation != Generation::Newer, self.generation != Generation::Older);
-        let link = |path: &str| json!({ "@odata.id": path });
         let members =
             |paths: Vec<String>| json!({ "Members": paths.iter().map(|p| link(p)).collect::<Vec<_>>() });
         let rest = path.strip_prefix(CHASSIS);
@@ -147,20 +179,7 @@ impl Model {
 
                 chassis
             }
-            (_, Some("/Power")) if older => {
-                let mut controls = vec![json!({
-                    "PowerConsumedWatts": self.power,
-                    "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
-                })];
-                controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
-                let supply = |[state, health, watts]: &[Value; 3]| {
-                    let status = status(state, health);
-                    json!({ "Status": status, "PowerInputWatts": watts })
-                };
-                let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
-
-                json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
-            }
+            (_, Some("/Power")) if older => self.power(),
             (_, Some("/EnvironmentMetrics")) if newer => {
                 let mut limit = json!({
                     "SetPoint": self.limit, "ControlMode": self.mode,
@@ -181,15 +200,7 @@ impl Model {
             }
             (_, Some(rest)) if newer => {
                 let rest = rest.strip_prefix("/PowerSubsystem/PowerSupplies/")?;
-                let (n, metrics) = rest.split_once('/').map_or((rest, false), |(n, _)| (n, true));
-                let [state, health, input] = self.supplies.get(n.parse::<usize>().ok()?)?;
-
-                if metrics {
-                    json!({ "InputPowerWatts": { "Reading": input } })
-                } else {
-                    let metrics = link(&format!("{path}/Metrics"));
-                    json!({ "Status": status(state, health), "Metrics": metrics })
-                }
+                self.supply(path, rest)?
             }
             _ => return None,
         })
@@ -302,12 +313,6 @@ fn refusal(status: StatusCode, why: &str) -> Response {
 }
 
 fn respond(model: &mut Model, method: &Method, path: &str, headers: &HeaderMap, body: &[u8]) -> Response {
-    let count = |left: &mut u32| {
-        let hit = *left > 0;
-        *left = left.saturating_sub(1);
-        hit
-    };
-
     if count(&mut model.faults.status.0) {
         let status = StatusCode::from_u16(model.faults.status.1).expect("a status");
         return refusal(status, "told to fail");
@@ -325,16 +330,7 @@ fn respond(model: &mut Model, method: &Method, path: &str, headers: &HeaderMap, 
         return "<html>login</html>".into_response();
     }
     if (method, path) == (&Method::POST, SESSIONS) {
-        let login: Value = serde_json::from_slice(body).unwrap_or_default();
-        if login["UserName"] != USERNAME || login["Password"] != PASSWORD {
-            return refusal(StatusCode::UNAUTHORIZED, "unknown account");
-        }
-        model.serial += 1;
-        let token = format!("t{}", model.serial);
-        let location = format!("{SESSIONS}/{token}");
-        model.sessions.push(token.clone());
-        let headers = [("X-Auth-Token", token), ("Location", location)];
-        return (StatusCode::CREATED, headers).into_response();
+        return log_in(model, body);
     }
 
     if count(&mut model.faults.expire) {
@@ -360,24 +356,44 @@ fn respond(model: &mut Model, method: &Method, path: &str, headers: &HeaderMap, 
 
     match *method {
         Method::GET => ([(header::ETAG, model.etag())], axum::Json(resource)).into_response(),
-        Method::PATCH => {
-            let tag = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
-            if count(&mut model.faults.stale) {
-                model.serial += 1;
-            }
-            if tag.is_none() && model.faults.must_match {
-                return refusal(StatusCode::PRECONDITION_REQUIRED, "If-Match is missing");
-            }
-            if tag.is_some_and(|tag| tag != model.etag()) {
-                return refusal(StatusCode::PRECONDITION_FAILED, "changed meanwhile");
-            }
-            let body = serde_json::from_slice(body).unwrap_or_default();
-
-            match model.change(path, &body) {
-                Ok(()) => StatusCode::NO_CONTENT.into_response(),
-                Err(why) => refusal(StatusCode::BAD_REQUEST, why),
-            }
-        }
+        Method::PATCH => patch(model, path, headers, body),
         _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "GET or PATCH"),
+    }
+}
+
+/// Whether a fault that comes so often still comes: it is counted.
+fn count(left: &mut u32) -> bool {
+    let hit = *left > 0;
+    *left = left.saturating_sub(1);
+    hit
+}
+
+/// A session, by its account's password.
+fn log_in(model: &mut Model, body: &[u8]) -> Response {
+    let login: Value = serde_json::from_slice(body).unwrap_or_default();
+    if login["UserName"] != USERNAME || login["Password"] != PASSWORD {
+        return refusal(StatusCode::UNAUTHORIZED, "unknown account");
+    }
+    model.serial += 1;
+    let token = format!("t{}", model.serial);
+    let location = format!("{SESSIONS}/{token}");
+    model.sessions.push(token.clone());
+    (StatusCode::CREATED, [("X-Auth-Token", token), ("Location", location)]).into_response()
+}
+
+fn patch(model: &mut Model, path: &str, headers: &HeaderMap, body: &[u8]) -> Response {
+    let tag = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
+    if count(&mut model.faults.stale) {
+        model.serial += 1;
+    }
+    if tag.is_none() && model.faults.must_match {
+        return refusal(StatusCode::PRECONDITION_REQUIRED, "If-Match is missing");
+    }
+    if tag.is_some_and(|tag| tag != model.etag()) {
+        return refusal(StatusCode::PRECONDITION_FAILED, "changed meanwhile");
+    }
+    match model.change(path, &serde_json::from_slice(body).unwrap_or_default()) {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
+        Err(why) => refusal(StatusCode::BAD_REQUEST, why),
     }
 }

@@ -1,6 +1,5 @@
 //! What can be chosen.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ballast_lab::report::oversubscription::Settings;
@@ -9,7 +8,6 @@ use ballast_types::wire::SharePolicy;
 use clap::Args;
 
 use ballast_cli::common::server::ServerArgs;
-use ballast_cli::common::threads::all_cores;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Choice {
@@ -28,9 +26,6 @@ pub(crate) struct Choice {
     /// Of everything that is drawn
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Threads; they change no result [default: one for every core]
-    #[arg(long, value_name = "N")]
-    threads: Option<NonZeroUsize>,
     /// Write the draws of the chassis, and what their servers were busy with, for ballast plan: FLEET-draws and
     /// FLEET-loads.csv.zst
     #[arg(long, value_name = "FOLDER")]
@@ -39,30 +34,7 @@ pub(crate) struct Choice {
     pub(super) server: ServerArgs,
 }
 
-impl Default for Choice {
-    fn default() -> Self {
-        Self {
-            chassis: 48,
-            replicates: 100,
-            replay_chassis: 2,
-            seed: 1,
-            threads: None,
-            export: None,
-            server: ServerArgs::default(),
-        }
-    }
-}
-
 impl Choice {
-    /// What the document shows: fewer chassis, and all of them replayed, which takes most of the time.
-    pub(crate) fn documented() -> Self {
-        Self { chassis: 4, replay_chassis: 4, ..Self::default() }
-    }
-
-    pub(super) fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(all_cores).get()
-    }
-
     /// With the shares that the chassis manager has by default.
     pub(super) fn replay_options(&self) -> Options {
         Options { seed: self.seed, shares: SharePolicy::CriticalFirst, ..Options::default() }

@@ -20,7 +20,7 @@ fn is_replayed(fleet: &Fleet) -> bool {
 
 /// Replays fleets whose chassis are made of VMs, the first chassis of each, under the proposed budgets that
 /// arithmetic says later weeks keep: controllers act before a budget is reached, so they cannot keep the others.
-pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
+pub(super) fn run(choice: &Choice, threads: usize, fleets: &mut [Fleet]) -> anyhow::Result<()> {
     let mut budgets = Vec::new();
     for (number, fleet) in fleets.iter().enumerate().filter(|(_, fleet)| is_replayed(fleet)) {
         for approach in promised() {
@@ -45,7 +45,7 @@ pub(super) fn run(choice: &Choice, fleets: &mut [Fleet]) -> anyhow::Result<()> {
     }
 
     let options = choice.replay_options();
-    let done = run_all("replay", &jobs, choice.threads(), |&(budget, chassis)| {
+    let done = run_all("replay", &jobs, threads, |&(budget, chassis)| {
         let Budget { fleet, planned, .. } = &budgets[budget];
         replay(&fleets[*fleet].later[chassis], planned, &options, |_| ())
     })?;

@@ -116,7 +116,7 @@ fn label(percent: &[f32], start_s: f64, period_s: u32, calendar: &Calendar) -> L
 
 impl Traces {
     /// Chassis of these VMs: as they are, and busier.
-    pub(super) fn fleets(&self, choice: &Choice) -> anyhow::Result<Vec<Fleet>> {
+    pub(super) fn fleets(&self, choice: &Choice, threads: usize) -> anyhow::Result<Vec<Fleet>> {
         let Self { population, .. } = self;
         let server = choice.server.model();
         let usual = Chassis::default();
@@ -140,12 +140,12 @@ impl Traces {
                 export::write(folder, &format!("{}-{}", self.data, scaling.name()), &parts, self.period_s)?;
             }
             let means = population.estimate(&packed, factor, server);
-            cases.push((scaling, factor, self.case(choice, scaling, &means, &past, &later)?, later));
+            cases.push((scaling, factor, self.case(choice, threads, scaling, &means, &past, &later)?, later));
         }
 
         // One set of weeks after the other is built once, for all scalings.
         let weeks = resampled(choice.seed, population.weeks(Part::History), choice.replicates);
-        let replicates = threads::run("weeks", &weeks, choice.threads(), |weeks| {
+        let replicates = threads::run("weeks", &weeks, threads, |weeks| {
             let busy = busy(Part::History, weeks);
             let one = |(_, factor, case, _): &(_, f64, Case, _)| {
                 Ok(deltas(&histogram(&busy.draws(&server, *factor), RESOLUTION)?, case))
@@ -168,6 +168,7 @@ impl Traces {
     fn case(
         &self,
         choice: &Choice,
+        threads: usize,
         scaling: Scaling,
         means: &Chassis,
         past: &[Draws],
@@ -186,7 +187,7 @@ impl Traces {
             if let Some(approach) = promised().find(|approach| approach.name == test.approach) {
                 of(past, means, before_s).confirm(approach, test, |draws, planned| {
                     let first = &draws[..draws.len().min(choice.replay_chassis as usize)];
-                    replays(first, planned, &choice.replay_options(), choice.threads())
+                    replays(first, planned, &choice.replay_options(), threads)
                 })?;
             }
         }

@@ -1,5 +1,7 @@
 //! Power of real distribution units.
 
+use std::path::Path;
+
 use ballast_lab::oversubscription::weeks::{WEEK_S, resampled};
 use ballast_lab::oversubscription::{Case, back_tests, deltas, histogram, needed};
 use ballast_lab::report::oversubscription::fleet::{About, Fleet, Scaling, Source};
@@ -16,6 +18,26 @@ use crate::experiment::data::{folder, trace};
 /// Weeks that are planned from; the rest verifies.
 const UNIT_WEEKS: usize = 3;
 
+/// What the units drew, and every how many seconds.
+fn read(folder: &Path) -> anyhow::Result<(u32, Vec<Series>)> {
+    let (mut period_s, mut series) = (0, Vec::new());
+    for unit in [6, 7, 8] {
+        let trace = trace(&folder.join(format!("cella_pdu{unit}.csv.zst")))?;
+        period_s = whole_seconds(&trace)?;
+        series.extend(trace.series);
+    }
+    Ok((period_s, series))
+}
+
+/// Some of all weeks in one histogram.
+fn together(all: &[Histogram], weeks: &[usize]) -> anyhow::Result<Histogram> {
+    let mut sum = Histogram::new(RESOLUTION)?;
+    for week in weeks {
+        sum.merge(&all[*week])?;
+    }
+    Ok(sum)
+}
+
 /// Power of distribution units, as shares of their capacity; `None` where the data is not there.
 pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
     let folder = folder().join("google_power2019");
@@ -26,14 +48,7 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
     // A unit's capacity stands for one chassis's, with what a chassis can shed of it.
     let chassis = Chassis { server: choice.server.model(), ..Chassis::default() };
     let capacity_w = chassis.nameplate().as_f64();
-    let (mut period_s, mut series) = (0, Vec::new());
-
-    for unit in [6, 7, 8] {
-        let trace = trace(&folder.join(format!("cella_pdu{unit}.csv.zst")))?;
-        period_s = whole_seconds(&trace)?;
-        series.extend(trace.series);
-    }
-
+    let (period_s, series) = read(&folder)?;
     let week = (WEEK_S / period_s) as usize;
     let part = |skip: usize, take: usize| {
         let draws = |Series { name, values, .. }: &Series| {
@@ -45,15 +60,7 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
     };
 
     let weeks = (0..UNIT_WEEKS).map(|n| histogram(&part(n * week, week), RESOLUTION));
-    let weeks: Vec<Histogram> = weeks.collect::<Result<_, _>>()?;
-    let together = |numbers: &[usize]| -> anyhow::Result<Histogram> {
-        let mut all = Histogram::new(RESOLUTION)?;
-        for number in numbers {
-            all.merge(&weeks[*number])?;
-        }
-        Ok(all)
-    };
-
+    let all: Vec<Histogram> = weeks.collect::<Result<_, _>>()?;
     let terms = terms(&chassis, period_s);
     let (past, later) = (part(0, UNIT_WEEKS * week), part(UNIT_WEEKS * week, usize::MAX));
     let of = |draws| Past { draws, start_s: 0, chassis: &chassis, terms: &terms, resolution: RESOLUTION };
@@ -67,7 +74,7 @@ pub(super) fn units(choice: &Choice) -> anyhow::Result<Option<Fleet>> {
     };
 
     let replicates = resampled(choice.seed, UNIT_WEEKS, choice.replicates);
-    let replicates = replicates.iter().map(|weeks| Ok(deltas(&together(weeks)?, &case)));
+    let replicates = replicates.iter().map(|weeks| Ok(deltas(&together(&all, weeks)?, &case)));
     let replicates = replicates.collect::<anyhow::Result<Vec<_>>>()?;
     let about = About {
         source: Source::DistributionUnits,

@@ -13,15 +13,15 @@ const CAPTION: &str =
 
 type Curve = (Contestant, Vec<(f64, Paired)>);
 
-/// The figure; `None` where no noise was run.
-pub(super) fn by_accuracy(table: &PairedTable<'_>, options: &Options) -> Option<Figure> {
+/// Each policy against best fit, by the accuracy of what it is told.
+fn curves(table: &PairedTable<'_>, options: &Options) -> Vec<(Curve, RGBColor)> {
     let colours = [
         (Contestant::Nilas, BLUE),
         (Contestant::Lava, ORANGE),
         (Contestant::LavaFlat, PURPLE),
         (Contestant::ExpectedExit, GREEN),
     ];
-    let curves: Vec<(Curve, RGBColor)> = colours
+    colours
         .into_iter()
         .map(|(policy, colour)| {
             let points = options.accuracies.iter().filter_map(|accuracy| {
@@ -32,8 +32,12 @@ pub(super) fn by_accuracy(table: &PairedTable<'_>, options: &Options) -> Option<
             });
             ((policy, points.collect()), colour)
         })
-        .collect();
+        .collect()
+}
 
+/// The figure; `None` where no noise was run.
+pub(super) fn by_accuracy(table: &PairedTable<'_>, options: &Options) -> Option<Figure> {
+    let curves = curves(table, options);
     let all: Vec<&(f64, Paired)> = curves.iter().flat_map(|((_, points), _)| points).collect();
     if all.is_empty() {
         return None;

@@ -4,7 +4,7 @@
 use ballast_sim::cluster::Arm;
 
 use crate::Spread;
-use crate::report::{Goal, Part, maybe, number, percent, range};
+use crate::report::{Goal, Named, Part, filled, maybe, number, percent, range};
 use crate::scheduler::{Case, Options, SchedulerResult};
 use ballast_cli::common::text_table::TextTable;
 
@@ -64,22 +64,17 @@ pub(super) fn baseline(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
             let less = less_by_seed(to, from);
             format!("{} W ({})", number(less.median, 0), range(less.min, less.max, 0))
         };
-        let predictions = less_by_seed(model, spread);
-        parts.push(Part::Words(format!(
-            "By the 1 % budget of a chassis at alpha 0.8 (`spread`: 1), seed by seed on the same loads: the \
-             median, and the range. Ties that go by a hash instead of the lowest id buy {}, \
-             with the same packing and no rule at all. Against that fair baseline the model's predictions \
-             buy {}, and right ones {}. Of this `spread`, which needs no prediction, buys {}: **predictions \
-             themselves buy {}, {} % of a chassis's budget**, and right ones would buy {}. A gain whose \
-             range goes below 0 may be chance.",
-            watts(by_id, none),
-            watts(none, model),
-            watts(none, oracle),
-            watts(none, spread),
-            watts(spread, model),
-            percent(predictions.median / spread.budget_1pct_w, 1),
-            watts(spread, oracle),
-        )));
+        let share = percent(less_by_seed(model, spread).median / spread.budget_1pct_w, 1);
+        let values: [Named<'_>; 7] = [
+            ("ties", &watts(by_id, none)),
+            ("model", &watts(none, model)),
+            ("oracle", &watts(none, oracle)),
+            ("spread", &watts(none, spread)),
+            ("over_spread", &watts(spread, model)),
+            ("share", &share),
+            ("right", &watts(spread, oracle)),
+        ];
+        parts.push(Part::Words(filled(include_str!("../words/scheduler-baseline.md"), &values)));
     }
     parts.push(Part::TextTable(table));
 
@@ -125,23 +120,8 @@ pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
         both("model's class, right quarter"),
         both("class 98 % right, model's P95"),
     ) {
-        parts.push(Part::Words(format!(
-            "The paper's Figure 7 is known by its text only. Orders agree: alpha 0 spoils the chassis \
-             balance, alpha 1 the server balance. Sizes do not: the paper's oracle is \"only slightly\" \
-             better than its model, and criticality alone clearly worse. Here, at alpha 0.8, the oracle is \
-             far ahead in server balance, and criticality alone comes near the model. So each part was made \
-             right by itself; of the way from the model to the oracle\n\n\
-             - the right class alone goes {class};\n\
-             - the right P95 alone goes {p95};\n\
-             - a class that is right in 98 % of either class, Table III's accuracy, goes {accuracy}.\n\n\
-             It is the class. Table III's recall says that of the VMs that are not user-facing 31 % are \
-             taken for user-facing ones. Among the paper's VMs these were few, so that its accuracy is 98 %; \
-             here they have 60 % of the cores, as Section IV-A has it, and a server that holds them looks \
-             balanced and is not. With an error of 2 % in either class most of the gap is gone; what is left \
-             is still more than the paper's \"slightly\". The P95 matters for the chassis balance, where the \
-             class plays no part, and for the server balance only once the class is right: an error in the \
-             class hides it. What a quarter counts as, its upper end or its middle, is of little weight.",
-        )));
+        let values: [Named<'_>; 3] = [("class", &class), ("p95", &p95), ("accuracy", &accuracy)];
+        parts.push(Part::Words(filled(include_str!("../words/scheduler-knowledge.md"), &values)));
     }
 
     parts.push(Part::TextTable(table));
@@ -167,13 +147,7 @@ pub(super) fn weights(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
         ],
     );
 
-    let words = format!(
-        "The rules' weights, at alpha 0.8, on loads that nothing else is measured or calibrated with (the \
-         seeds plus 2³³). What ships is the least weight of the packing rule that leaves as many servers \
-         empty as `none` does, within {} points: the price of the power rule. Watts, capping events and \
-         throttled hours, by which the rule is judged above, have no part in the choice.",
-        percent(EMPTY, 0)
-    );
+    let words = filled(include_str!("../words/scheduler-weights.md"), &[("points", &percent(EMPTY, 0))]);
 
     vec![Part::Heading("Weights of the two rules".to_owned()), Part::Words(words), Part::TextTable(table)]
 }
@@ -216,12 +190,7 @@ pub(super) fn fuller(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
 
     vec![
         Part::Heading("Fuller clusters".to_owned()),
-        Part::Words(
-            "At the load above nothing is refused by anybody. Here nearly as much is asked for as there is, \
-             and more, at alpha 0.8: deployments refused, because all servers together had too few cores, \
-             or because no server had enough for one of the VMs."
-                .to_owned(),
-        ),
+        Part::Words(filled(include_str!("../words/scheduler-fuller.md"), &[])),
         Part::TextTable(table),
     ]
 }

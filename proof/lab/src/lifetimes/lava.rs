@@ -4,12 +4,9 @@
 
 use core::time::Duration;
 
+use ballast_placement::rules::{Guest, Looks, Nilas, in_words, left_s};
+use ballast_placement::{Ask, Cluster, Event, HostId, Rule, Ties, VmKey};
 use ballast_types::Instant;
-
-use super::guests::{Guest, Looks, in_words, left_s};
-use super::nilas::Nilas;
-use crate::rule::{Ask, Event, Rule};
-use crate::{Cluster, HostId, Ties, VmKey};
 
 /// The upper bounds of the classes but the last, in hours; the last goes up to a thousand hours, and beyond.
 const BOUNDS_H: [u64; 4] = [1, 10, 100, 1000];
@@ -20,7 +17,7 @@ const FULL: f64 = 0.9;
 
 /// What "closest class first" comes to, of which the paper's text can be read in two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LavaReading {
+pub(super) enum LavaReading {
     /// Among hosts of higher classes those of the next class come first, then those of the one after it.
     ClosestFirst,
     /// Hosts of all higher classes are alike: NILAS decides among them.
@@ -33,7 +30,7 @@ pub enum LavaReading {
 /// The order: recycled hosts of higher classes; open hosts of the VM's class; other hosts with VMs; empty ones. Within
 /// each [`Nilas`] decides, and a later tier. Room that was held and is released may leave a class that it changed.
 #[derive(Clone, Debug)]
-pub struct Lava {
+pub(super) struct Lava {
     reading: LavaReading,
     nilas: Nilas,
     hosts: Vec<LavaHost>,
@@ -61,7 +58,7 @@ fn deadline(now: Instant, class: u8) -> Instant {
 
 impl Lava {
     /// For a cluster whose VMs it is told of afterwards, under a ranking with these ties.
-    pub fn new(cluster: &Cluster, ties: Ties, reading: LavaReading) -> Self {
+    pub(super) fn new(cluster: &Cluster, ties: Ties, reading: LavaReading) -> Self {
         Self { reading, nilas: Nilas::classes(cluster, ties), hosts: Vec::new(), deadlines: Looks::default() }
     }
 
@@ -88,7 +85,7 @@ impl Lava {
         if self.hosts.len() <= at {
             self.hosts.resize(at + 1, LavaHost::default());
         }
-        let (state, guests) = (&mut self.hosts[at], self.nilas.exits().guests(host));
+        let (state, guests) = (&mut self.hosts[at], self.nilas.guests(host));
         let Some(newest) = guests.last() else {
             *state = LavaHost::default();
             self.deadlines.set(host, None);
@@ -116,7 +113,7 @@ impl Lava {
     fn recycle(&mut self, now: Instant, host: HostId) {
         let state = &mut self.hosts[host.0 as usize];
         state.recycles = true;
-        state.residual = self.nilas.exits().guests(host).iter().map(|guest| guest.vm).collect();
+        state.residual = self.nilas.guests(host).iter().map(|guest| guest.vm).collect();
         self.deadlines.set(host, Some(deadline(now, state.class)));
     }
 }
@@ -133,7 +130,7 @@ impl Rule for Lava {
     }
 
     fn is_silent(&self, ask: &Ask<'_>) -> bool {
-        self.nilas.exits().exit(ask).is_none()
+        self.nilas.exit(ask).is_none()
     }
 
     fn score(&self, ask: &Ask<'_>, host: HostId) -> i64 {
@@ -151,7 +148,7 @@ impl Rule for Lava {
                 format!("its class goes up to {} h, and it takes VMs of {takes}", of(*class))
             }
         };
-        let vm = self.nilas.exits().exit(ask).map_or(0.0, |exit| left_s(ask.now, exit));
+        let vm = self.nilas.exit(ask).map_or(0.0, |exit| left_s(ask.now, exit));
         let life = in_words(vm);
         format!("{state}; this VM lives {life}; {}", self.nilas.explain(ask, host))
     }
