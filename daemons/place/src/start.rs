@@ -1,6 +1,7 @@
 //! The third step of a start: the threads that follow the model's file and the cluster.
 
-use std::sync::mpsc::{self, Sender};
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -10,6 +11,7 @@ use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::audit::AuditLog;
 use ballast_runtime::config::Listen;
+use ballast_runtime::events::Events;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::{clock, lock};
 use tokio::runtime::Runtime;
@@ -17,6 +19,7 @@ use tokio::runtime::Runtime;
 use crate::adopt::Adopted;
 use crate::agents::Agents;
 use crate::api::Api;
+use crate::config::PlaceConfig;
 use crate::fleet_limits::FleetBook;
 use crate::kubernetes::Kube;
 use crate::overcommit::Overcommit;
@@ -55,13 +58,7 @@ impl Adopted<'_> {
         if let Some(tls) = &opened.tls {
             tls.watch(events.clone())?;
         }
-        let kube = config.kubernetes.as_ref().map(|kubernetes| {
-            let predictor = Arc::clone(&predictor);
-            let predict = move |request: &Request| predictor.predict(request);
-            Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
-        });
-        let kube = kube.transpose()?;
-
+        let kube = start_kube(config, &predictor, &events)?;
         let agents = Arc::new(Agents::default());
         agents.start(Arc::clone(&inventory), opened.tls.clone())?;
         let overcommit = config.overcommit.map(|it| Overcommit::open(it, &config.state_dir, faults.clone()));
@@ -101,18 +98,34 @@ impl Adopted<'_> {
 
         // Nobody is answered before VMs have what the model says of their lifetimes.
         api.follow_lifetimes();
-        let of_thread = api.clone();
-        let reloader = thread::Builder::new().name("model".into()).spawn(move || {
-            reloader::run(&inbox, |ordered| {
-                of_thread.predictor.look(&of_thread.events, ordered);
-                of_thread.follow_lifetimes();
-                *lock(&of_thread.read_at) = clock::now();
-                // Alarms begin when they are first seen.
-                let _ = of_thread.look();
-            });
-        })?;
-
+        let reloader = follow_model(api.clone(), inbox)?;
         let (listening, runtime, lock) = (opened.listening, opened.runtime, opened.lock);
         Ok(Started { api, reloader, orders, writer, listening, runtime, lock })
     }
+}
+
+/// The scheduler extender, if one is configured.
+fn start_kube(
+    config: &PlaceConfig,
+    predictor: &Arc<Predictor>,
+    events: &Events,
+) -> anyhow::Result<Option<Arc<Kube>>> {
+    let kube = config.kubernetes.as_ref().map(|kubernetes| {
+        let predictor = Arc::clone(predictor);
+        let predict = move |request: &Request| predictor.predict(request);
+        Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
+    });
+    kube.transpose()
+}
+
+fn follow_model(api: Api, inbox: Receiver<ReloadOrder>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("model".into()).spawn(move || {
+        reloader::run(&inbox, |ordered| {
+            api.predictor.look(&api.events, ordered);
+            api.follow_lifetimes();
+            *lock(&api.read_at) = clock::now();
+            // Alarms begin when they are first seen.
+            let _ = api.look();
+        });
+    })
 }

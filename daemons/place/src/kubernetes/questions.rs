@@ -13,10 +13,11 @@ use ballast_placement::Verdict;
 use ballast_placement::inventory::{Inventory, VmSpec};
 use tokio::task::spawn_blocking;
 
+use super::Kube;
 use super::demand::Amount;
 use super::extender::{Args, Failure, NEUTRAL, Nodes, scores};
 use super::mirror::{Read, Verdict as NodeVerdict};
-use super::{Kube, add};
+use crate::counters::count_more;
 use ballast_runtime::http::{Endpoint, Refused, router};
 use ballast_runtime::{clock, lock};
 
@@ -54,7 +55,7 @@ async fn filter(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, 
 async fn prioritize(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
     let answer = answer(Arc::clone(&kube), body, Kube::answer_prioritize).await?;
-    kube.counters.latency.observe(start.elapsed().as_secs_f64());
+    kube.counters.latency.0.observe(start.elapsed().as_secs_f64());
     Ok(answer)
 }
 
@@ -95,7 +96,7 @@ impl Kube {
     pub(super) fn answer_filter(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
         let args = self.question(body)?;
         let failures = self.filter(&args);
-        add(&self.counters.filter, 1);
+        count_more(&self.counters.filter, 1);
         serde_json::to_vec(&args.filtered(&failures)).map_err(failed)
     }
 
@@ -103,12 +104,12 @@ impl Kube {
     pub(super) fn answer_prioritize(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
         let args = self.question(body)?;
         let scores = self.prioritize(&args);
-        add(&self.counters.prioritize, 1);
+        count_more(&self.counters.prioritize, 1);
         serde_json::to_vec(&args.prioritized(&scores)).map_err(failed)
     }
 
     fn question<'a>(&self, body: &'a [u8]) -> Result<Args<'a>, Refused> {
-        Args::read(body, self.nodes_max()).inspect_err(|_| add(&self.counters.refused, 1))
+        Args::read(body, self.nodes_max()).inspect_err(|_| count_more(&self.counters.refused, 1))
     }
 
     /// How many nodes a question may be about: more than are known, because some may have come since.
@@ -136,7 +137,7 @@ impl Kube {
         let asked = self.asked(args).filter(|_| self.shadow.is_none());
         let state = lock(&self.state);
         let Some(Read { amount, .. }) = asked.filter(|_| !self.is_stale(&state, clock::now())) else {
-            add(&self.counters.neutral, 1);
+            count_more(&self.counters.neutral, 1);
             return vec![None; names.len()];
         };
 
@@ -149,7 +150,7 @@ impl Kube {
                 NodeVerdict::Full(why) => Some(Failure::Now(why)),
                 NodeVerdict::Never(why) => Some(Failure::Never(why)),
                 NodeVerdict::Unknown => {
-                    add(&self.counters.unknown_nodes, 1);
+                    count_more(&self.counters.unknown_nodes, 1);
                     match &args.nodes {
                         Nodes::Whole(nodes) => never_fits(nodes[n].allocatable, amount),
                         Nodes::Names(_) => None,
@@ -159,7 +160,7 @@ impl Kube {
         }
 
         let failed = failures.iter().flatten().count();
-        add(&self.counters.failed_nodes, failed as u64);
+        count_more(&self.counters.failed_nodes, failed as u64);
 
         failures
     }
@@ -169,7 +170,7 @@ impl Kube {
     pub(super) fn prioritize(&self, args: &Args<'_>) -> Vec<i64> {
         let names = args.names();
         let neutral = || {
-            add(&self.counters.neutral, 1);
+            count_more(&self.counters.neutral, 1);
             vec![NEUTRAL; names.len()]
         };
 
