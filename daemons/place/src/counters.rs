@@ -1,7 +1,6 @@
 //! What was asked and answered, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ballast_predict::Prediction;
 use ballast_types::VmClass;
@@ -52,11 +51,6 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn answered(&self, took: Duration) {
-        count_more(&self.requests, 1);
-        self.latency.0.observe(took.as_secs_f64());
-    }
-
     /// A VM was answered for, `by_model` or without one.
     pub(super) fn predicted(&self, by_model: bool, said: &Prediction) {
         if !(said.class_confident && said.p95_confident) {
@@ -69,22 +63,6 @@ impl Counters {
         } else {
             count_more(&self.unmodelled, 1);
         }
-    }
-
-    /// Whether so many new deployments may come was decided.
-    pub(super) fn admission(&self, count: u64, admit: bool, would_refuse: bool) {
-        let outcome = if would_refuse { 2 } else { usize::from(!admit) };
-        count_more(&self.admissions[outcome], count);
-    }
-
-    /// So many deployments that were there asked for more.
-    pub(super) fn scaled_out(&self, count: u64, placed: bool) {
-        count_more(&self.scale_outs[usize::from(!placed)], count);
-    }
-
-    /// A question or change about hosts and VMs was refused; `reason` is a place in [`REASONS`].
-    pub(super) fn refused_for(&self, reason: usize) {
-        self.refusals.get(reason).iter().for_each(|count| count_more(count, 1));
     }
 
     /// VMs answered for.

@@ -155,7 +155,7 @@ async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refuse
         if let Some(file) = &file
             && old.is_none_or(|old| HostSpec { state: after.state, ..old.clone() } != after)
         {
-            return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
+            return Err(only_state(file));
         }
         if old == Some(&after) {
             return Ok((false, None));
@@ -199,7 +199,7 @@ async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response
     let file = api.host_file();
     let changed = api.inventory.change(|inventory| {
         if let Some(file) = &file {
-            return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
+            return Err(only_state(file));
         }
         let at = ballast_runtime::unix_now();
         let vms = inventory.remove_host(at, &name, leaving.vms.is_some())?;
@@ -211,6 +211,7 @@ async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn only_state(file: &str) -> String {
-    format!("hosts are as {file} says: only state can be changed here")
+fn only_state(file: &str) -> Fault {
+    let why = format!("hosts are as {file} says: only state can be changed here");
+    Refused(StatusCode::CONFLICT, why).into()
 }

@@ -287,7 +287,7 @@ impl Api {
             self.admission_decided(name, *count, answer);
         }
         if changed.as_ref().err().is_none_or(|fault| fault.reason == NO_HOST) {
-            self.counters.scaled_out(scale_outs, changed.is_ok());
+            count_more(&self.counters.scale_outs[usize::from(changed.is_err())], scale_outs);
         }
 
         changed.map_err(|fault| {

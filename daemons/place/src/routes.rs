@@ -92,7 +92,8 @@ async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refuse
         || Json(Batch { model: name, vms }).into_response(),
         |reply| Json(One { model: name, reply }).into_response(),
     );
-    api.counters.answered(start.elapsed());
+    count_more(&api.counters.requests, 1);
+    api.counters.latency.0.observe(start.elapsed().as_secs_f64());
 
     Ok(answer)
 }

@@ -73,8 +73,8 @@ impl Adopted<'_> {
         let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts)
             .with_audit(AuditLog::new(&config.state_dir, events.clone(), faults.clone()));
-        if let Some(kube) = &kube {
-            access = access.with_body_bytes_max(kube.body_bytes_max());
+        if let Some(kube) = &config.kubernetes {
+            access = access.with_body_bytes_max(kube.body_bytes_max);
         }
         let api = Api {
             name: config.name.clone(),

@@ -63,11 +63,6 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         }
     }
 
-    /// Who goes first.
-    pub fn order(&self) -> DrainOrder {
-        self.order
-    }
-
     /// What came of it so far.
     pub fn counts(&self) -> DrainCounts {
         self.counts

@@ -30,8 +30,8 @@ pub use types::{
 
 use crate::measured::Measured;
 use crate::{
-    ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
-    Ties, Verdict, VmKey, VmRequest,
+    Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage, Ties, Verdict,
+    VmKey, VmRequest,
 };
 
 /// How many hosts each constraint refuses, and what there is too little of, where room alone is missing.
@@ -160,13 +160,6 @@ impl Inventory {
     pub fn vm(&self, name: &str) -> Option<VmView<'_>> {
         let number = self.vms.number(name)?;
         Some(self.vm_view(self.vms.name(number), &self.cluster().resident(VmKey(number))?))
-    }
-    /// κ of every chassis, in the order of names.
-    pub fn chassis(&self) -> impl Iterator<Item = (&str, f64)> {
-        let balance = self.cluster().balance();
-        self.chassis
-            .after(None)
-            .map(|(name, number)| (name, balance.score_of_chassis(ChassisId(number as u32))))
     }
     /// How evenly power is spread: the standard deviations of κ over chassis, and of η over servers.
     pub fn balance(&self) -> (f64, f64) {
@@ -303,9 +296,9 @@ impl Inventory {
 
     /// A host without VMs goes, whose kinds are no longer in use; what is held there is released.
     fn drop_host(&mut self, now: Instant, host: HostId) -> Result<(), InventoryError> {
-        let held: Vec<_> = self.scheduler.holds().filter(|it| it.1.host == host).map(|it| it.0).collect();
-        for hold in held {
-            self.scheduler.release(now, hold);
+        let held: Vec<_> = self.scheduler.holds().filter(|it| it.host == host).map(|it| it.vm.id).collect();
+        for vm in held {
+            self.scheduler.cancel_move(now, vm);
         }
 
         let gone = self.scheduler.remove_host(now, host).map_err(|error| self.by_name("", &error))?;

@@ -14,6 +14,7 @@ use super::record::{Newcomer, key};
 use crate::api::Api;
 use crate::body::{self, Name, VmBody};
 use crate::config::host_size;
+use crate::counters::count_more;
 use crate::fault::{Fault, NOT_ADMITTED};
 use crate::vm_request::VmRequest;
 
@@ -206,7 +207,8 @@ impl Api {
     /// Counts a decision about so many new deployments, and tells who listens of a refusal.
     pub(crate) fn admission_decided(&self, deployment: &str, count: usize, answer: &AdmissionAnswer) {
         let shadow = answer.would_refuse == Some(true);
-        self.counters.admission(count as u64, answer.admit, shadow);
+        let outcome = if shadow { 2 } else { usize::from(!answer.admit) };
+        count_more(&self.counters.admissions[outcome], count as u64);
         if !answer.admit || shadow {
             let (deployment, why) = (deployment.to_owned(), answer.why.clone());
             tracing::warn!(deployment, shadow, "not admitted: {why}");

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::demand::{Amount, allocatable};
+use super::mirror::Verdict;
 use ballast_runtime::http::Refused;
 use ballast_runtime::kubernetes::object::{Node, Pod};
 
@@ -77,21 +78,20 @@ impl<'a> Args<'a> {
     }
 
     /// The answer to `/filter`: why each node fails, if it does.
-    pub(crate) fn filtered(&self, failures: &[Option<Failure>]) -> Filtered<'_> {
-        let names = self.names().into_iter().zip(failures);
+    pub(crate) fn filtered(&self, verdicts: &[Verdict]) -> Filtered<'_> {
         let (mut failed, mut never) = (BTreeMap::new(), BTreeMap::new());
-        for (name, failure) in names {
-            match failure {
-                Some(Failure::Now(why)) => drop(failed.insert(name, why.clone())),
-                Some(Failure::Never(why)) => drop(never.insert(name, why.clone())),
-                None => {}
+        for (name, verdict) in self.names().into_iter().zip(verdicts) {
+            match verdict {
+                Verdict::Full(why) => drop(failed.insert(name, why.clone())),
+                Verdict::Never(why) => drop(never.insert(name, why.clone())),
+                Verdict::Fits | Verdict::Unknown => {}
             }
         }
         let (mut nodes, mut node_names) = (None, None);
         match &self.nodes {
-            Nodes::Names(all) => node_names = Some(passing(all, failures).map(|name| &**name).collect()),
+            Nodes::Names(all) => node_names = Some(passing(all, verdicts).map(|name| &**name).collect()),
             Nodes::Whole(all) => {
-                let items = passing(all, failures).map(|node| node.raw).collect();
+                let items = passing(all, verdicts).map(|node| node.raw).collect();
                 nodes = Some(List { metadata: BTreeMap::new(), items });
             }
         }
@@ -106,8 +106,8 @@ impl<'a> Args<'a> {
 }
 
 /// Those that do not fail.
-fn passing<'n, T>(nodes: &'n [T], failures: &[Option<Failure>]) -> impl Iterator<Item = &'n T> {
-    nodes.iter().zip(failures).filter(|(_, failure)| failure.is_none()).map(|(node, _)| node)
+fn passing<'n, T>(nodes: &'n [T], verdicts: &[Verdict]) -> impl Iterator<Item = &'n T> {
+    nodes.iter().zip(verdicts).filter(|(_, verdict)| !verdict.fails()).map(|(node, _)| node)
 }
 
 impl<'a> WholeNode<'a> {
@@ -205,14 +205,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Pods would have to leave first: `FailedNodes`.
-    Now(String),
-    /// No pod's leaving would help: `FailedAndUnresolvableNodes`.
-    Never(String),
-}
-
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Filtered<'a> {
@@ -259,7 +251,7 @@ mod tests {
 
     #[test]
     fn names_are_answered_by_names_whatever_the_case_of_the_question() {
-        let failures = [None, Some(Failure::Now("full".into())), Some(Failure::Never("cordoned".into()))];
+        let failures = [Verdict::Fits, Verdict::Full("full".into()), Verdict::Never("cordoned".into())];
         // As kube-scheduler writes it since 1.17, and as it did before.
         let go = json!({"Pod": {"metadata": {"name": "p", "creationTimestamp": null}}, "Nodes": null,
             "NodeNames": ["n1", "n2", "n\"3"]});
@@ -299,7 +291,7 @@ mod tests {
         let body = body.to_string();
         let args = Args::read(body.as_bytes(), 10).map_err(|it| it.1).unwrap();
         assert_eq!(args.names(), ["n1", "n2"]);
-        let filtered = answer(&args.filtered(&[Some(Failure::Now("full".into())), None]));
+        let filtered = answer(&args.filtered(&[Verdict::Full("full".into()), Verdict::Unknown]));
         assert_eq!(filtered["Nodes"], json!({"metadata": {}, "items": [node("n2")]}));
         assert_eq!(filtered["NodeNames"], Value::Null);
     }

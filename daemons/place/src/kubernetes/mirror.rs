@@ -71,6 +71,12 @@ pub(crate) enum Verdict {
     Never(String),
 }
 
+impl Verdict {
+    pub(crate) fn fails(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::Never(_))
+    }
+}
+
 /// How objects are read.
 pub(crate) struct Reading<'a> {
     /// The node's label that names its chassis.

@@ -153,11 +153,6 @@ impl Kube {
         }
     }
 
-    /// No question is longer, in bytes.
-    pub(crate) fn body_bytes_max(&self) -> usize {
-        self.config.body_bytes_max
-    }
-
     /// Why it cannot do its work yet: scores mean something once nodes and pods were listed.
     pub(crate) fn unready(&self) -> Option<String> {
         let state = lock(&self.state);
