@@ -2,7 +2,7 @@
 
 use ballast_types::{VmClass, standard_deviation};
 
-use crate::{ChassisId, Cluster, Host, HostId, VmRequest};
+use crate::{Cluster, Host, HostId, VmRequest};
 
 /// Shares are kept in 10⁻⁹.
 pub(crate) const ONE: i64 = 1_000_000_000;
@@ -133,12 +133,7 @@ impl Balance {
 
     /// κ of the host's chassis, from its VMs' P95: 1 less the load of its cores.
     pub fn chassis_score(&self, host: HostId) -> f64 {
-        self.score_of_chassis(ChassisId(self.servers[host.0 as usize].chassis))
-    }
-
-    /// κ of a chassis.
-    pub fn score_of_chassis(&self, chassis: ChassisId) -> f64 {
-        self.kappa(chassis.0) as f64 / ONE as f64
+        self.kappa(self.servers[host.0 as usize].chassis) as f64 / ONE as f64
     }
 
     /// η of the host for a user-facing VM.
@@ -159,7 +154,7 @@ impl Balance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryKb, MilliCores, Resources, VmKey};
+    use crate::{ChassisId, MemoryKb, MilliCores, Resources, VmKey};
     use ballast_types::Utilisation;
 
     #[test]

@@ -99,7 +99,7 @@ impl HostRecord {
 }
 
 /// The inventory. Every change is checked whole before anything is changed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Cluster {
     hosts: Vec<HostRecord>,
     /// Ids of hosts that are gone.
@@ -124,20 +124,7 @@ pub struct Cluster {
 impl Cluster {
     /// Empty hosts, all open; their ids are their indices in the list.
     pub fn new(hosts: &[Host]) -> Self {
-        let mut this = Self {
-            hosts: Vec::with_capacity(hosts.len()),
-            vacant: Vec::new(),
-            vms: Slab::default(),
-            curves: Arc::default(),
-            sizes: Vec::new(),
-            domains: Vec::new(),
-            balance: Balance::default(),
-            room: Totals::default(),
-            open: Totals::default(),
-            used_hosts: 0,
-            used_room: Totals::default(),
-            allocated: Totals::default(),
-        };
+        let mut this = Self { hosts: Vec::with_capacity(hosts.len()), ..Self::default() };
         for host in hosts {
             this.add_host(host, HostState::Open);
         }

@@ -43,7 +43,7 @@ pub use admission::{Admission, AdmissionRequest, Refused, Reserve};
 pub use balance::Balance;
 pub use cluster::{Cluster, Host, HostState, Resident, Shortage};
 pub use error::PlacementError;
-pub use hold::{Hold, HoldId, Purpose};
+pub use hold::Hold;
 pub use inventory::{Inventory, InventoryError};
 pub use measured::{CpuUse, Measured};
 pub use policy::{LifetimeRule, Policy};

@@ -13,7 +13,7 @@ use ballast_types::Instant;
 use ballast_types::survival::Curves;
 use serde::Serialize;
 
-use crate::hold::{Hold, HoldId, Holds, Purpose};
+use crate::hold::Hold;
 use crate::measured::Measured;
 use crate::rule::{Ask, Event, Fit, Search};
 use crate::{
@@ -25,7 +25,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Scheduler {
     cluster: Cluster,
-    holds: Holds,
+    /// Room for VMs on their way.
+    holds: BTreeMap<VmKey, Hold>,
     admissions: Vec<Box<dyn Admission>>,
     fits: Vec<Box<dyn Fit>>,
     ranking: Ranking,
@@ -71,7 +72,7 @@ impl Scheduler {
     /// learn of the VMs that are there already as `Placed`, each at the time at which it came, in the order of their ids.
     pub fn new(cluster: Cluster, wanted: Vec<Box<dyn Fit>>, ranking: Ranking) -> Self {
         let none = Ranking::new(Vec::new(), Ties::Id);
-        let (holds, fits) = (Holds::default(), Vec::new());
+        let (holds, fits) = (BTreeMap::new(), Vec::new());
         let mut this = Self { cluster, holds, admissions: Vec::new(), fits, ranking: none };
         this.set_policy(wanted, ranking);
         this
@@ -85,7 +86,7 @@ impl Scheduler {
         for Resident { vm, host, since } in self.cluster.all() {
             self.tell_rules(since, &Event::Placed { vm: &vm, host });
         }
-        for Hold { vm, host, since, .. } in self.holds.iter().map(|it| it.1.clone()).collect::<Vec<_>>() {
+        for Hold { vm, host, since } in self.holds.values().copied().collect::<Vec<_>>() {
             self.tell_rules(since, &Event::Held { vm: &vm, host });
         }
     }
@@ -99,7 +100,7 @@ impl Scheduler {
         rules: impl FnOnce(&Cluster) -> (Vec<Box<dyn Fit>>, Ranking),
     ) {
         self.cluster.set_curves(curves, &mut end);
-        for hold in self.holds.iter_mut() {
+        for hold in self.holds.values_mut() {
             hold.vm.end = end(&Resident { vm: hold.vm, host: hold.host, since: hold.since });
         }
         let (fits, ranking) = rules(&self.cluster);
@@ -111,7 +112,7 @@ impl Scheduler {
         for Resident { vm, host, since } in self.cluster.all() {
             admission.handle_event(since, &self.cluster, &Event::Placed { vm: &vm, host });
         }
-        for (_, Hold { vm, host, since, .. }) in self.holds.iter() {
+        for Hold { vm, host, since } in self.holds.values() {
             admission.handle_event(*since, &self.cluster, &Event::Held { vm, host: *host });
         }
         self.admissions.push(admission);
@@ -384,18 +385,18 @@ impl Scheduler {
     /// # Errors
     /// Where host or VM are unknown, or there is no room.
     pub fn migrate(&mut self, now: Instant, vm: VmKey, to: HostId) -> Result<(), PlacementError> {
-        let hold = self.holds.of_move(vm).map(|(id, hold)| (id, hold.host));
-        let arrives = hold.filter(|(_, host)| *host == to);
-        let before = self.cluster.migrate(vm, to, arrives.is_some())?;
-        if let Some((id, _)) = arrives {
-            self.holds.remove(id);
+        let held = self.on_the_way(vm);
+        let arrives = held == Some(to);
+        let before = self.cluster.migrate(vm, to, arrives)?;
+        if arrives {
+            self.holds.remove(&vm);
             self.tell(now, &Event::Released { vm: &before.vm, host: to });
         }
         if before.host != to {
             self.tell(now, &Event::Migrated { vm: &before.vm, from: before.host, to });
         }
-        if let (None, Some((id, _))) = (arrives, hold) {
-            self.release(now, id);
+        if held.is_some() && !arrives {
+            self.cancel_move(now, vm);
         }
         Ok(())
     }
@@ -407,11 +408,11 @@ impl Scheduler {
     /// Where it is not placed, or no host fits.
     pub fn start_move(&mut self, now: Instant, vm: VmKey) -> Result<HostId, PlacementError> {
         let there = self.cluster.resident(vm).ok_or(PlacementError::NotPlaced { vm })?;
-        if let Some((_, hold)) = self.holds.of_move(vm) {
-            return Ok(hold.host);
+        if let Some(host) = self.on_the_way(vm) {
+            return Ok(host);
         }
         let host = self.find(now, &there.vm, Some(there.host)).ok_or(PlacementError::NoHost { vm })?;
-        self.hold_on(now, Hold { vm: there.vm, host, purpose: Purpose::Move(vm), since: now, until: None })?;
+        self.hold(now, there.vm, host)?;
         Ok(host)
     }
 
@@ -427,58 +428,32 @@ impl Scheduler {
             None if there.host == host => return Err(PlacementError::AlreadyPlaced { vm, host }),
             None => {}
         }
-        self.hold_on(now, Hold { vm: there.vm, host, purpose: Purpose::Move(vm), since: now, until: None })?;
-        Ok(())
+        self.hold(now, there.vm, host)
     }
 
     /// The host that holds room for a VM on its way; `None` where it is not.
     pub fn on_the_way(&self, vm: VmKey) -> Option<HostId> {
-        self.holds.of_move(vm).map(|(_, hold)| hold.host)
+        self.holds.get(&vm).map(|hold| hold.host)
     }
 
     /// A VM on its way stays where it is: its room on the other host is released. Nothing happens to one that is not.
     pub fn cancel_move(&mut self, now: Instant, vm: VmKey) {
-        if let Some((id, _)) = self.holds.of_move(vm) {
-            self.release(now, id);
+        if let Some(Hold { vm, host, .. }) = self.holds.remove(&vm) {
+            self.cluster.release(&vm, host);
+            self.tell(now, &Event::Released { vm: &vm, host });
         }
     }
 
-    /// Holds room for a VM on the best host, until then at most.
-    ///
-    /// # Errors
-    /// Where no host could ever hold it, or none fits now.
-    pub fn reserve(
-        &mut self,
-        now: Instant,
-        vm: &VmRequest,
-        name: &str,
-        until: Instant,
-    ) -> Result<HoldId, PlacementError> {
-        self.cluster.check_size(vm.id, vm.resources)?;
-        let host = self.find(now, vm, None).ok_or(PlacementError::NoHost { vm: vm.id })?;
-        let purpose = Purpose::Reservation(name.to_owned());
-        self.hold_on(now, Hold { vm: *vm, host, purpose, since: now, until: Some(until) })
+    /// The room that is held for VMs on their way, in the order of their ids.
+    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.values()
     }
 
-    /// What is held, in the order of its numbers.
-    pub fn holds(&self) -> impl Iterator<Item = (HoldId, &Hold)> {
-        self.holds.iter()
-    }
-
-    /// Holds room no longer; says what it was. `None` where nothing is held by this number, or no more.
-    pub fn release(&mut self, now: Instant, hold: HoldId) -> Option<Hold> {
-        let hold = self.holds.remove(hold)?;
-        self.cluster.release(&hold.vm, hold.host);
-        self.tell(now, &Event::Released { vm: &hold.vm, host: hold.host });
-        Some(hold)
-    }
-
-    fn hold_on(&mut self, now: Instant, hold: Hold) -> Result<HoldId, PlacementError> {
-        let Hold { vm, host, .. } = hold;
+    fn hold(&mut self, now: Instant, vm: VmRequest, host: HostId) -> Result<(), PlacementError> {
         self.cluster.hold(&vm, host)?;
-        let id = self.holds.insert(hold);
+        self.holds.insert(vm.id, Hold { vm, host, since: now });
         self.tell(now, &Event::Held { vm: &vm, host });
-        Ok(id)
+        Ok(())
     }
 
     /// Takes note of what a VM now asks for, and what is now predicted of it. Of one on its way, both hosts hold that.
@@ -486,15 +461,15 @@ impl Scheduler {
     /// # Errors
     /// Where it is not placed, or its host, or the one that it is on its way to, has not the room.
     pub fn change(&mut self, now: Instant, after: &VmRequest) -> Result<(), PlacementError> {
-        let on_the_way = self.holds.of_move(after.id).map(|(id, hold)| (id, hold.host));
-        if let Some((_, hold)) = self.holds.of_move(after.id) {
+        if let Some(hold) = self.holds.get(&after.id) {
             self.cluster.check_change(&hold.vm, after, hold.host)?;
         }
         let Resident { vm: before, host, .. } = self.cluster.change(after)?;
         let before = &before;
-        if let Some((id, to)) = on_the_way {
+        if let Some(hold) = self.holds.get_mut(&after.id) {
+            hold.vm = *after;
+            let to = hold.host;
             self.cluster.rehold(before, after, to);
-            self.holds.change(id, after);
             self.tell(now, &Event::Released { vm: before, host: to });
             self.tell(now, &Event::Held { vm: after, host: to });
         }
@@ -538,7 +513,7 @@ impl Scheduler {
     /// Where there is no such host.
     pub fn change_host(&mut self, now: Instant, id: HostId, after: &Host) -> Result<(), PlacementError> {
         self.cluster.check(id)?;
-        let held: Vec<VmRequest> = self.holds.iter().filter(|it| it.1.host == id).map(|it| it.1.vm).collect();
+        let held: Vec<VmRequest> = self.holds().filter(|it| it.host == id).map(|it| it.vm).collect();
         for vm in &held {
             self.cluster.release(vm, id);
             self.tell(now, &Event::Released { vm, host: id });
@@ -554,19 +529,15 @@ impl Scheduler {
         Ok(())
     }
 
-    /// When a hold ends, or an admission, constraint or rule wants to be woken.
+    /// When an admission, constraint or rule wants to be woken.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let admissions = self.admissions.iter().filter_map(|admission| admission.poll_timeout());
         let fits = self.fits.iter().filter_map(|fit| fit.poll_timeout());
-        let hold = self.holds.end().map(|(until, _)| until);
-        admissions.chain(fits).chain(self.ranking.poll_timeout()).chain(hold).min()
+        admissions.chain(fits).chain(self.ranking.poll_timeout()).min()
     }
 
-    /// Releases what is held no longer, and wakes them.
+    /// Wakes them.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((_, id)) = self.holds.end().filter(|(until, _)| *until <= now) {
-            self.release(now, id);
-        }
         self.tell(now, &Event::Deadline);
     }
 

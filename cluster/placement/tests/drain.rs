@@ -325,7 +325,7 @@ proptest! {
                     let look = |site: &Scheduler| {
                         let cluster = site.cluster();
                         let host = |host| (cluster.taken(host), cluster.held(host), cluster.state(host));
-                        let holds: Vec<_> = site.holds().map(|(id, hold)| (id, hold.clone())).collect();
+                        let holds: Vec<_> = site.holds().copied().collect();
                         (cluster.ids().map(host).collect::<Vec<_>>(), holds)
                     };
                     let as_before = look(&site);
@@ -350,7 +350,7 @@ proptest! {
             let cluster = site.cluster();
             for host in cluster.ids() {
                 let there = cluster.residents_of(host).into_iter().map(|it| it.vm.resources);
-                let held = site.holds().filter(|it| it.1.host == host).map(|it| it.1.vm.resources);
+                let held = site.holds().filter(|it| it.host == host).map(|it| it.vm.resources);
                 let taken = there.chain(held).fold(Totals::default(), |sum, size| sum + size);
                 prop_assert_eq!(taken, cluster.taken(host));
                 prop_assert!(!taken.exceed(cluster.host(host).room));

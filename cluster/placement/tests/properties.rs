@@ -6,8 +6,8 @@ use std::time::Duration;
 use ballast_placement::rules::{Alpha, BestFit};
 use ballast_placement::{
     Balance, ChassisId, Cluster, DeploymentId, DomainId, EXTRAS, ExpectedEnd, Extras, Host, HostId,
-    HostState, LifetimeRule, MilliCores, PlacementError, Policy, Purpose, Ranking, Resources, Scheduler,
-    Tier, Ties, Totals, VmKey, VmRequest,
+    HostState, LifetimeRule, MilliCores, PlacementError, Policy, Ranking, Resources, Scheduler, Tier, Ties,
+    Totals, VmKey, VmRequest,
 };
 use ballast_types::{Instant, Utilisation, VmClass};
 use proptest::prelude::*;
@@ -64,8 +64,7 @@ enum Step {
     /// VMs of one deployment, so many.
     Deploy(u64, u64, bool),
     Move(usize),
-    Reserve(u64, u64),
-    Release(usize),
+    CancelMove(usize),
     /// The clock comes here.
     Wake(u64),
 }
@@ -90,8 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..14u32, 0..40u32).prop_map(|(host, n)| Step::ChangeHost(host, n)),
         2 => (1..9u64, 2..30u64, any::<bool>()).prop_map(|(c, n, spread)| Step::Deploy(c * 500, n, spread)),
         2 => (0..64usize).prop_map(Step::Move),
-        1 => (1..9u64, 0..120u64).prop_map(|(c, until)| Step::Reserve(c * 500, until)),
-        1 => (0..8usize).prop_map(Step::Release),
+        1 => (0..8usize).prop_map(Step::CancelMove),
         1 => (0..120u64).prop_map(Step::Wake),
     ]
 }
@@ -208,7 +206,7 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
         }
         Step::Move(n) => {
             if let Some(vm) = known(n) {
-                let held = scheduler.holds().any(|(_, hold)| hold.purpose == Purpose::Move(vm));
+                let held = scheduler.holds().any(|hold| hold.vm.id == vm);
                 if let Ok(to) = scheduler.start_move(NOW, vm) {
                     assert_ne!(scheduler.cluster().resident(vm).unwrap().host, to);
                     if held {
@@ -217,14 +215,10 @@ fn take(scheduler: &mut Scheduler, vms: &mut Vec<VmKey>, id: u64, step: &Step) {
                 }
             }
         }
-        Step::Reserve(cores, until) => {
-            let vm = VmRequest::new(VmKey(u64::MAX), size(cores, 500_000));
-            let _ = scheduler.reserve(NOW, &vm, "maintenance", Instant::from_millis(until));
-        }
-        Step::Release(n) => {
-            let reserved = scheduler.holds().filter(|(_, hold)| hold.until.is_some()).nth(n);
-            if let Some(id) = reserved.map(|(id, _)| id) {
-                scheduler.release(NOW, id).unwrap();
+        Step::CancelMove(n) => {
+            if let Some(vm) = known(n) {
+                scheduler.cancel_move(NOW, vm);
+                assert_eq!(scheduler.on_the_way(vm), None);
             }
         }
         Step::Wake(ms) => {
@@ -309,7 +303,7 @@ proptest! {
             let cluster = scheduler.cluster();
             prop_assert_eq!(cluster.residents(), vms.len());
             vms.sort_unstable();
-            let held: Vec<_> = scheduler.holds().map(|(_, hold)| (hold.vm, hold.host)).collect();
+            let held: Vec<_> = scheduler.holds().map(|hold| (hold.vm, hold.host)).collect();
             let listed = cluster.ids().flat_map(|host| cluster.residents_of(host));
             let mut listed: Vec<_> = listed.map(|it| (it.vm.id, Some(it))).collect();
             listed.sort_unstable_by_key(|(vm, _)| *vm);

@@ -13,7 +13,7 @@ use ballast_types::wire::{
 };
 
 use super::agents::Agents;
-use super::counters::{Counters, count};
+use super::counters::{Counters, count, count_more};
 use super::drains::answer;
 use super::drains::book::Drains;
 use super::fault::Fault;
@@ -141,7 +141,7 @@ impl Api {
 
     /// Counts a refusal.
     pub(super) fn refuse(&self, fault: Fault) -> Refused {
-        self.counters.refused_for(fault.reason);
+        self.counters.refusals.get(fault.reason).iter().for_each(|counter| count_more(counter, 1));
         fault.refused
     }
 

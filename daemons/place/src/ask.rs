@@ -1,19 +1,16 @@
 //! What is asked of the predictor: one VM or a batch of them.
 
 use ballast_predict::lifetime::{LifetimeFeatures, LifetimeQuestion};
-use ballast_predict::{Features, Past, Request};
+use ballast_predict::{Features, Request};
 
-use super::fields::{self, Fields};
+use super::body::{self, VmBody};
 use ballast_runtime::http::Refused;
 
-/// Above this a JSON number is no longer every whole number.
-const WHOLE_MAX: f64 = 9e15;
-
+/// What a request asks, and whether it is of one VM that is not in a list.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Question {
-    One(Box<VmQuestion>),
-    /// Of several: `{"vms": […]}`.
-    Batch(Vec<VmQuestion>),
+pub(super) struct Question {
+    pub(super) is_one: bool,
+    pub(super) vms: Vec<VmQuestion>,
 }
 
 /// A VM: what its class and P95 are asked by, and its lifetime.
@@ -25,60 +22,48 @@ pub(super) struct VmQuestion {
 
 impl Question {
     pub(super) fn read(body: &[u8]) -> Result<Self, Refused> {
-        fields::body(body, |body| match body.vms()? {
-            None => read_vm(body).map(|asked| Self::One(Box::new(asked))),
-            Some(vms) => vms.iter().map(read_vm).collect::<Result<_, _>>().map(Self::Batch),
-        })
+        let mut vm: VmBody = body::read(body)?;
+        let all = vm.vms.take();
+        let is_one = all.is_none();
+        let vms = match all {
+            None => vec![VmQuestion::new(vm).map_err(|why| body::refused(&why))?],
+            Some(vms) => body::each(vms.0, VmQuestion::new)?,
+        };
+        Ok(Self { is_one, vms })
     }
 }
 
-fn read_vm(vm: &Fields<'_>) -> Result<VmQuestion, String> {
-    let needed = |key| vm.number(key)?.ok_or_else(|| format!("{}{key} is missing", vm.at));
-    let features = Features {
-        cores: needed("cores")?,
-        memory_gb: needed("memory_gb")?,
-        vm_type: vm.name("vm_type")?,
-        past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
-    };
-    features.check().map_err(|error| format!("{}{error}", vm.at))?;
-    let subscription = vm.name("subscription")?;
-
-    let start_s = vm.number("start_s")?;
-    if start_s.is_some_and(|start_s| start_s.fract() != 0.0) {
-        return Err(vm.wrong("start_s", "whole Unix seconds"));
+impl VmQuestion {
+    fn new(vm: VmBody) -> Result<Self, String> {
+        let (cores, memory_gb) = vm.size()?;
+        let vm_type = vm.vm_type.map(|name| name.0);
+        let subscription = vm.subscription.map(|name| name.0);
+        let features = Features { cores, memory_gb, vm_type, past: vm.past };
+        features.check().map_err(|error| error.to_string())?;
+        if let Some(start_s) = vm.start_s.filter(|start_s| start_s.fract() != 0.0) {
+            return Err(format!("start_s = {start_s}: whole Unix seconds"));
+        }
+        let lifetime = LifetimeQuestion {
+            start_s: vm.start_s.map(|start_s| start_s as i64),
+            uptime_s: vm.uptime_s.unwrap_or_default(),
+            features: LifetimeFeatures {
+                cores: Some(cores),
+                memory_gb: Some(memory_gb),
+                tenant: vm.tenant.map(|name| name.0).or_else(|| subscription.clone()),
+                vm_type: features.vm_type.clone(),
+                batch_vms: vm.batch_vms.map(|vms| vms.0),
+                labels: vm.labels.unwrap_or_default().0,
+            },
+        };
+        lifetime.check().map_err(|error| error.to_string())?;
+        let vm_id = vm.vm_id.map(|name| name.0);
+        Ok(Self { request: Request { vm_id, subscription, features }, lifetime })
     }
-    let lifetime = LifetimeQuestion {
-        start_s: start_s.map(|start_s| start_s as i64),
-        uptime_s: vm.number("uptime_s")?.unwrap_or_default(),
-        features: LifetimeFeatures {
-            cores: Some(features.cores),
-            memory_gb: Some(features.memory_gb),
-            tenant: vm.name("tenant")?.or_else(|| subscription.clone()),
-            vm_type: features.vm_type.clone(),
-            batch_vms: vm.whole("batch_vms", u32::MAX)?,
-            labels: vm.texts("labels")?.unwrap_or_default(),
-        },
-    };
-    lifetime.check().map_err(|error| format!("{}{error}", vm.at))?;
-
-    Ok(VmQuestion { request: Request { vm_id: vm.name("vm_id")?, subscription, features }, lifetime })
-}
-
-pub(super) fn read_past(past: &Fields<'_>) -> Result<Past, String> {
-    let vms = past.number("vms")?.filter(|n| n.fract() == 0.0 && (0.0..=WHOLE_MAX).contains(n));
-    let vms = vms.ok_or_else(|| past.wrong("vms", "how many VMs there were, a whole number"))?;
-    Ok(Past {
-        vms: vms as u64,
-        uf_share: past.number("uf_share")?,
-        lived_7d_share: past.number("lived_7d_share")?,
-        bucket_shares: past.shares("bucket_shares")?,
-        mean_avg_cpu: past.number("mean_avg_cpu")?,
-        mean_p95_cpu: past.number("mean_p95_cpu")?,
-    })
 }
 
 #[cfg(test)]
 mod tests {
+    use ballast_predict::Past;
     use serde_json::{Value, json};
 
     use super::*;
@@ -114,14 +99,14 @@ mod tests {
             Features { cores: 4.0, memory_gb: 16.0, vm_type: Some("general".into()), past: Some(past) };
 
         let request = Request { vm_id: Some("vm-1".into()), subscription: None, features };
-        let Question::One(asked) = &one else { panic!("{one:?}") };
-        let VmQuestion { request: read_one, lifetime } = &**asked;
+        let [VmQuestion { request: read_one, lifetime }] = &one.vms[..] else { panic!("{one:?}") };
+        assert!(one.is_one);
         assert_eq!((read_one, lifetime.features.cores), (&request, Some(4.0)));
         let small = json!({"cores": 1, "memory_gb": 0.5, "subscription": "s"});
         let both = read(&json!({"vms": [vm(), small], "more": 1})).unwrap();
         let features = Features { cores: 1.0, memory_gb: 0.5, vm_type: None, past: None };
         let second = Request { vm_id: None, subscription: Some("s".into()), features };
-        let Question::Batch(both) = both else { panic!("{both:?}") };
+        let Question { is_one: false, vms: both } = both else { panic!("{both:?}") };
         let tenants: Vec<_> = both.iter().map(|it| it.lifetime.features.tenant.as_deref()).collect();
         assert_eq!(tenants, [None, Some("s")]);
         assert_eq!(both.into_iter().map(|it| it.request).collect::<Vec<_>>(), [request, second]);
@@ -145,33 +130,42 @@ mod tests {
             (json!([vm()]), "body: an object"),
             (json!({}), "cores is missing"),
             (json!({"cores": 1}), "memory_gb is missing"),
-            (with("cores", json!("4")), "cores = \"4\": a number"),
+            (with("cores", json!("4")), "cores: invalid type: string \"4\", expected f64"),
             (with("cores", json!(0)), "cores = 0: 1 to 65536"),
             (with("memory_gb", json!(-1)), "memory_gb = -1: above 0"),
-            (with("vm_id", json!(7)), "vm_id = 7: a text of 1 to 256 bytes"),
-            (with("vm_type", json!("")), "vm_type = \"\": a text"),
-            (with("subscription", json!({})), "subscription = {}: a text"),
-            (with("past", json!("s")), "past = \"s\": an object"),
+            (with("vm_id", json!(7)), "vm_id: invalid type: integer `7`, expected a string"),
+            (with("vm_type", json!("")), "vm_type: \"\": a text of 1 to 256 bytes"),
+            (with("subscription", json!({})), "subscription: invalid type: map, expected a string"),
+            (with("past", json!("s")), "past: invalid type: string \"s\", expected struct Past"),
             (with("uptime_s", json!(-1)), "uptime_s = -1: 0 to 3200000000"),
-            (with("uptime_s", json!("1 h")), "uptime_s = \"1 h\": a number"),
+            (with("uptime_s", json!("1 h")), "uptime_s: invalid type: string \"1 h\", expected f64"),
             (with("start_s", json!(0.5)), "start_s = 0.5: whole Unix seconds"),
             (with("start_s", json!(1e15)), "start_s = 1000000000000000: Unix seconds"),
-            (with("batch_vms", json!(0)), "batch_vms = 0: 1 to 1000000000"),
-            (with("batch_vms", json!(2.5)), "batch_vms = 2.5: a whole number"),
-            (with("labels", json!(["zone"])), "labels = [\"zone\"]: an object"),
-            (with("labels", json!({"zone": 7})), "labels.zone = 7: a text of 1 to 256 bytes"),
-            (with_past("vms", json!(1.5)), "past.vms = 1.5: how many"),
-            (with_past("vms", Value::Null), "past.vms = null: how many"),
-            (with_past("vms", json!(-1)), "past.vms = -1: how many"),
-            (with_past("vms", json!(1e300)), "past.vms = 1e+300: how many"),
+            (with("batch_vms", json!(0)), "batch_vms: 0: a whole number from 1 to 1000000000"),
+            (with("batch_vms", json!(2.5)), "batch_vms: 2.5: a whole number from 1 to 1000000000"),
+            (with("labels", json!(["zone"])), "labels: invalid type: sequence, expected a map"),
+            (with("labels", json!({"zone": 7})), "labels.zone: invalid type: integer `7`, expected a string"),
+            (with_past("vms", json!(1.5)), "past.vms: invalid type: floating point `1.5`, expected u64"),
+            (with_past("vms", Value::Null), "past.vms: invalid type: null, expected u64"),
+            (with_past("vms", json!(-1)), "past.vms: invalid value: integer `-1`, expected u64"),
+            (with_past("vms", json!(1e300)), "past.vms: invalid type: floating point `1e+300`, expected u64"),
             (with_past("uf_share", json!(1.1)), "past.uf_share = 1.1: 0 to 1"),
-            (with_past("mean_p95_cpu", json!(true)), "past.mean_p95_cpu = true: a number"),
-            (with_past("bucket_shares", json!([1, 0, 0])), "past.bucket_shares = [1,0,0]: four"),
-            (with_past("bucket_shares", json!([1, 0, 0, "x", 0])), "past.bucket_shares = [1,0,0"),
-            (json!({"vms": vm()}), "vms: an array of 1 to 1000 VMs"),
-            (json!({"vms": []}), "vms: an array of 1 to 1000 VMs, not of 0"),
-            (json!({"vms": vec![vm(); 1001]}), "not of 1001"),
-            (json!({"vms": [vm(), 7]}), "vms[1]: an object"),
+            (
+                with_past("mean_p95_cpu", json!(true)),
+                "past.mean_p95_cpu: invalid type: boolean `true`, expected f64",
+            ),
+            (
+                with_past("bucket_shares", json!([1, 0, 0])),
+                "past.bucket_shares: invalid length 3, expected an array of length 4",
+            ),
+            (
+                with_past("bucket_shares", json!([1, 0, 0, "x", 0])),
+                "past.bucket_shares[3]: invalid type: string \"x\", expected f64",
+            ),
+            (json!({"vms": vm()}), "vms: invalid type: map, expected a sequence"),
+            (json!({"vms": []}), "vms: none: 1 to 1000"),
+            (json!({"vms": vec![vm(); 1001]}), "vms: 1001 of them: 1 to 1000"),
+            (json!({"vms": [vm(), 7]}), "vms[1]: invalid type: integer `7`, expected an object"),
         ] {
             let why = refused(&value);
             assert!(why.starts_with(says) || why.ends_with(says), "{says}: {why}");
@@ -183,7 +177,7 @@ mod tests {
         assert_eq!(refused(&first), "vms[0].cores is missing");
         let long = "x".repeat(257);
         let why = refused(&with("vm_type", json!(long)));
-        assert!(why.len() < 200 && why.starts_with("vm_type = \"xxx"), "{why}");
+        assert!(why.len() < 200 && why.starts_with("vm_type: \"xxx"), "{why}");
     }
 
     #[test]

@@ -1,24 +1,27 @@
 //! What was asked and answered, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ballast_predict::Prediction;
 use ballast_types::VmClass;
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use super::fault::REASONS;
 
-/// From 50 µs to 0.8 s, each twice the one before.
-const LATENCIES_S: [f64; 15] = [
-    0.000_05, 0.000_1, 0.000_2, 0.000_4, 0.000_8, 0.001_6, 0.003_2, 0.006_4, 0.012_8, 0.025_6, 0.051_2,
-    0.102_4, 0.204_8, 0.409_6, 0.819_2,
-];
+/// A histogram of seconds: fifteen buckets, the first up to `FIRST_US` microseconds, each twice the one before.
+pub(crate) struct Latency<const FIRST_US: u32>(pub(crate) Histogram);
+
+impl<const FIRST_US: u32> Default for Latency<FIRST_US> {
+    fn default() -> Self {
+        Self(Histogram::new(exponential_buckets(f64::from(FIRST_US) / 1e6, 2.0, 15)))
+    }
+}
 
 /// Answers that were not sure enough to act on, so that the careful one stands; and those that were.
 pub(crate) type Sure = [AtomicU64; 2];
 
 /// The counts of one daemon, since its start.
+#[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,
     /// Requests refused for what was in them.
@@ -32,11 +35,11 @@ pub(crate) struct Counters {
     /// VMs whose class or P95 was not sure enough to act on.
     pub(crate) conservative: AtomicU64,
     /// From a whole request to its answer.
-    pub(crate) latency: Histogram,
+    pub(crate) latency: Latency<50>,
     /// The same of `/v1/score`.
-    pub(crate) score_latency: Histogram,
+    pub(crate) score_latency: Latency<50>,
     /// The same of `/v1/place`, on disk included.
-    pub(crate) place_latency: Histogram,
+    pub(crate) place_latency: Latency<50>,
     pub(crate) placed: AtomicU64,
     pub(crate) removed: AtomicU64,
     /// New deployments that were admitted, refused, and in shadow mode would have been.
@@ -47,73 +50,19 @@ pub(crate) struct Counters {
     pub(crate) refusals: [AtomicU64; REASONS.len()],
 }
 
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            requests: AtomicU64::default(),
-            refused: AtomicU64::default(),
-            classes: Default::default(),
-            buckets: Default::default(),
-            unmodelled: AtomicU64::default(),
-            conservative: AtomicU64::default(),
-            latency: Histogram::new(LATENCIES_S),
-            score_latency: Histogram::new(LATENCIES_S),
-            place_latency: Histogram::new(LATENCIES_S),
-            placed: AtomicU64::default(),
-            removed: AtomicU64::default(),
-            admissions: Default::default(),
-            scale_outs: Default::default(),
-            refusals: Default::default(),
-        }
-    }
-}
-
 impl Counters {
-    pub(super) fn answered(&self, took: Duration) {
-        add(&self.requests);
-        self.latency.observe(took.as_secs_f64());
-    }
-
     /// A VM was answered for, `by_model` or without one.
     pub(super) fn predicted(&self, by_model: bool, said: &Prediction) {
         if !(said.class_confident && said.p95_confident) {
-            add(&self.conservative);
+            count_more(&self.conservative, 1);
         }
         if by_model {
             let class = usize::from(said.class == VmClass::NonUserFacing);
-            add(&self.classes[class][usize::from(said.class_confident)]);
-            add(&self.buckets[said.p95_bucket.index()][usize::from(said.p95_confident)]);
+            count_more(&self.classes[class][usize::from(said.class_confident)], 1);
+            count_more(&self.buckets[said.p95_bucket.index()][usize::from(said.p95_confident)], 1);
         } else {
-            add(&self.unmodelled);
+            count_more(&self.unmodelled, 1);
         }
-    }
-
-    pub(super) fn refused(&self) {
-        add(&self.refused);
-    }
-
-    pub(super) fn placed(&self, vms: usize) {
-        self.placed.fetch_add(vms as u64, Ordering::Relaxed);
-    }
-
-    /// Whether so many new deployments may come was decided.
-    pub(super) fn admission(&self, count: u64, admit: bool, would_refuse: bool) {
-        let outcome = if would_refuse { 2 } else { usize::from(!admit) };
-        self.admissions[outcome].fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// So many deployments that were there asked for more.
-    pub(super) fn scaled_out(&self, count: u64, placed: bool) {
-        self.scale_outs[usize::from(!placed)].fetch_add(count, Ordering::Relaxed);
-    }
-
-    pub(super) fn removed(&self) {
-        add(&self.removed);
-    }
-
-    /// A question or change about hosts and VMs was refused; `reason` is a place in [`REASONS`].
-    pub(super) fn refused_for(&self, reason: usize) {
-        self.refusals.get(reason).iter().for_each(|count| add(count));
     }
 
     /// VMs answered for.
@@ -122,8 +71,8 @@ impl Counters {
     }
 }
 
-fn add(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn count_more(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
 }
 
 pub(crate) fn count(counter: &AtomicU64) -> u64 {

@@ -41,7 +41,7 @@ pub(super) fn follow(
     }
     inventory.set_hosts(ballast_runtime::unix_now(), &set, &gone)?;
 
-    Ok(Some(Record::Hosts { set, gone }))
+    Ok(Some(Record { hosts: set, gone_hosts: gone, ..Record::default() }))
 }
 
 /// The hosts that no drain may open again: their file closes them, or no longer has them.

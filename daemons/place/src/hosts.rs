@@ -6,21 +6,18 @@ use axum::body::Bytes;
 use axum::extract::{Extension, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
-use ballast_placement::inventory::{HostSpec, HostView, NamedHost, Overcommit, Ratio};
+use ballast_placement::inventory::{HostSpec, HostView, NamedHost, Overcommit};
 use ballast_placement::{HostState, Inventory, InventoryError, Resources};
 use ballast_types::wire::EventKind;
 use serde::{Deserialize, Serialize};
 
 use super::api::Api;
+use super::body::{self, Amounts, Name, Whole};
 use super::fault::Fault;
-use super::fields::{self, Fields};
 use super::store::Record;
 use crate::config::host_size;
 use ballast_runtime::audit::Before;
 use ballast_runtime::http::{Endpoint, Refused, Right};
-
-const STATES: [(&str, HostState); 3] =
-    [("open", HostState::Open), ("cordoned", HostState::Cordoned), ("draining", HostState::Draining)];
 
 /// What is asked about hosts.
 pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
@@ -91,15 +88,10 @@ impl<'a> HostAnswer<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    hosts: Vec<HostAnswer<'a>>,
-}
-
 async fn list(State(api): State<Api>) -> Response {
     let inventory = api.inventory.look();
-    let hosts = inventory.hosts().map(|host| HostAnswer::new(&inventory, &host));
-    Json(List { hosts: hosts.collect() }).into_response()
+    let hosts: Vec<_> = inventory.hosts().map(|host| HostAnswer::new(&inventory, &host)).collect();
+    Json(BTreeMap::from([("hosts", hosts)])).into_response()
 }
 
 async fn one(State(api): State<Api>, Path(name): Path<String>) -> Result<Response, Refused> {
@@ -120,77 +112,66 @@ async fn put(State(api): State<Api>, Path(name): Path<String>, body: Bytes) -> i
     (before(&api, &name), try_put(api, name, body).await)
 }
 
-async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refused> {
-    struct HostChange {
-        chassis: Option<String>,
-        cores: Option<f64>,
-        memory_gb: Option<f64>,
-        state: Option<HostState>,
-        fault_domain: Option<String>,
-        extras: Option<BTreeMap<String, u32>>,
-        overcommit: Option<Overcommit>,
-        max_vms: Option<u32>,
-    }
+/// What is told of a host.
+#[derive(Deserialize)]
+struct HostBody {
+    chassis: Option<Name>,
+    cores: Option<f64>,
+    memory_gb: Option<f64>,
+    state: Option<HostState>,
+    fault_domain: Option<Name>,
+    extras: Option<Amounts>,
+    overcommit: Option<Overcommit>,
+    max_vms: Option<Whole<0, { u32::MAX }>>,
+}
 
-    let read = |body: &Fields<'_>| {
-        Ok(HostChange {
-            chassis: body.name("chassis")?,
-            cores: body.number("cores")?,
-            memory_gb: body.number("memory_gb")?,
-            state: body.word("state", &STATES)?,
-            fault_domain: body.name("fault_domain")?,
-            extras: body.amounts("extras")?,
-            overcommit: body.inner("overcommit")?.map(|its| read_overcommit(&its)).transpose()?,
-            max_vms: body.whole("max_vms", u32::MAX)?,
+impl HostBody {
+    /// The host with what is told of it; what is not told of a known one stays.
+    fn after(self, name: &str, before: Option<&HostSpec>) -> Result<HostSpec, String> {
+        let missing = |key| format!("{key} is missing: host {name:?} is new");
+        let known = before.map(|it| (it.capacity.cores.cores(), it.capacity.memory.gb()));
+        let cores = self.cores.or(known.map(|it| it.0)).ok_or_else(|| missing("cores"))?;
+        let memory_gb = self.memory_gb.or(known.map(|it| it.1)).ok_or_else(|| missing("memory_gb"))?;
+        let chassis = self.chassis.map(|it| it.0).or_else(|| before.map(|it| it.chassis.clone()));
+        let usual = before.cloned().unwrap_or_else(|| HostSpec::new("", Resources::ZERO));
+        Ok(HostSpec {
+            chassis: chassis.ok_or_else(|| missing("chassis"))?,
+            capacity: host_size(cores, memory_gb)?,
+            state: self.state.unwrap_or(usual.state),
+            fault_domain: self.fault_domain.map(|it| it.0).or(usual.fault_domain),
+            extras: self.extras.map_or(usual.extras, Into::into),
+            overcommit: self.overcommit.unwrap_or(usual.overcommit),
+            max_vms: self.max_vms.map_or(usual.max_vms, |max| Some(max.0).filter(|max| *max > 0)),
         })
-    };
+    }
+}
 
-    let told = api.checked(fields::body(&body, read))?;
+async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refused> {
+    let told: HostBody = api.checked(body::read(&body))?;
     let file = api.host_file();
     let changed = api.inventory.change(|inventory| {
-        let before = inventory.host(&name).map(|host| host.spec.clone());
-        let refused = |why: String| Fault::from(Refused(StatusCode::BAD_REQUEST, why));
-        let missing = |key| refused(format!("{key} is missing: host {name:?} is new"));
-        let old = before.as_ref();
-        let chassis = told.chassis.or_else(|| old.map(|old| old.chassis.clone()));
-        let cores = told.cores.or_else(|| old.map(|old| old.capacity.cores.cores()));
-        let memory_gb = told.memory_gb.or_else(|| old.map(|old| old.capacity.memory.gb()));
-        let cores = cores.ok_or_else(|| missing("cores"))?;
-        let memory_gb = memory_gb.ok_or_else(|| missing("memory_gb"))?;
-        let chassis = chassis.ok_or_else(|| missing("chassis"))?;
-        let mut after = old.cloned().unwrap_or_else(|| HostSpec::new("", Resources::ZERO));
-        (after.chassis, after.capacity) = (chassis, host_size(cores, memory_gb).map_err(refused)?);
-        after.state = told.state.unwrap_or(after.state);
-        after.fault_domain = told.fault_domain.or(after.fault_domain);
-        after.extras = told.extras.unwrap_or(after.extras);
-        after.overcommit = told.overcommit.unwrap_or(after.overcommit);
-        after.max_vms = told.max_vms.map_or(after.max_vms, |max| Some(max).filter(|max| *max > 0));
-
+        let old = inventory.host(&name).map(|host| host.spec);
+        let after = told.after(&name, old).map_err(|why| body::refused(&why))?;
         if let Some(file) = &file
             && old.is_none_or(|old| HostSpec { state: after.state, ..old.clone() } != after)
         {
-            return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
+            return Err(only_state(file));
         }
         if old == Some(&after) {
             return Ok((false, None));
         }
         inventory.set_host(ballast_runtime::unix_now(), &name, &after)?;
 
-        Ok((true, Some(Record::Host(NamedHost { name: name.clone(), spec: after }))))
+        Ok((
+            true,
+            Some(Record { hosts: vec![NamedHost { name: name.clone(), spec: after }], ..Record::default() }),
+        ))
     });
 
     if changed.await?.map_err(|fault| api.refuse(fault))? {
         api.tell(EventKind::HostChanged { host: name });
     }
     Ok(StatusCode::NO_CONTENT.into_response())
-}
-
-fn read_overcommit(told: &Fields<'_>) -> Result<Overcommit, String> {
-    let ratio = |key| {
-        let ratio = told.number(key)?.map_or(Some(Ratio::ONE), Ratio::new);
-        ratio.ok_or_else(|| told.wrong(key, "0.1 to 16"))
-    };
-    Ok(Overcommit { cores: ratio("cores")?, memory: ratio("memory")? })
 }
 
 /// What becomes of the VMs of a host that goes.
@@ -218,17 +199,19 @@ async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response
     let file = api.host_file();
     let changed = api.inventory.change(|inventory| {
         if let Some(file) = &file {
-            return Err(Fault::from(Refused(StatusCode::CONFLICT, only_state(file))));
+            return Err(only_state(file));
         }
         let at = ballast_runtime::unix_now();
         let vms = inventory.remove_host(at, &name, leaving.vms.is_some())?;
-        Ok((vms.len(), Some(Record::Ended { vms, host: Some(name.clone()), at })))
+        let ended: Vec<_> = vms.into_iter().map(|placed| (placed, at)).collect();
+        Ok((ended.len(), Some(Record { ended, gone_hosts: vec![name.clone()], ..Record::default() })))
     });
     let vms = changed.await?.map_err(|fault| api.refuse(fault))?;
     api.tell(EventKind::HostRemoved { host: name, vms: vms as u64 });
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn only_state(file: &str) -> String {
-    format!("hosts are as {file} says: only state can be changed here")
+fn only_state(file: &str) -> Fault {
+    let why = format!("hosts are as {file} says: only state can be changed here");
+    Refused(StatusCode::CONFLICT, why).into()
 }

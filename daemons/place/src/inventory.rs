@@ -13,16 +13,13 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use axum::http::StatusCode;
-use ballast_placement::inventory::Snapshot;
 use ballast_placement::{Inventory, Policy};
 use tokio::sync::oneshot;
 
 use super::admission::book::AdmissionBook;
-use super::admission::record::DeploymentRecord;
 use super::drains::book::Drains;
-use super::drains::record::Drain;
 use super::lifetime_history::{HistoryCounts, HistoryOptions, HistoryRow, LifetimeHistory};
-use super::store::{self, Record, Store};
+use super::store::{self, Contents, Record, Store};
 use crate::config::AdmissionConfig;
 use ballast_runtime::http::Refused;
 use ballast_runtime::lock;
@@ -34,7 +31,7 @@ enum Work {
     /// Put these on disk, all or none, or find that all before it is there.
     Write(Vec<Record>, oneshot::Sender<Result<(), String>>),
     /// Everything as it is at this point of the order.
-    Renew(Snapshot, Vec<Drain>, Vec<DeploymentRecord>),
+    Renew(Contents),
     Stop,
 }
 
@@ -66,22 +63,23 @@ impl DurableInventory {
     ) -> anyhow::Result<(Arc<Self>, JoinHandle<()>)> {
         let recovered = store::open(folder)?;
         let mut inventory = Inventory::new(policy);
-        // Folders of before do not say when a VM came: it counts from here on, which is the latest that it can be.
-        let undated = recovered.inventory.vms.iter().any(|vm| vm.since.is_none());
-        let told = inventory.replace(ballast_runtime::unix_now(), &recovered.inventory);
-        told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
-        let mut drains = Drains::of(recovered.drains);
-        drains.recover(ballast_runtime::unix_now(), &mut inventory);
-        let there = || inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
-        let history = history.map(|options| LifetimeHistory::start(folder, options, there())).transpose()?;
-        let forgotten = admission.is_none() && !recovered.deployments.is_empty();
+        let Contents { inventory: snapshot, drains, deployments } = recovered.contents;
         let now = ballast_runtime::unix_now();
-        let admission =
-            admission.map(|config| AdmissionBook::new(config, now, recovered.deployments, inventory.vms()));
+        let told = inventory.replace(now, &snapshot);
+        told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
+        let mut drains = Drains::of(drains);
+        drains.recover(now, &mut inventory);
+        let history = history.map(|options| {
+            let there = inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
+            LifetimeHistory::start(folder, options, there)
+        });
+        let history = history.transpose()?;
+        let forgotten = admission.is_none() && !deployments.is_empty();
+        let admission = admission.map(|config| AdmissionBook::new(config, now, deployments, inventory.vms()));
         let (durable, thread) =
             Self::over(recovered.store, inventory, drains, admission, recovered.problem, history)?;
-        if undated || forgotten {
-            // The next start is to find the same time, and no deployment that nobody has watched meanwhile.
+        if forgotten {
+            // The next start is to find no deployment that nobody has watched meanwhile.
             durable.give(durable.all(&durable.look())).map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
         }
         Ok((durable, thread))
@@ -186,9 +184,9 @@ impl DurableInventory {
     }
 
     fn all(&self, inventory: &Inventory) -> Work {
-        let deployments = self.admission().map(|it| it.records());
+        let deployments = self.admission().map(|it| it.records()).unwrap_or_default();
         let drains = self.drains().all().cloned().collect();
-        Work::Renew(inventory.snapshot(), drains, deployments.unwrap_or_default())
+        Work::Renew(Contents { inventory: inventory.snapshot(), drains, deployments })
     }
 
     fn give(&self, work: Work) -> Result<(), Refused> {
@@ -232,9 +230,11 @@ impl Writer {
                         records.extend(more);
                         waiting.push(done);
                     }
-                    Work::Renew(all, drains, deployments) => {
+                    Work::Renew(contents) => {
                         self.write(&mut records, &mut waiting);
-                        self.renew(&all, &drains, &deployments);
+                        let written = self.store.renew(&contents);
+                        self.broken = written.is_err();
+                        self.note(written);
                     }
                     Work::Stop => end = true,
                 }
@@ -274,12 +274,6 @@ impl Writer {
         records.clear();
     }
 
-    fn renew(&mut self, all: &Snapshot, drains: &[Drain], deployments: &[DeploymentRecord]) {
-        let written = self.store.renew(all, drains, deployments);
-        self.broken = written.is_err();
-        self.note(written);
-    }
-
     fn note(&self, written: std::io::Result<()>) {
         let problem = written.err().map(|error| format!("changes cannot be kept: {error}"));
         if let Some(problem) = &problem {
@@ -290,19 +284,14 @@ impl Writer {
 }
 
 /// What the history of lifetimes is told of a change.
-fn rows(record: Record) -> Vec<HistoryRow> {
-    match record {
-        Record::Host(_) | Record::Hosts { .. } | Record::Deployments { .. } => vec![],
-        Record::Vms(vms) | Record::Drains { vms, .. } => {
-            vms.into_iter().map(|placed| (placed, None)).collect()
-        }
-        Record::Ended { vms, at, .. } => vms.into_iter().map(|placed| (placed, Some(at))).collect(),
-    }
+fn rows(record: Record) -> impl Iterator<Item = HistoryRow> {
+    let ended = record.ended.into_iter().map(|(placed, at)| (placed, Some(at)));
+    record.vms.into_iter().map(|placed| (placed, None)).chain(ended)
 }
 
 #[cfg(test)]
 mod tests {
-    use ballast_placement::inventory::{HostSpec, NamedHost, NamedVm, Placed, VmSpec};
+    use ballast_placement::inventory::{HostSpec, NamedHost};
     use ballast_placement::{InventoryError, MemoryKb, MilliCores, Resources};
 
     use super::*;
@@ -314,7 +303,7 @@ mod tests {
         durable
             .change(|inventory| {
                 inventory.set_host(ballast_runtime::unix_now(), &host.name, &host.spec)?;
-                Ok(((), Some(Record::Host(host.clone()))))
+                Ok(((), Some(Record { hosts: vec![host.clone()], ..Record::default() })))
             })
             .await
     }
@@ -334,7 +323,7 @@ mod tests {
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(why.contains("inventory.redb: No space left"), "{why}");
         assert_eq!(durable.alarms().collect::<Vec<_>>(), [Alarm::new(AlarmId::InventoryNotWritten, why)]);
-        assert!(store::open(folder.path()).unwrap().inventory.hosts.is_empty());
+        assert!(store::open(folder.path()).unwrap().contents.inventory.hosts.is_empty());
 
         // The database is opened anew, and the folder has room.
         add(&durable, "s2").await.ok().unwrap().unwrap();
@@ -349,31 +338,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_vm_of_a_folder_that_does_not_say_when_it_came_counts_from_the_first_start_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
-        add(&durable, "s1").await.ok().unwrap().unwrap();
-        durable.stop();
-        thread.join().unwrap();
-        let resources = Resources::new(MilliCores::from_cores(1), MemoryKb::ZERO);
-        let vm = NamedVm { name: "a".into(), spec: VmSpec::new(resources) };
-        let old = Record::Vms(vec![Placed { vm, host: "s1".into(), since: None }]);
-        store::open(folder.path()).unwrap().store.append(&[old]).unwrap();
-
-        let since = || {
-            let (durable, thread) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
-            let since = durable.look().vm("a").unwrap().since;
-            durable.stop();
-            thread.join().unwrap();
-            since
-        };
-        let before = ballast_runtime::unix_now();
-        let first = since();
-        assert!(before <= first && first <= ballast_runtime::unix_now(), "{first:?}");
-        assert_eq!(since(), first);
-    }
-
-    #[tokio::test]
     async fn changes_that_come_together_are_all_on_disk_when_answered() {
         let folder = tempfile::tempdir().unwrap();
         let (durable, _) = DurableInventory::open(folder.path(), Policy::POWER, None, None).unwrap();
@@ -384,7 +348,7 @@ mod tests {
             tasks.spawn(async move { add(&durable, &name).await.ok().unwrap().unwrap() });
         }
         tasks.join_all().await;
-        let found = store::open(folder.path()).unwrap().inventory;
+        let found = store::open(folder.path()).unwrap().contents.inventory;
         let found: Vec<String> = found.hosts.into_iter().map(|host| host.name).collect();
         assert_eq!(found, all);
     }

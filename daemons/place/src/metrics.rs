@@ -3,6 +3,8 @@
 mod admission;
 mod kubernetes;
 
+use std::sync::atomic::AtomicU64;
+
 use ballast_runtime::metrics::{Metric, MetricLine, Samples, each, flag, lines, one, spread};
 use ballast_types::wire::{AgentsStatus, DrainStatus, LifetimeModelStatus, PlaceStatus};
 
@@ -83,10 +85,8 @@ fn lifetimes<'a>() -> [Metric<Shown<'a>>; 4] {
             &["outcome"],
             "Rows for that table by what became of them",
             |it| {
-                let rows = it.status.lifetime_history.iter();
-                rows.flat_map(|it| [("written", it.written), ("dropped", it.dropped)])
-                    .map(|(outcome, rows)| (vec![outcome.to_owned()], rows as f64))
-                    .collect()
+                let Some(history) = &it.status.lifetime_history else { return vec![] };
+                labelled([("written", history.written), ("dropped", history.dropped)])
             },
         ),
     ]
@@ -94,15 +94,15 @@ fn lifetimes<'a>() -> [Metric<Shown<'a>>; 4] {
 
 fn answers<'a>() -> [Metric<Shown<'a>>; 9] {
     [
-        one("requests_total", "Requests answered", |it| Some(count(&it.counters.requests) as f64)),
+        one("requests_total", "Requests answered", |it| total(&it.counters.requests)),
         one("refused_requests_total", "Requests refused for what was in them", |it| {
-            Some(count(&it.counters.refused) as f64)
+            total(&it.counters.refused)
         }),
         one("conservative_answers_total", "VMs whose class or P95 was not sure enough to act on", |it| {
-            Some(count(&it.counters.conservative) as f64)
+            total(&it.counters.conservative)
         }),
         one("answers_without_model_total", "VMs answered for without a model", |it| {
-            Some(count(&it.counters.unmodelled) as f64)
+            total(&it.counters.unmodelled)
         }),
         each(
             "class_predictions_total",
@@ -117,15 +117,15 @@ fn answers<'a>() -> [Metric<Shown<'a>>; 9] {
             |it| by(&["1", "2", "3", "4"], &it.counters.buckets),
         ),
         spread("predict_latency_seconds", "From a whole request to its answer", |it| {
-            Some(&it.counters.latency)
+            Some(&it.counters.latency.0)
         }),
         spread("score_latency_seconds", "From a whole request to /v1/score to its answer", |it| {
-            Some(&it.counters.score_latency)
+            Some(&it.counters.score_latency.0)
         }),
         spread(
             "place_latency_seconds",
             "From a whole request to /v1/place to its answer, when it is on disk",
-            |it| Some(&it.counters.place_latency),
+            |it| Some(&it.counters.place_latency.0),
         ),
     ]
 }
@@ -135,12 +135,11 @@ fn hosts<'a>() -> [Metric<Shown<'a>>; 8] {
         each("hosts", &["state"], "Hosts by whether VMs may come", |it| {
             let status = &it.status.inventory;
             let closed = status.cordoned_hosts + status.draining_hosts;
-            let hosts = [
+            labelled([
                 ("open", status.hosts.saturating_sub(closed)),
                 ("cordoned", status.cordoned_hosts),
                 ("draining", status.draining_hosts),
-            ];
-            hosts.map(|(state, hosts)| (vec![state.to_owned()], hosts as f64)).to_vec()
+            ])
         }),
         one("used_hosts", "Hosts with a VM", |it| Some(it.status.inventory.used_hosts as f64)),
         one("overcommitted_hosts", "Hosts whose VMs take more than they have", |it| {
@@ -178,10 +177,7 @@ fn scores<'a>() -> [Metric<Shown<'a>>; 6] {
             "refusals_total",
             &["reason"],
             "Questions and changes about hosts and VMs that were refused",
-            |it| {
-                let refusals = REASONS.into_iter().zip(&it.counters.refusals);
-                refusals.map(|(reason, counted)| (vec![reason.to_owned()], count(counted) as f64)).collect()
-            },
+            |it| counted(REASONS, &it.counters.refusals),
         ),
     ]
 }
@@ -200,8 +196,7 @@ fn overcommit<'a>() -> [Metric<Shown<'a>>; 4] {
         ),
         each("overcommit_hosts", &["state"], "Hosts by whether their VMs' use of CPU is known", |it| {
             let Some(told) = &it.status.overcommit else { return vec![] };
-            let states = [("measured", told.measured_hosts), ("unmeasured", told.unmeasured_hosts)];
-            states.map(|(state, hosts)| (vec![state.into()], hosts as f64)).into()
+            labelled([("measured", told.measured_hosts), ("unmeasured", told.unmeasured_hosts)])
         }),
         one("overcommit_closed_hosts", "Hosts that take nobody, since their VMs demanded too much", |it| {
             Some(it.status.overcommit.as_ref()?.closed_hosts as f64)
@@ -213,19 +208,17 @@ fn agents<'a>() -> [Metric<Shown<'a>>; 4] {
     [
         each("agents", &["state"], "Hosts by whether their agent has what is predicted of its VMs", |it| {
             let AgentsStatus { current, behind, silent_hosts, .. } = it.status.agents;
-            let hosts = [("current", current), ("behind", behind), ("silent", silent_hosts)];
-            hosts.map(|(state, hosts)| (vec![state.to_owned()], hosts as f64)).to_vec()
+            labelled([("current", current), ("behind", behind), ("silent", silent_hosts)])
         }),
         each("agent_messages_total", &["outcome"], "Messages to agents by what became of them", |it| {
             let AgentsStatus { told, failed, .. } = it.status.agents;
-            let messages = [("told", told), ("failed", failed)];
-            messages.map(|(outcome, count)| (vec![outcome.to_owned()], count as f64)).to_vec()
+            labelled([("told", told), ("failed", failed)])
         }),
         one("untellable_vms", "VMs that no agent can be told of", |it| {
             Some(it.status.agents.untellable_vms as f64)
         }),
         spread("agent_latency_seconds", "From a change that was answered until the agent has it", |it| {
-            Some(&it.agents.latency)
+            Some(&it.agents.latency.0)
         }),
     ]
 }
@@ -236,19 +229,27 @@ fn drain<'a>() -> Metric<Shown<'a>> {
     each("drain_moves", &["state"], help, |it| {
         let DrainStatus { due, late, waiting, hosts_without_room, .. } =
             it.status.drain.clone().unwrap_or_default();
-        let moves =
-            [("due", due), ("late", late), ("waiting", waiting), ("without-room", hosts_without_room)];
-        moves.map(|(state, moves)| (vec![state.to_owned()], moves as f64)).to_vec()
+        labelled([("due", due), ("late", late), ("waiting", waiting), ("without-room", hosts_without_room)])
     })
 }
 
 fn by(names: &[&str], counts: &[Sure]) -> Samples {
-    let of_name = |(name, counts): (&&str, &Sure)| {
+    let all = names.iter().zip(counts).flat_map(|(name, counts)| {
         let counts = ["false", "true"].into_iter().zip(counts);
-        let name = (*name).to_owned();
-        let sample =
-            |(sure, counted): (&str, _)| (vec![name.clone(), sure.to_owned()], count(counted) as f64);
-        counts.map(sample).collect::<Vec<_>>()
-    };
-    names.iter().zip(counts).flat_map(of_name).collect()
+        counts.map(|(sure, counter)| (vec![(*name).to_owned(), sure.to_owned()], count(counter) as f64))
+    });
+    all.collect()
+}
+
+fn total(counter: &AtomicU64) -> Option<f64> {
+    Some(count(counter) as f64)
+}
+
+fn labelled<const N: usize>(values: [(&str, u64); N]) -> Samples {
+    values.map(|(label, value)| (vec![label.to_owned()], value as f64)).to_vec()
+}
+
+fn counted<const N: usize>(labels: [&str; N], counters: &[AtomicU64; N]) -> Samples {
+    let values = labels.into_iter().zip(counters);
+    values.map(|(label, counter)| (vec![label.to_owned()], count(counter) as f64)).collect()
 }

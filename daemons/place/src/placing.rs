@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use ballast_placement::inventory::{NamedVm, Placed, VmSpec, VmTraits, VmView};
 use ballast_placement::{Inventory, InventoryError, Verdict};
@@ -14,17 +14,17 @@ use ballast_types::wire::{EventKind, PlacedVm};
 use serde::{Deserialize, Serialize};
 
 use super::admission::calls::admitted;
+use super::admission::decision::AdmissionAnswer;
 use super::api::Api;
+use super::body::{self, VmBody};
+use super::counters::count_more;
 use super::fault::{Fault, NO_HOST, NOT_ADMITTED};
-use super::fields::{self, Fields};
 use super::store::Record;
 use super::vm_request::{By, PredictedVm, VmRequest};
 use ballast_runtime::http::{Endpoint, Refused, Right};
 
 /// So many hosts are explained unless another number is asked for.
 const TOP: usize = 10;
-/// And so many at most.
-const TOP_MAX: f64 = 1000.0;
 /// So many VMs are listed at once, at most.
 const LIST_MAX: usize = 1000;
 
@@ -90,16 +90,10 @@ struct Scored<'a> {
 
 async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
-    let read = |body: &Fields<'_>| {
-        let top = body.within("top", 1.0..=TOP_MAX, "1 to 1000")?;
-        if top.is_some_and(|top| top.fract() != 0.0) {
-            return Err(body.wrong("top", "a whole number, 1 to 1000"));
-        }
-        let request = VmRequest::read(body, None)?.of_batch(Some(1));
-        Ok((request, top.map_or(TOP, |top| top as usize)))
-    };
-
-    let (request, top) = api.checked(fields::body(&body, read))?;
+    let vm: VmBody = api.checked(body::read(&body))?;
+    let top = vm.top.map_or(TOP, |top| top.0 as usize);
+    let request = VmRequest::new(vm, Some(1)).map_err(|why| body::refused(&why));
+    let request = api.checked(request)?;
     let model = api.predictor.now();
     let predicted = api.predict(model.as_deref(), &request);
     let inventory = api.inventory.look();
@@ -135,13 +129,9 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         hosts: hosts.collect(),
     };
 
-    let mut text = Vec::with_capacity(4096);
-    serde_json::to_writer(&mut text, &answer)
-        .map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    drop(inventory);
-    api.counters.score_latency.observe(start.elapsed().as_secs_f64());
-
-    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+    let answer = Json(answer).into_response();
+    api.counters.score_latency.0.observe(start.elapsed().as_secs_f64());
+    Ok(answer)
 }
 
 /// A VM and where it is.
@@ -218,25 +208,25 @@ struct Many {
     vms: Vec<VmAnswer>,
 }
 
+/// The VMs that are to be placed, and whether it is one that is not in a list.
+fn read(body: &[u8]) -> Result<(bool, Vec<VmRequest>), Refused> {
+    let mut all: VmBody = body::read(body)?;
+    match all.vms.take() {
+        None => {
+            let vm = VmRequest::new(all, Some(1)).and_then(VmRequest::named);
+            Ok((true, vec![vm.map_err(|why| body::refused(&why))?]))
+        }
+        Some(vms) => {
+            let count = Some(vms.0.len() as u32);
+            let vms = body::each(vms.0, |vm| VmRequest::new(vm.or(&all), count)?.named())?;
+            Ok((false, vms))
+        }
+    }
+}
+
 async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
-    let read = |body: &Fields<'_>| {
-        let named = |vm: &Fields<'_>, request: VmRequest| {
-            vm.needed("vm_id", request.name.as_ref().map(|_| ()))?;
-            Ok::<_, String>(request)
-        };
-
-        match body.vms()? {
-            None => Ok((true, vec![named(body, VmRequest::read(body, None)?.of_batch(Some(1)))?])),
-            Some(vms) => {
-                let count = Some(vms.len() as u32);
-                let all = vms.iter().map(|vm| named(vm, VmRequest::read(vm, Some(body))?.of_batch(count)));
-                Ok((false, all.collect::<Result<_, _>>()?))
-            }
-        }
-    };
-
-    let (one, request) = api.checked(fields::body(&body, read))?;
+    let (one, request) = api.checked(read(&body))?;
     let model = api.predictor.now();
     let vms: Vec<NamedVm> = request.iter().map(|request| api.predict(model.as_deref(), request).vm).collect();
     let (mut decided, mut scale_outs) = (None, 0);
@@ -259,34 +249,21 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         }
         let hosts = inventory.place(now, &vms)?;
         api.agents.changed(hosts.iter().map(String::as_str));
-        let placed = |(vm, host)| Placed { vm, host, since: Some(now) };
+        let placed = |(vm, host)| Placed { vm, host, since: now };
         let placed = vms.iter().cloned().zip(hosts).map(placed);
 
-        Ok(((false, answers(inventory)), Some(Record::Vms(placed.collect()))))
+        Ok(((false, answers(inventory)), Some(Record { vms: placed.collect(), ..Record::default() })))
     });
 
     let changed = changed.await?;
-    // What is admitted and finds no host comes again, and counts then.
-    for (name, count, answer) in decided.iter().filter(|(.., answer)| changed.is_ok() || !answer.admit) {
-        api.admission_decided(name, *count, answer);
-    }
-    if changed.as_ref().err().is_none_or(|fault: &Fault| fault.reason == NO_HOST) {
-        api.counters.scaled_out(scale_outs, changed.is_ok());
-    }
-    let (repeated, mut vms) = changed.map_err(|fault| {
-        if fault.reason != NOT_ADMITTED {
-            api.tell(EventKind::PlacementRefused { why: fault.refused.1.clone() });
-        }
-        api.refuse(fault)
-    })?;
-
+    let (repeated, mut vms) = api.counted(changed, decided.as_ref(), scale_outs)?;
     if !repeated {
-        api.counters.placed(vms.len());
+        count_more(&api.counters.placed, vms.len() as u64);
         let placed = |vm: &VmAnswer| PlacedVm { vm: vm.vm_id.clone(), host: vm.host.clone() };
         api.tell(EventKind::VmsPlaced { vms: vms.iter().map(placed).collect() });
     }
 
-    api.counters.place_latency.observe(start.elapsed().as_secs_f64());
+    api.counters.place_latency.0.observe(start.elapsed().as_secs_f64());
 
     Ok(match vms.pop() {
         Some(placed) if one => Json(PlaceAnswer { repeated, placed }).into_response(),
@@ -295,6 +272,31 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
             Json(PlaceAnswer { repeated, placed: Many { vms } }).into_response()
         }
     })
+}
+
+impl Api {
+    /// Counts what became of a request to place VMs. Who listens is told where it was refused.
+    fn counted<T>(
+        &self,
+        changed: Result<T, Fault>,
+        decided: Option<&(String, usize, AdmissionAnswer)>,
+        scale_outs: u64,
+    ) -> Result<T, Refused> {
+        // What is admitted and finds no host comes again, and counts then.
+        if let Some((name, count, answer)) = decided.filter(|it| changed.is_ok() || !it.2.admit) {
+            self.admission_decided(name, *count, answer);
+        }
+        if changed.as_ref().err().is_none_or(|fault| fault.reason == NO_HOST) {
+            count_more(&self.counters.scale_outs[usize::from(changed.is_err())], scale_outs);
+        }
+
+        changed.map_err(|fault| {
+            if fault.reason != NOT_ADMITTED {
+                self.tell(EventKind::PlacementRefused { why: fault.refused.1.clone() });
+            }
+            self.refuse(fault)
+        })
+    }
 }
 
 /// Whether all of these are placed already, each as it is asked for now: the answer was lost, and this is the
@@ -362,15 +364,14 @@ async fn list(State(api): State<Api>, Query(which): Query<Which>) -> Result<Resp
 
 /// A VM is on this host, and is so: somebody else has put it there, moved it, or changed it.
 async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Result<Response, Refused> {
-    let read = |body: &Fields<'_>| {
-        if body.name("vm_id")?.is_some_and(|told| told != id) {
-            return Err(body.wrong("vm_id", "as in the path, or absent"));
-        }
-        let host = body.needed("host", body.name("host")?)?;
-        Ok((VmRequest::read(body, None)?, host))
+    let mut vm: VmBody = api.checked(body::read(&body))?;
+    let (name, host) = (vm.vm_id.take(), vm.host.take());
+    let request = match (name, host) {
+        (Some(name), _) if name.0 != id => Err(format!("vm_id = {:?}: as in the path, or absent", name.0)),
+        (_, None) => Err("host is missing".to_owned()),
+        (_, Some(host)) => VmRequest::new(vm, None).map(|request| (request, host.0)),
     };
-
-    let (request, host) = api.checked(fields::body(&body, read))?;
+    let (request, host) = api.checked(request.map_err(|why| body::refused(&why)))?;
     let model = api.predictor.now();
     let PredictedVm { mut vm, .. } = api.predict(model.as_deref(), &request);
     vm.name = id;
@@ -407,8 +408,8 @@ async fn put(State(api): State<Api>, Path(id): Path<String>, body: Bytes) -> Res
         let hosts = [Some(&host), before.as_ref().map(|(from, ..)| from)];
         api.agents.changed(hosts.into_iter().flatten().map(String::as_str));
         let same = before.is_some_and(|(from, _, spec)| from == host && spec == vm.spec);
-        let placed = Placed { vm, host, since: Some(since) };
-        let record = (!same).then(|| Record::Vms(vec![placed]));
+        let placed = Placed { vm, host, since };
+        let record = (!same).then(|| Record { vms: vec![placed], ..Record::default() });
 
         Ok((answer, record))
     });
@@ -424,10 +425,10 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Respon
         let gone = inventory.remove(at, &id)?;
         api.agents.changed([gone.host.as_str()]);
         let told = PlacedVm { vm: gone.vm.name.clone(), host: gone.host.clone() };
-        Ok((told, Some(Record::Ended { vms: vec![gone], host: None, at })))
+        Ok((told, Some(Record { ended: vec![(gone, at)], ..Record::default() })))
     });
     let PlacedVm { vm, host } = changed.await?.map_err(|error: InventoryError| api.refuse(error.into()))?;
-    api.counters.removed();
+    count_more(&api.counters.removed, 1);
     api.tell(EventKind::VmRemoved { vm, host });
     Ok(StatusCode::NO_CONTENT.into_response())
 }

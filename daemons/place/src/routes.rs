@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::admission::calls as admission;
 use super::api::Api;
 use super::ask::{Question, VmQuestion};
+use super::counters::count_more;
 use super::drains::calls as drains;
 use super::{hosts, placing, predictor};
 use crate::kubernetes;
@@ -60,7 +61,7 @@ async fn limits(State(api): State<Api>) -> Response {
 
 async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
-    let question = Question::read(&body).inspect_err(|_| api.counters.refused())?;
+    let question = Question::read(&body).inspect_err(|_| count_more(&api.counters.refused, 1))?;
 
     // One model for all of them, whatever comes in meanwhile.
     let model = api.predictor.now();
@@ -76,24 +77,23 @@ async fn predict(State(api): State<Api>, body: Bytes) -> Result<Response, Refuse
     };
 
     let name = model.as_ref().map_or("none", |model| &model.checksum);
-    let answer = match &question {
-        Question::One(asked) => Json(One { model: name, reply: reply(asked)? }).into_response(),
-        Question::Batch(all) => {
-            let mut vms = Vec::with_capacity(all.len());
-            for some in all.chunks(AT_ONCE) {
-                if !vms.is_empty() {
-                    tokio::task::yield_now().await;
-                }
-                for asked in some {
-                    vms.push(reply(asked)?);
-                }
-            }
-
-            Json(Batch { model: name, vms }).into_response()
+    let mut vms = Vec::with_capacity(question.vms.len());
+    for some in question.vms.chunks(AT_ONCE) {
+        if !vms.is_empty() {
+            tokio::task::yield_now().await;
         }
-    };
+        for asked in some {
+            vms.push(reply(asked)?);
+        }
+    }
 
-    api.counters.answered(start.elapsed());
+    let one = vms.pop_if(|_| question.is_one);
+    let answer = one.map_or_else(
+        || Json(Batch { model: name, vms }).into_response(),
+        |reply| Json(One { model: name, reply }).into_response(),
+    );
+    count_more(&api.counters.requests, 1);
+    api.counters.latency.0.observe(start.elapsed().as_secs_f64());
 
     Ok(answer)
 }

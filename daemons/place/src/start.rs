@@ -1,6 +1,7 @@
 //! The third step of a start: the threads that follow the model's file and the cluster.
 
-use std::sync::mpsc::{self, Sender};
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -10,6 +11,7 @@ use ballast_runtime::Listening;
 use ballast_runtime::alarms::AlarmBook;
 use ballast_runtime::audit::AuditLog;
 use ballast_runtime::config::Listen;
+use ballast_runtime::events::Events;
 use ballast_runtime::http::AccessPolicy;
 use ballast_runtime::{clock, lock};
 use tokio::runtime::Runtime;
@@ -17,6 +19,7 @@ use tokio::runtime::Runtime;
 use crate::adopt::Adopted;
 use crate::agents::Agents;
 use crate::api::Api;
+use crate::config::PlaceConfig;
 use crate::fleet_limits::FleetBook;
 use crate::kubernetes::Kube;
 use crate::overcommit::Overcommit;
@@ -52,12 +55,7 @@ impl Adopted<'_> {
             "placement daemon runs"
         );
 
-        let kube = config.kubernetes.as_ref().map(|kubernetes| {
-            let predictor = Arc::clone(&predictor);
-            let predict = move |request: &Request| predictor.predict(request);
-            Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
-        });
-        let kube = kube.transpose()?;
+        let kube = start_kube(config, &predictor, &events)?;
 
         let agents = Arc::new(Agents::default());
         agents.start(Arc::clone(&inventory), opened.tls.clone())?;
@@ -73,8 +71,8 @@ impl Adopted<'_> {
         let mut access = AccessPolicy::of_queries()
             .with_allowed_hosts(&config.allowed_hosts)
             .with_audit(AuditLog::new(&config.state_dir, events.clone(), faults.clone()));
-        if let Some(kube) = &kube {
-            access = access.with_body_bytes_max(kube.body_bytes_max());
+        if let Some(kube) = &config.kubernetes {
+            access = access.with_body_bytes_max(kube.body_bytes_max);
         }
         let api = Api {
             name: config.name.clone(),
@@ -98,18 +96,34 @@ impl Adopted<'_> {
 
         // Nobody is answered before VMs have what the model says of their lifetimes.
         api.follow_lifetimes();
-        let of_thread = api.clone();
-        let reloader = thread::Builder::new().name("model".into()).spawn(move || {
-            reloader::run(&inbox, |ordered| {
-                of_thread.predictor.look(&of_thread.events, ordered);
-                of_thread.follow_lifetimes();
-                *lock(&of_thread.read_at) = clock::now();
-                // Alarms begin when they are first seen.
-                let _ = of_thread.look();
-            });
-        })?;
-
+        let reloader = follow_model(api.clone(), inbox)?;
         let (listening, runtime, lock) = (opened.listening, opened.runtime, opened.lock);
         Ok(Started { api, reloader, orders, writer, listening, runtime, lock })
     }
+}
+
+/// The scheduler extender, if one is configured.
+fn start_kube(
+    config: &PlaceConfig,
+    predictor: &Arc<Predictor>,
+    events: &Events,
+) -> anyhow::Result<Option<Arc<Kube>>> {
+    let kube = config.kubernetes.as_ref().map(|kubernetes| {
+        let predictor = Arc::clone(predictor);
+        let predict = move |request: &Request| predictor.predict(request);
+        Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
+    });
+    kube.transpose()
+}
+
+fn follow_model(api: Api, inbox: Receiver<ReloadOrder>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("model".into()).spawn(move || {
+        reloader::run(&inbox, |ordered| {
+            api.predictor.look(&api.events, ordered);
+            api.follow_lifetimes();
+            *lock(&api.read_at) = clock::now();
+            // Alarms begin when they are first seen.
+            let _ = api.look();
+        });
+    })
 }

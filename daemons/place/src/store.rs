@@ -5,18 +5,19 @@
 //! more, a full disk included, so it is opened anew. A journal with snapshots was as fast, but let everybody wait 0.3 s
 //! for each snapshot of 100,000 VMs (`docs/evidence/results.md`).
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use ballast_placement::inventory::{HostSpec, NamedHost, Placed, Snapshot};
+use ballast_placement::inventory::{NamedHost, Placed, Snapshot};
 use ballast_types::Instant;
 use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend, Table,
-    TableDefinition,
+    Builder, Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageBackend,
+    TableDefinition, WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,49 +27,71 @@ use crate::drains::record::Drain;
 
 /// In JSON what is known of each.
 type Definition = TableDefinition<'static, &'static str, &'static [u8]>;
-/// By a host's name its [`HostSpec`].
-const HOSTS: Definition = TableDefinition::new("hosts");
-/// By a VM's name all of [`Placed`].
-const VMS: Definition = TableDefinition::new("vms");
-/// By a drain's number, with leading zeros, all of [`Drain`]; databases of before have no such table.
-const DRAINS: Definition = TableDefinition::new("drains");
-/// By its key all of [`DeploymentRecord`]; databases of before have no such table.
-const DEPLOYMENTS: Definition = TableDefinition::new("deployments");
+
+/// What a table keeps, each by its key.
+pub(super) trait Row: Serialize + DeserializeOwned {
+    const TABLE: Definition;
+    fn key(&self) -> Cow<'_, str>;
+}
+
+impl Row for NamedHost {
+    const TABLE: Definition = TableDefinition::new("hosts");
+    fn key(&self) -> Cow<'_, str> {
+        (&self.name).into()
+    }
+}
+
+impl Row for Placed {
+    const TABLE: Definition = TableDefinition::new("vms");
+    fn key(&self) -> Cow<'_, str> {
+        (&self.vm.name).into()
+    }
+}
+
+impl Row for Drain {
+    const TABLE: Definition = TableDefinition::new("drains");
+    fn key(&self) -> Cow<'_, str> {
+        drain_key(self.id).into()
+    }
+}
+
+impl Row for DeploymentRecord {
+    const TABLE: Definition = TableDefinition::new("deployments");
+    fn key(&self) -> Cow<'_, str> {
+        (&self.key).into()
+    }
+}
+
+/// All that is on disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Contents {
+    pub(super) inventory: Snapshot,
+    pub(super) drains: Vec<Drain>,
+    pub(super) deployments: Vec<DeploymentRecord>,
+}
+
 /// What is kept of the file in memory: everything is in the inventory as well.
 const CACHE: usize = 4 << 20;
 
-/// One change, told as what is there afterwards: taking note of it twice is as good as once.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Record {
-    /// A host is there, and is so.
-    Host(NamedHost),
-    /// Hosts are there, and are so; others are gone.
-    Hosts {
-        /// Those that are new or otherwise than before.
-        set: Vec<NamedHost>,
-        /// Those that are gone.
-        gone: Vec<String>,
-    },
-    /// VMs are there, and are so: all of a request in one record, so that they are there all or none.
-    Vms(Vec<Placed>),
-    /// What a drain has changed: all of it or nothing.
-    Drains {
-        /// Hosts that open or close.
-        hosts: Vec<NamedHost>,
-        /// VMs that have moved.
-        vms: Vec<Placed>,
-        set: Vec<Drain>,
-        /// The numbers of those that are forgotten.
-        gone: Vec<u64>,
-    },
-    /// What has been seen of deployments, written with the change that was seen.
-    Deployments {
-        set: Vec<DeploymentRecord>,
-        /// The keys of those that are over.
-        gone: Vec<String>,
-    },
-    /// VMs have ended, and a host may be gone with all of its own.
-    Ended { vms: Vec<Placed>, host: Option<String>, at: Instant },
+/// One change, told as what is there afterwards: taking note of it twice is as good as once. On disk it is there as a whole or
+/// not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Record {
+    /// Hosts that are there, and are so.
+    pub(super) hosts: Vec<NamedHost>,
+    /// The names of hosts that are gone.
+    pub(super) gone_hosts: Vec<String>,
+    /// VMs that are there, and are so.
+    pub(super) vms: Vec<Placed>,
+    /// VMs that have ended, each with the time.
+    pub(super) ended: Vec<(Placed, Instant)>,
+    pub(super) drains: Vec<Drain>,
+    /// The numbers of drains that are forgotten.
+    pub(super) gone_drains: Vec<u64>,
+    /// What has been seen of deployments.
+    pub(super) deployments: Vec<DeploymentRecord>,
+    /// The keys of deployments that are over.
+    pub(super) gone_deployments: Vec<String>,
 }
 
 /// The database of one folder, which is this process's alone.
@@ -82,9 +105,7 @@ pub(super) struct Store {
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub(super) store: Store,
-    pub(super) inventory: Snapshot,
-    pub(super) drains: Vec<Drain>,
-    pub(super) deployments: Vec<DeploymentRecord>,
+    pub(super) contents: Contents,
     /// Why nothing can be written, if it cannot.
     pub(super) problem: Option<io::Error>,
 }
@@ -98,9 +119,9 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
     let mut store = Store { path, database: None };
 
     if !store.path.try_exists().map_err(|error| named(&store.path, &error))? {
-        let inventory = Snapshot::default();
-        let problem = store.renew(&inventory, &[], &[]).err();
-        return Ok(Recovered { store, inventory, drains: vec![], deployments: vec![], problem });
+        let contents = Contents::default();
+        let problem = store.renew(&contents).err();
+        return Ok(Recovered { store, contents, problem });
     }
 
     let (database, problem) = match checked().open(&store.path).map_err(io_error) {
@@ -110,10 +131,10 @@ pub(super) fn open(folder: &Path) -> io::Result<Recovered> {
         Err(error) => (copy(&store.path)?, Some(named(&store.path, &error))),
     };
 
-    let (inventory, drains, deployments) = read(&database).map_err(|error| damaged(&store.path, &error))?;
+    let contents = read(&database).map_err(|error| damaged(&store.path, &error))?;
     store.database = problem.is_none().then_some(database);
 
-    Ok(Recovered { store, inventory, drains, deployments, problem })
+    Ok(Recovered { store, contents, problem })
 }
 
 impl Store {
@@ -124,7 +145,7 @@ impl Store {
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let closed = || ErrorKind::NotFound.into();
         let written = self.database.as_ref().ok_or_else(closed).and_then(|database| {
-            change(database, |tables| records.iter().try_for_each(|record| note(record, tables)))
+            change(database, |write| records.iter().try_for_each(|record| note(record, write)))
         });
         written.map_err(|error| named(&self.path, &error))
     }
@@ -134,41 +155,31 @@ impl Store {
     ///
     /// # Errors
     /// What the file system says; then what was there before still is.
-    pub(super) fn renew(
-        &mut self,
-        inventory: &Snapshot,
-        drains: &[Drain],
-        deployments: &[DeploymentRecord],
-    ) -> io::Result<()> {
+    pub(super) fn renew(&mut self, contents: &Contents) -> io::Result<()> {
         self.database = None;
-        let renewed = || {
-            if self.path.try_exists()? {
-                let database = checked().open(&self.path).map_err(io_error)?;
-                change(&database, |tables| replace(inventory, drains, deployments, tables))?;
-
-                return Ok(database);
-            }
-
-            // Under another name until it is whole: half a file would be a damaged one.
-            let new = self.path.with_extension("new");
-            let folder = self.path.parent().unwrap_or(Path::new("."));
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-
-            let database = checked().create(&new).map_err(io_error)?;
-            change(&database, |tables| replace(inventory, drains, deployments, tables))?;
-            fs::rename(&new, &self.path)?;
-            File::open(folder)?.sync_all()?;
-
-            Ok(database)
-        };
-
-        let renewed = renewed().map_err(|error| named(&self.path, &error));
+        let renewed = self.renewed(contents).map_err(|error| named(&self.path, &error));
         self.database = Some(renewed?);
-
         Ok(())
+    }
+
+    fn renewed(&self, contents: &Contents) -> io::Result<Database> {
+        if self.path.try_exists()? {
+            let database = checked().open(&self.path).map_err(io_error)?;
+            change(&database, |write| replace_all(contents, write))?;
+            return Ok(database);
+        }
+
+        // Under another name until it is whole: half a file would be a damaged one.
+        let new = self.path.with_extension("new");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let database = checked().create(&new).map_err(io_error)?;
+        change(&database, |write| replace_all(contents, write))?;
+        fs::rename(&new, &self.path)?;
+        File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(database)
     }
 
     /// On a device that takes nothing.
@@ -199,124 +210,81 @@ fn copy(path: &Path) -> io::Result<Database> {
 }
 
 /// All that is in a database.
-fn read(database: &Database) -> io::Result<(Snapshot, Vec<Drain>, Vec<DeploymentRecord>)> {
+fn read(database: &Database) -> io::Result<Contents> {
     let read = database.begin_read().map_err(io_error)?;
-    let (hosts, vms) = (read.open_table(HOSTS).map_err(io_error)?, read.open_table(VMS).map_err(io_error)?);
-    let mut inventory = Snapshot::default();
-    for entry in hosts.iter().map_err(io_error)? {
-        let (name, spec) = entry.map_err(io_error)?;
-        let (name, spec) = (name.value().to_owned(), of_json::<HostSpec>(spec.value())?);
-        inventory.hosts.push(NamedHost { name, spec });
-    }
-    for entry in vms.iter().map_err(io_error)? {
-        inventory.vms.push(of_json(entry.map_err(io_error)?.1.value())?);
-    }
-    Ok((inventory, all_of(&read, DRAINS)?, all_of(&read, DEPLOYMENTS)?))
+    Ok(Contents {
+        inventory: Snapshot { hosts: all_of(&read)?, vms: all_of(&read)? },
+        drains: all_of(&read)?,
+        deployments: all_of(&read)?,
+    })
 }
 
-/// All of a table; nothing where there is none.
-fn all_of<T: DeserializeOwned>(read: &ReadTransaction, table: Definition) -> io::Result<Vec<T>> {
-    let table = match read.open_table(table) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(vec![]),
-        table => table.map_err(io_error)?,
-    };
-    let one =
-        |entry: Result<(_, redb::AccessGuard<'_, &[u8]>), _>| of_json(entry.map_err(io_error)?.1.value());
-    table.iter().map_err(io_error)?.map(one).collect()
-}
-
-type Entries<'a> = Table<'a, &'static str, &'static [u8]>;
-
-struct Tables<'a> {
-    hosts: Entries<'a>,
-    vms: Entries<'a>,
-    drains: Entries<'a>,
-    deployments: Entries<'a>,
+fn all_of<T: Row>(read: &ReadTransaction) -> io::Result<Vec<T>> {
+    let table = read.open_table(T::TABLE).map_err(io_error)?;
+    let rows = table.iter().map_err(io_error)?.map(|row| {
+        let json = row.map_err(io_error)?.1;
+        serde_json::from_slice(json.value()).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    });
+    rows.collect()
 }
 
 /// One transaction: on disk as a whole when this comes back, or not at all.
-fn change(database: &Database, change: impl FnOnce(&mut Tables<'_>) -> io::Result<()>) -> io::Result<()> {
+fn change(database: &Database, change: impl FnOnce(&WriteTransaction) -> io::Result<()>) -> io::Result<()> {
     let write = database.begin_write().map_err(io_error)?;
-    {
-        let open = |table| write.open_table(table).map_err(io_error);
-        let (hosts, vms) = (open(HOSTS)?, open(VMS)?);
-        change(&mut Tables { hosts, vms, drains: open(DRAINS)?, deployments: open(DEPLOYMENTS)? })?;
-    }
+    change(&write)?;
     write.commit().map_err(io_error)
 }
 
-fn note(record: &Record, tables: &mut Tables<'_>) -> io::Result<()> {
-    let Tables { hosts, vms, drains, deployments } = tables;
-    match record {
-        Record::Host(host) => set(hosts, &host.name, &host.spec),
-        Record::Hosts { set: new, gone } => {
-            new.iter().try_for_each(|host| set(hosts, &host.name, &host.spec))?;
-            gone.iter().try_for_each(|name| remove(hosts, name))
-        }
-        Record::Vms(placed) => placed.iter().try_for_each(|it| set(vms, &it.vm.name, it)),
-        Record::Drains { hosts: new, vms: placed, set: under_way, gone } => {
-            new.iter().try_for_each(|host| set(hosts, &host.name, &host.spec))?;
-            placed.iter().try_for_each(|it| set(vms, &it.vm.name, it))?;
-            under_way.iter().try_for_each(|drain| set(drains, &drain_key(drain.id), drain))?;
-            gone.iter().try_for_each(|id| remove(drains, &drain_key(*id)))
-        }
-        Record::Deployments { set: seen, gone } => {
-            seen.iter().try_for_each(|it| set(deployments, &it.key, it))?;
-            gone.iter().try_for_each(|key| remove(deployments, key))
-        }
-        Record::Ended { vms: ended, host, .. } => {
-            ended.iter().try_for_each(|placed| remove(vms, &placed.vm.name))?;
-            host.iter().try_for_each(|name| remove(hosts, name))
-        }
-    }
+fn note(record: &Record, write: &WriteTransaction) -> io::Result<()> {
+    set(write, &record.hosts)?;
+    set(write, &record.vms)?;
+    set(write, &record.drains)?;
+    set(write, &record.deployments)?;
+    remove::<Placed>(write, record.ended.iter().map(|(placed, _)| placed.key()))?;
+    remove::<NamedHost>(write, &record.gone_hosts)?;
+    remove::<Drain>(write, record.gone_drains.iter().copied().map(drain_key))?;
+    remove::<DeploymentRecord>(write, &record.gone_deployments)
+}
+
+fn replace_all(contents: &Contents, write: &WriteTransaction) -> io::Result<()> {
+    replace(write, &contents.inventory.hosts)?;
+    replace(write, &contents.inventory.vms)?;
+    replace(write, &contents.drains)?;
+    replace(write, &contents.deployments)
 }
 
 /// Only what is otherwise is written: a transaction needs room beside what it replaces.
-fn replace(
-    inventory: &Snapshot,
-    under_way: &[Drain],
-    seen: &[DeploymentRecord],
-    tables: &mut Tables<'_>,
+fn replace<T: Row>(write: &WriteTransaction, rows: &[T]) -> io::Result<()> {
+    let keys: BTreeSet<Cow<'_, str>> = rows.iter().map(Row::key).collect();
+    let mut table = write.open_table(T::TABLE).map_err(io_error)?;
+    table.retain(|key, _| keys.contains(key)).map_err(io_error)?;
+    drop(table);
+    set(write, rows)
+}
+
+fn set<T: Row>(write: &WriteTransaction, rows: &[T]) -> io::Result<()> {
+    let mut table = write.open_table(T::TABLE).map_err(io_error)?;
+    for row in rows {
+        let (key, json) = (row.key(), serde_json::to_vec(row)?);
+        let same = table.get(&*key).map_err(io_error)?.is_some_and(|there| there.value() == json);
+        if !same {
+            table.insert(&*key, json.as_slice()).map_err(io_error)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove<T: Row>(
+    write: &WriteTransaction,
+    keys: impl IntoIterator<Item = impl AsRef<str>>,
 ) -> io::Result<()> {
-    let Tables { hosts, vms, drains, deployments } = tables;
-    let named: BTreeMap<&str, &HostSpec> =
-        inventory.hosts.iter().map(|host| (host.name.as_str(), &host.spec)).collect();
-    let placed: BTreeMap<&str, &Placed> =
-        inventory.vms.iter().map(|placed| (placed.vm.name.as_str(), placed)).collect();
-    hosts.retain(|name, _| named.contains_key(name)).map_err(io_error)?;
-    vms.retain(|name, _| placed.contains_key(name)).map_err(io_error)?;
-    named.iter().try_for_each(|(name, spec)| set(hosts, name, spec))?;
-    placed.iter().try_for_each(|(name, placed)| set(vms, name, placed))?;
-
-    let kept: BTreeMap<String, &Drain> = under_way.iter().map(|drain| (drain_key(drain.id), drain)).collect();
-    drains.retain(|key, _| kept.contains_key(key)).map_err(io_error)?;
-    kept.iter().try_for_each(|(key, drain)| set(drains, key, drain))?;
-
-    let seen: BTreeMap<&str, &DeploymentRecord> = seen.iter().map(|it| (it.key.as_str(), it)).collect();
-    deployments.retain(|key, _| seen.contains_key(key)).map_err(io_error)?;
-    seen.iter().try_for_each(|(key, it)| set(deployments, key, it))
+    let mut table = write.open_table(T::TABLE).map_err(io_error)?;
+    keys.into_iter().try_for_each(|key| table.remove(key.as_ref()).map(drop)).map_err(io_error)
 }
 
 /// In the order of numbers.
 fn drain_key(id: u64) -> String {
     format!("{id:020}")
-}
-
-fn set<T: Serialize>(entries: &mut Entries<'_>, name: &str, value: &T) -> io::Result<()> {
-    let json = serde_json::to_vec(value)?;
-    let same = entries.get(name).map_err(io_error)?.is_some_and(|there| there.value() == json);
-    if !same {
-        entries.insert(name, json.as_slice()).map_err(io_error)?;
-    }
-    Ok(())
-}
-
-fn remove(entries: &mut Entries<'_>, name: &str) -> io::Result<()> {
-    entries.remove(name).map(drop).map_err(io_error)
-}
-
-fn of_json<T: DeserializeOwned>(json: &[u8]) -> io::Result<T> {
-    serde_json::from_slice(json).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 /// What is damaged has the kind [`ErrorKind::InvalidData`].
@@ -349,7 +317,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use ballast_placement::inventory::{NamedVm, VmSpec};
+    use ballast_placement::inventory::{HostSpec, NamedVm, VmSpec};
     use ballast_placement::{MemoryKb, MilliCores, Resources};
     use nix::errno::Errno;
 
@@ -399,18 +367,24 @@ mod tests {
     fn vm(name: &str, host: &str) -> Placed {
         let resources = Resources::new(MilliCores::from_cores(4), MemoryKb::from_gb(16.0).unwrap());
         let vm = NamedVm { name: name.into(), spec: VmSpec::new(resources) };
-        Placed { vm, host: host.into(), since: Some(Instant::from_millis(1_764_000_000_000)) }
+        Placed { vm, host: host.into(), since: Instant::from_millis(1_764_000_000_000) }
     }
 
     fn records() -> Vec<Record> {
+        let hosts = |hosts: &[&str]| Record {
+            hosts: hosts.iter().map(|name| host(name)).collect(),
+            ..Record::default()
+        };
+        let vms = |vms: Vec<Placed>| Record { vms, ..Record::default() };
+        let ended = |placed: Placed| Record { ended: vec![(placed, Instant::ZERO)], ..Record::default() };
         vec![
-            Record::Host(host("s1")),
-            Record::Host(host("s2")),
-            Record::Vms(vec![vm("a", "s1"), vm("b", "s2")]),
-            Record::Ended { vms: vec![vm("a", "s1")], host: None, at: Instant::ZERO },
-            Record::Vms(vec![vm("b", "s1"), vm("c", "s2")]),
-            Record::Ended { vms: vec![vm("c", "s2")], host: Some("s2".into()), at: Instant::ZERO },
-            Record::Hosts { set: vec![host("s3")], gone: vec![] },
+            hosts(&["s1"]),
+            hosts(&["s2"]),
+            vms(vec![vm("a", "s1"), vm("b", "s2")]),
+            ended(vm("a", "s1")),
+            vms(vec![vm("b", "s1"), vm("c", "s2")]),
+            Record { gone_hosts: vec!["s2".into()], ..ended(vm("c", "s2")) },
+            hosts(&["s3"]),
         ]
     }
 
@@ -429,7 +403,7 @@ mod tests {
     fn after_kill(folder: &Path) -> Snapshot {
         let copy = tempfile::tempdir().unwrap();
         fs::copy(folder.join("inventory.redb"), copy.path().join("inventory.redb")).unwrap();
-        open(copy.path()).unwrap().inventory
+        open(copy.path()).unwrap().contents.inventory
     }
 
     #[test]
@@ -437,7 +411,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut found = open(folder.path()).unwrap();
         assert!(found.problem.is_none());
-        assert_eq!(found.inventory, Snapshot::default());
+        assert_eq!(found.contents.inventory, Snapshot::default());
 
         let vms: Vec<usize> = records()
             .iter()
@@ -451,9 +425,9 @@ mod tests {
 
         drop(found);
         let mut found = open(folder.path()).unwrap();
-        assert_eq!(found.inventory, after_all());
+        assert_eq!(found.contents.inventory, after_all());
         let other = Snapshot { hosts: vec![host("s1"), host("s4")], vms: vec![vm("b", "s4")] };
-        found.store.renew(&other, &[], &[]).unwrap();
+        found.store.renew(&Contents { inventory: other.clone(), ..Contents::default() }).unwrap();
         assert_eq!(after_kill(folder.path()), other);
         assert_eq!(names(folder.path()), ["inventory.redb"]);
     }
@@ -465,11 +439,11 @@ mod tests {
         store.append(&records()).unwrap();
         // The other one holds the file: it takes no second.
         let mut found = open(folder.path()).unwrap();
-        assert_eq!(found.inventory, after_all());
+        assert_eq!(found.contents.inventory, after_all());
         assert!(found.problem.unwrap().to_string().contains("inventory.redb: "));
         assert!(found.store.append(&records()).is_err());
         drop(store);
-        found.store.renew(&Snapshot::default(), &[], &[]).unwrap();
+        found.store.renew(&Contents::default()).unwrap();
         assert_eq!(after_kill(folder.path()), Snapshot::default());
     }
 
@@ -496,7 +470,7 @@ mod tests {
             // What counts no more may be anything.
             match refused() {
                 true => damages += 1,
-                false => assert_eq!(open(folder.path()).unwrap().inventory, after_all(), "{at}"),
+                false => assert_eq!(open(folder.path()).unwrap().contents.inventory, after_all(), "{at}"),
             }
         }
         assert!(damages > 300, "{damages}");

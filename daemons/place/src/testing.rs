@@ -6,24 +6,20 @@ use ballast_runtime::http::Refused;
 use ballast_types::Instant;
 
 use crate::ask::Question;
-use crate::fields;
+use crate::body;
 use crate::vm_request::VmRequest;
 
 pub use crate::kubernetes::testing::Extender;
 
 /// Reads a body of `/v1/predict`; says how many VMs it asks about.
 pub fn question(body: &[u8]) -> Result<usize, String> {
-    let question = Question::read(body).map_err(|Refused(_, why)| why)?;
-    Ok(match question {
-        Question::One(_) => 1,
-        Question::Batch(vms) => vms.len(),
-    })
+    Question::read(body).map(|question| question.vms.len()).map_err(|Refused(_, why)| why)
 }
 
 /// Reads a body of `/v1/score`, and asks for a place in `inventory`; says how many hosts can take the VM.
 pub fn score(inventory: &Inventory, body: &[u8]) -> Result<usize, String> {
-    let read = fields::body(body, |body| VmRequest::read(body, None));
-    let request = read.map_err(|Refused(_, why)| why)?;
+    let vm = body::read(body).map_err(|Refused(_, why)| why)?;
+    let request = VmRequest::new(vm, None)?;
     let spec = request.predicted(None).vm.spec;
     let scores = inventory.score(Instant::ZERO, "vm", &spec, 10).map_err(|error| error.to_string())?;
     Ok(scores.fitting)

@@ -3,19 +3,14 @@
 use std::time::Duration;
 
 use ballast_placement::inventory::{NamedVm, VmSpec, VmTraits};
-use ballast_placement::{Expected, MemoryKb, MilliCores, Resources};
+use ballast_placement::{Expected, Resources};
 use ballast_predict::{Features, Prediction, Request};
 use ballast_types::{Utilisation, VmClass};
 use serde::Serialize;
 
-use super::ask::read_past;
-use super::fields::Fields;
+use super::body::VmBody;
 use super::predictor::{self, Loaded};
-
-/// No VM lives longer: 100 years.
-const LIFETIME_MAX_S: f64 = 3.2e9;
-/// No batch has more VMs.
-const BATCH_MAX: u32 = 1_000_000_000;
+use crate::config::host_size;
 
 /// What is asked for a VM.
 #[derive(Clone, Debug)]
@@ -52,77 +47,54 @@ pub(super) struct PredictedVm {
 }
 
 impl VmRequest {
-    /// Reads a VM; `all` is what is told of all VMs of a request.
-    pub(super) fn read(vm: &Fields<'_>, all: Option<&Fields<'_>>) -> Result<Self, String> {
-        let name = |key| {
-            let own = vm.name(key)?;
-            own.map_or_else(|| all.map_or(Ok(None), |all| all.name(key)), |own| Ok(Some(own)))
-        };
-
-        let cores = vm.needed("cores", vm.number("cores")?)?;
-        let memory_gb = vm.needed("memory_gb", vm.number("memory_gb")?)?;
-        let resources = resources(vm, cores, memory_gb)?;
-
-        let p95 = vm.within("p95_percent", 0.0..=100.0, "0 to 100")?;
-        let lifetime = vm.within("lifetime_s", 0.0..=LIFETIME_MAX_S, "0 to 3200000000")?;
-        let spread = vm
-            .flag("spread")?
-            .map_or_else(|| all.map_or(Ok(None), |all| all.flag("spread")), |own| Ok(Some(own)))?;
-        let domain_skew = vm
-            .whole("domain_skew", u32::from(u8::MAX))?
-            .map_or_else(|| all.map_or(Ok(None), |all| all.whole("domain_skew", 255)), |own| Ok(Some(own)))?;
-        let subscription = name("subscription")?;
-        let batch_vms = vm.whole("batch_vms", BATCH_MAX)?.map_or_else(
-            || all.map_or(Ok(None), |all| all.whole("batch_vms", BATCH_MAX)),
-            |own| Ok(Some(own)),
-        )?;
-        if batch_vms == Some(0) {
-            return Err(vm.wrong("batch_vms", "1 or more"));
-        }
-        let labels = vm.texts("labels")?;
-        let labels =
-            labels.map_or_else(|| all.map_or(Ok(None), |all| all.texts("labels")), |it| Ok(Some(it)))?;
-        let traits = VmTraits { vm_type: name("vm_type")?, batch_vms, labels: labels.unwrap_or_default() };
+    /// Fails where what is asked for cannot be. One of `batch_vms` that are asked for together, where that was not told.
+    pub(super) fn new(vm: VmBody, batch_vms: Option<u32>) -> Result<Self, String> {
+        let (cores, memory_gb) = vm.size()?;
+        let subscription = vm.subscription.map(|name| name.0);
+        let vm_type = vm.vm_type.map(|name| name.0);
         let spec = VmSpec {
-            deployment: name("deployment")?,
+            deployment: vm.deployment.map(|name| name.0),
             tenant: subscription.clone(),
-            lifetime: lifetime.map(Duration::from_secs_f64),
-            extras: vm.amounts("extras")?.unwrap_or_default(),
-            spread: spread.unwrap_or(false),
-            domain_skew: domain_skew.unwrap_or(0) as u8,
-            traits,
-            ..VmSpec::new(resources)
+            lifetime: vm.lifetime_s.map(|lifetime| Duration::from_secs_f64(lifetime.0)),
+            extras: vm.extras.map(Into::into).unwrap_or_default(),
+            spread: vm.spread.unwrap_or(false),
+            domain_skew: vm.domain_skew.map_or(0, |skew| skew.0 as u8),
+            traits: VmTraits {
+                vm_type: vm_type.clone(),
+                batch_vms: vm.batch_vms.map(|vms| vms.0).or(batch_vms),
+                labels: vm.labels.unwrap_or_default().0,
+            },
+            ..VmSpec::new(host_size(cores, memory_gb)?)
         };
-
-        if spec.spread && spec.deployment.is_none() {
-            return Err(vm.wrong("spread", "only with a deployment, whose VMs are spread"));
+        if spec.deployment.is_none() {
+            const ALLOWED: &str = "only with a deployment, whose VMs are spread";
+            if spec.spread {
+                return Err(format!("spread = true: {ALLOWED}"));
+            }
+            if spec.domain_skew > 0 {
+                return Err(format!("domain_skew = {}: {ALLOWED}", spec.domain_skew));
+            }
         }
-        if spec.domain_skew > 0 && spec.deployment.is_none() {
-            return Err(vm.wrong("domain_skew", "only with a deployment, whose VMs are spread"));
-        }
-        let features = Features {
-            // The model knows whole cores, and no smaller VM than one.
-            cores: cores.max(1.0),
-            memory_gb,
-            vm_type: spec.traits.vm_type.clone(),
-            past: vm.inner("past")?.map(|past| read_past(&past)).transpose()?,
-        };
-
+        // The model knows whole cores, and no smaller VM than one.
+        let features = Features { cores: cores.max(1.0), memory_gb, vm_type, past: vm.past };
         let request = Self {
-            name: vm.name("vm_id")?,
+            name: vm.vm_id.map(|name| name.0),
             spec,
-            class: vm.word("class", &VmClass::ALL.map(|class| (class.name(), class)))?,
-            batch_told: batch_vms.is_some(),
-            p95: p95.and_then(|percent| Utilisation::from_ratio(percent / 100.0)),
+            class: vm.class,
+            batch_told: vm.batch_vms.is_some(),
+            p95: vm.p95_percent.and_then(|percent| Utilisation::from_ratio(percent.0 / 100.0)),
             question: Request { vm_id: None, subscription, features },
         };
-
         if request.asks() {
             let checked = request.question.features.check();
-            checked.map_err(|error| format!("{}{error}: or tell class and p95_percent", vm.at))?;
+            checked.map_err(|error| format!("{error}: or tell class and p95_percent"))?;
         }
-
         Ok(request)
+    }
+
+    /// The same, which must have a name.
+    pub(super) fn named(self) -> Result<Self, String> {
+        if self.name.is_some() { Ok(self) } else { Err("vm_id is missing".to_owned()) }
     }
 
     /// Its tenant, whose label its deployment has.
@@ -133,14 +105,6 @@ impl VmRequest {
     /// What it takes of a host.
     pub(super) fn resources(&self) -> Resources {
         self.spec.resources
-    }
-
-    /// One of so many that are asked for together, where that was not told.
-    pub(super) fn of_batch(mut self, vms: Option<u32>) -> Self {
-        if !self.batch_told {
-            self.spec.traits.batch_vms = vms;
-        }
-        self
     }
 
     /// How many VMs were asked for together, where that was told.
@@ -183,21 +147,13 @@ impl VmRequest {
     /// count: by now another model may say otherwise.
     pub(super) fn is(&self, placed: &VmSpec) -> bool {
         let VmSpec { known, class, p95, .. } = *placed;
-        // A part of a request is the same request.
-        let this = self.clone().of_batch(placed.traits.batch_vms).spec;
-        let as_placed = VmSpec { known, class, p95, ..this };
+        let mut as_placed = VmSpec { known, class, p95, ..self.spec.clone() };
+        if !self.batch_told {
+            // A part of a request is the same request.
+            as_placed.traits.batch_vms = placed.traits.batch_vms;
+        }
         as_placed == *placed
             && self.class.is_none_or(|class| class == placed.class)
             && self.p95.is_none_or(|p95| p95 == placed.p95)
     }
-}
-
-/// What a body's `cores` and `memory_gb` are.
-pub(super) fn resources(body: &Fields<'_>, cores: f64, memory_gb: f64) -> Result<Resources, String> {
-    let milli = Some((cores * 1e3).round()).filter(|m| (1.0..=65_536e3).contains(m));
-    let milli = milli.and_then(|milli| MilliCores::from_milli(milli as u64));
-    Ok(Resources::new(
-        milli.ok_or_else(|| body.wrong("cores", "0.001 to 65536"))?,
-        MemoryKb::from_gb(memory_gb).ok_or_else(|| body.wrong("memory_gb", "0 to 100000"))?,
-    ))
 }

@@ -54,7 +54,6 @@ pub struct DrainMove {
     /// In how many seconds it is expected to be gone from there.
     pub ends_in_s: f64,
     /// Whether a move that is due takes more than three times as long as it should.
-    #[serde(default)]
     pub late: bool,
 }
 
@@ -109,7 +108,6 @@ pub struct DrainAnswer {
     /// VMs that ended on their way, or that others have moved.
     pub other: u64,
     /// VMs for which no host has room as it is now; they wait until one has. 0 in a list.
-    #[serde(default)]
     pub without_room: u64,
     /// Its hosts, in the order of the request.
     pub hosts: Vec<DrainHost>,

@@ -17,28 +17,26 @@ pub struct PlaceStatus {
     /// How it answers questions for predictions.
     pub predict: PredictStatus,
     /// The hosts and VMs that it knows.
-    #[serde(default)]
     pub inventory: InventoryStatus,
     /// How the agents of the hosts are told what is predicted; absent from daemons that tell none.
-    #[serde(default)]
     pub agents: AgentsStatus,
     /// The drain under way; absent where none is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainStatus>,
     /// Whether new deployments may come; absent where nobody asks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionStatus>,
     /// The history of lifetimes; absent where none is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_history: Option<LifetimeHistoryStatus>,
     /// What is promised of overcommitted hosts; absent where nothing is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub overcommit: Option<OvercommitStatus>,
     /// The scheduler extender; absent without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<KubernetesStatus>,
     /// Its certificate; absent without one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsStatus>,
     /// What an operator should look at.
     pub alarms: Vec<Alarm>,
@@ -102,7 +100,7 @@ pub struct ModelStatus {
     /// How good its P95 buckets were.
     pub p95: HoldOut,
     /// What it knows of lifetimes; absent where they were not learnt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<LifetimeModelStatus>,
 }
 

@@ -136,12 +136,12 @@ impl<V, H> DrainPlan<V, H> {
 
 /// What is to be expected, were these hosts drained from now on. Nothing is changed. It is taken for granted that every VM
 /// finds room on another host when its turn comes.
-pub fn plan<S: Site>(
-    site: &S,
+pub fn plan<V: Ord + Clone, H: Ord + Clone>(
+    site: &impl Site<V, H>,
     now: Instant,
-    hosts: &[S::Host],
+    hosts: &[H],
     by: &Schedule<impl Fn(Resources) -> f64>,
-) -> DrainPlan<S::Vm, S::Host> {
+) -> DrainPlan<V, H> {
     let vms: Vec<_> = hosts.iter().flat_map(|host| site.guests(now, host)).collect();
     planned(hosts, &vms, &[], by)
 }
@@ -182,12 +182,12 @@ pub(super) fn planned<V: Ord + Clone, H: Ord + Clone>(
 
 /// Where these VMs would go, were these hosts drained and all of them moved now, one after the other; `None` for one that
 /// finds no room. Afterwards all is as it was before.
-pub fn targets<S: Site>(
-    site: &mut S,
+pub fn targets<V: Ord + Clone, H: Ord + Clone>(
+    site: &mut impl Site<V, H>,
     now: Instant,
-    hosts: &[S::Host],
-    vms: &[S::Vm],
-) -> Vec<Option<S::Host>> {
+    hosts: &[H],
+    vms: &[V],
+) -> Vec<Option<H>> {
     let before = closed(site, now, hosts);
     let mut held = Vec::new();
     let targets = vms.iter().map(|vm| hold(site, now, vm, &mut held)).collect();
@@ -199,7 +199,11 @@ pub fn targets<S: Site>(
 /// Those of these hosts that can be emptied together as all is now: every VM of them has room on a host that is not drained
 /// with it. Hosts that come first have room first; one that is left out takes VMs of those after it. Afterwards all is as it
 /// was before.
-pub fn emptiable<S: Site>(site: &mut S, now: Instant, hosts: &[S::Host]) -> Vec<S::Host> {
+pub fn emptiable<V: Ord + Clone, H: Ord + Clone>(
+    site: &mut impl Site<V, H>,
+    now: Instant,
+    hosts: &[H],
+) -> Vec<H> {
     let mut left = hosts.to_vec();
     loop {
         // With fewer hosts closed VMs go elsewhere: those that stay are tried anew.
@@ -212,7 +216,7 @@ pub fn emptiable<S: Site>(site: &mut S, now: Instant, hosts: &[S::Host]) -> Vec<
 }
 
 /// Those of these hosts that become empty, one after the other; one that does not opens again.
-fn emptied<S: Site>(site: &mut S, now: Instant, hosts: &[S::Host]) -> Vec<S::Host> {
+fn emptied<V: Ord + Clone, H: Ord + Clone>(site: &mut impl Site<V, H>, now: Instant, hosts: &[H]) -> Vec<H> {
     let before = closed(site, now, hosts);
     let (mut held, mut good) = (Vec::new(), Vec::new());
     for (host, state) in &before {
@@ -231,14 +235,23 @@ fn emptied<S: Site>(site: &mut S, now: Instant, hosts: &[S::Host]) -> Vec<S::Hos
 }
 
 /// Drains those of these hosts that exist, and says how they were before.
-fn closed<'h, S: Site>(site: &mut S, now: Instant, hosts: &'h [S::Host]) -> Vec<(&'h S::Host, HostState)> {
+fn closed<'h, V, H: Ord>(
+    site: &mut impl Site<V, H>,
+    now: Instant,
+    hosts: &'h [H],
+) -> Vec<(&'h H, HostState)> {
     let before: Vec<_> = hosts.iter().filter_map(|host| Some((host, site.state(host)?))).collect();
     before.iter().for_each(|(host, _)| site.set_state(now, host, HostState::Draining));
     before
 }
 
 /// Where a VM that is to be moved now would go: its room is among those that are `held`, unless it was before.
-fn hold<S: Site>(site: &mut S, now: Instant, vm: &S::Vm, held: &mut Vec<S::Vm>) -> Option<S::Host> {
+fn hold<V: Ord + Clone, H: Ord + Clone>(
+    site: &mut impl Site<V, H>,
+    now: Instant,
+    vm: &V,
+    held: &mut Vec<V>,
+) -> Option<H> {
     if let Some(to) = site.target(vm) {
         return Some(to);
     }
@@ -248,6 +261,6 @@ fn hold<S: Site>(site: &mut S, now: Instant, vm: &S::Vm, held: &mut Vec<S::Vm>) 
 }
 
 /// The last first, as rules are told of other attempts.
-fn release<S: Site>(site: &mut S, now: Instant, held: &[S::Vm]) {
+fn release<V: Ord + Clone, H: Ord + Clone>(site: &mut impl Site<V, H>, now: Instant, held: &[V]) {
     held.iter().rev().for_each(|vm| site.cancel_move(now, vm));
 }

@@ -63,11 +63,6 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         }
     }
 
-    /// Who goes first.
-    pub fn order(&self) -> DrainOrder {
-        self.order
-    }
-
     /// What came of it so far.
     pub fn counts(&self) -> DrainCounts {
         self.counts
@@ -111,9 +106,9 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// What is to be expected of who still waits, from now on: as [`super::plan()`]. Hosts are those that are not yet empty.
-    pub fn plan<S: Site<Vm = V, Host = H>>(
+    pub fn plan(
         &self,
-        site: &S,
+        site: &impl Site<V, H>,
         now: Instant,
         takes_s: impl Fn(Resources) -> f64,
     ) -> DrainPlan<V, H> {
@@ -140,13 +135,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
 
     /// Drains hosts that exist from now on, after those of before. Where `reopens` says so they open again once they are empty. One
     /// that is drained already stays closed if anybody has said so.
-    pub fn drain<S: Site<Vm = V, Host = H>>(
-        &mut self,
-        now: Instant,
-        hosts: &[H],
-        reopens: bool,
-        site: &mut S,
-    ) {
+    pub fn drain(&mut self, now: Instant, hosts: &[H], reopens: bool, site: &mut impl Site<V, H>) {
         self.reconcile(now, site);
         for host in hosts {
             if let Some(source) = self.hosts.get_mut(host) {
@@ -165,7 +154,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// Who is on a host and neither waits nor is on the way waits from now on.
-    fn schedule<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, host: &H, site: &S) {
+    fn schedule(&mut self, now: Instant, host: &H, site: &impl Site<V, H>) {
         for guest in site.guests(now, host) {
             if !self.moves.contains_key(&guest.vm) && !self.waiting.contains_key(&guest.vm) {
                 self.counts.scheduled += 1;
@@ -198,7 +187,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// Starts what can be started, and sees which hosts have become empty.
-    pub fn turn<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, site: &mut S) -> Turn<V, H> {
+    pub fn turn(&mut self, now: Instant, site: &mut impl Site<V, H>) -> Turn<V, H> {
         let mut turn = Turn { started: vec![], emptied: vec![] };
         let hosts: Vec<H> = self.hosts.keys().cloned().collect();
         let together = if self.order.is_by_host() { 1 } else { hosts.len().max(1) };
@@ -215,13 +204,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
         self.limit.is_some_and(|limit| self.moves.len() >= limit as usize)
     }
 
-    fn start<S: Site<Vm = V, Host = H>>(
-        &mut self,
-        now: Instant,
-        batch: &[H],
-        site: &mut S,
-        turn: &mut Turn<V, H>,
-    ) {
+    fn start(&mut self, now: Instant, batch: &[H], site: &mut impl Site<V, H>, turn: &mut Turn<V, H>) {
         if self.is_full() {
             return;
         }
@@ -265,13 +248,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// Whether a host has become empty, or is drained no longer.
-    fn look<S: Site<Vm = V, Host = H>>(
-        &mut self,
-        now: Instant,
-        host: &H,
-        site: &mut S,
-        turn: &mut Turn<V, H>,
-    ) {
+    fn look(&mut self, now: Instant, host: &H, site: &mut impl Site<V, H>, turn: &mut Turn<V, H>) {
         if site.state(host) != Some(HostState::Draining) {
             self.drop_host(host);
         } else if site.is_empty(host)
@@ -308,7 +285,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// A VM has arrived; says where from and to. `None` where it is not on its way.
-    pub fn done<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, vm: &V, site: &mut S) -> Option<Move<H>> {
+    pub fn done(&mut self, now: Instant, vm: &V, site: &mut impl Site<V, H>) -> Option<Move<H>> {
         let to = self.moves.get(vm)?.to.clone();
         if !site.finish_move(now, vm, &to) {
             self.failed(now, vm, site);
@@ -320,7 +297,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// A VM is on the host that it was sent to, which may be drained itself by now.
-    fn arrived<S: Site<Vm = V, Host = H>>(&mut self, vm: &V, to: &H, site: &S) {
+    fn arrived(&mut self, vm: &V, to: &H, site: &impl Site<V, H>) {
         self.counts.moved += 1;
         if site.state(to) == Some(HostState::Draining) && self.contains(to) {
             self.turns += 1;
@@ -331,7 +308,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// The move of a VM has failed: its room is released, and it is tried again after all others. Says whether it was on its way.
-    pub fn failed<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, vm: &V, site: &mut S) -> bool {
+    pub fn failed(&mut self, now: Instant, vm: &V, site: &mut impl Site<V, H>) -> bool {
         let Some(failed) = self.arrive(vm) else { return false };
         site.cancel_move(now, vm);
         self.again(vm, &failed.from);
@@ -350,7 +327,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
 
     /// Takes note of what others have done meanwhile, or of a new start: VMs that have ended, have come or are elsewhere. Where
     /// room is no longer held for a VM on its way it is held anew, or the VM waits again. Says whether anything is otherwise.
-    pub fn reconcile<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, site: &mut S) -> bool {
+    pub fn reconcile(&mut self, now: Instant, site: &mut impl Site<V, H>) -> bool {
         let before = (self.counts, self.moves.len(), self.waiting.len(), self.hosts.len());
 
         let moves: Vec<(V, Move<H>)> = self.moves.iter().map(|(vm, it)| (vm.clone(), it.clone())).collect();
@@ -410,7 +387,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// Opens hosts again, by whoever does it: nobody else is moved from there. Who is on the way goes on.
-    pub fn open<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, hosts: &[H], site: &mut S) {
+    pub fn open(&mut self, now: Instant, hosts: &[H], site: &mut impl Site<V, H>) {
         for host in hosts {
             self.drop_host(host);
             site.set_state(now, host, HostState::Open);
@@ -418,7 +395,7 @@ impl<V: Ord + Clone, H: Ord + Clone> Round<V, H> {
     }
 
     /// Ends all of it: hosts that are not yet empty are as they were before, nobody waits, and no room is held.
-    pub fn cancel<S: Site<Vm = V, Host = H>>(&mut self, now: Instant, site: &mut S) {
+    pub fn cancel(&mut self, now: Instant, site: &mut impl Site<V, H>) {
         let moves: Vec<V> = self.moves.keys().cloned().collect();
         for vm in moves {
             site.cancel_move(now, &vm);

@@ -8,38 +8,30 @@ use super::order::DrainVm;
 use crate::{Cluster, HostId, HostState, Resident, Scheduler, VmKey};
 
 /// Hosts and VMs, as whoever drains hosts calls them.
-pub trait Site {
-    /// What a VM is called.
-    type Vm: Ord + Clone;
-    /// What a host is called.
-    type Host: Ord + Clone;
-
+pub trait Site<V, H> {
     /// The VMs of a host, by name.
-    fn guests(&self, now: Instant, host: &Self::Host) -> Vec<DrainVm<Self::Vm, Self::Host>>;
+    fn guests(&self, now: Instant, host: &H) -> Vec<DrainVm<V, H>>;
     /// A VM; `None` where it is not placed.
-    fn guest(&self, now: Instant, vm: &Self::Vm) -> Option<DrainVm<Self::Vm, Self::Host>>;
+    fn guest(&self, now: Instant, vm: &V) -> Option<DrainVm<V, H>>;
     /// The host that holds room for a VM on its way.
-    fn target(&self, vm: &Self::Vm) -> Option<Self::Host>;
+    fn target(&self, vm: &V) -> Option<H>;
     /// Sends a VM on its way to the best host that has room, and holds it there; `None` where there is none.
-    fn start_move(&mut self, now: Instant, vm: &Self::Vm) -> Option<Self::Host>;
+    fn start_move(&mut self, now: Instant, vm: &V) -> Option<H>;
     /// Sends a VM on its way to this host; says whether there is room.
-    fn start_move_to(&mut self, now: Instant, vm: &Self::Vm, to: &Self::Host) -> bool;
+    fn start_move_to(&mut self, now: Instant, vm: &V, to: &H) -> bool;
     /// A VM on its way has arrived; says whether it could.
-    fn finish_move(&mut self, now: Instant, vm: &Self::Vm, to: &Self::Host) -> bool;
+    fn finish_move(&mut self, now: Instant, vm: &V, to: &H) -> bool;
     /// A VM on its way stays where it is.
-    fn cancel_move(&mut self, now: Instant, vm: &Self::Vm);
+    fn cancel_move(&mut self, now: Instant, vm: &V);
     /// Whether VMs may come to a host; `None` where there is no such host.
-    fn state(&self, host: &Self::Host) -> Option<HostState>;
+    fn state(&self, host: &H) -> Option<HostState>;
     /// Opens, cordons or drains a host that exists.
-    fn set_state(&mut self, now: Instant, host: &Self::Host, state: HostState);
+    fn set_state(&mut self, now: Instant, host: &H, state: HostState);
     /// Whether a host that exists has no VM, and holds room for none.
-    fn is_empty(&self, host: &Self::Host) -> bool;
+    fn is_empty(&self, host: &H) -> bool;
 }
 
-impl Site for Scheduler {
-    type Vm = VmKey;
-    type Host = HostId;
-
+impl Site<VmKey, HostId> for Scheduler {
     fn guests(&self, now: Instant, host: &HostId) -> Vec<DrainVm<VmKey, HostId>> {
         self.cluster().residents_of(*host).iter().map(|it| drained(self.cluster(), now, it)).collect()
     }

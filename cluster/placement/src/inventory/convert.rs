@@ -15,16 +15,21 @@ use crate::{
 /// No VM's demand is beyond this, in cores or cores².
 const DEMAND_MAX: f64 = 1e9;
 
-/// Whether this can be a host.
-pub(super) fn check_host(host: &NamedHost) -> Result<(), InventoryError> {
-    check("host", &host.name)?;
-    check("chassis", &host.spec.chassis)?;
-    host.spec.fault_domain.iter().try_for_each(|name| check("fault domain", name))?;
-    host.spec.extras.keys().try_for_each(|name| check("resource", name))?;
-    if host.spec.capacity.cores.milli() == 0 {
-        return Err(InventoryError::NoCores { host: host.name.clone() });
+impl NamedHost {
+    /// Whether this can be a host.
+    ///
+    /// # Errors
+    /// Names what is wrong, and what is allowed.
+    pub fn check(&self) -> Result<(), InventoryError> {
+        check("host", &self.name)?;
+        check("chassis", &self.spec.chassis)?;
+        self.spec.fault_domain.iter().try_for_each(|name| check("fault domain", name))?;
+        self.spec.extras.keys().try_for_each(|name| check("resource", name))?;
+        match self.spec.capacity.cores.milli() {
+            0 => Err(InventoryError::NoCores { host: self.name.clone() }),
+            _ => Ok(()),
+        }
     }
-    Ok(())
 }
 
 /// Whether this can be a VM, whoever has it.

@@ -27,10 +27,7 @@ impl Inventory {
     }
 }
 
-impl Site for Inventory {
-    type Vm = String;
-    type Host = String;
-
+impl Site<String, String> for Inventory {
     fn guests(&self, now: Instant, host: &String) -> Vec<DrainVm<String, String>> {
         let Some(id) = self.find(host) else { return vec![] };
         let mut guests: Vec<_> = self.scheduler.guests(now, &id).iter().map(|it| self.drained(it)).collect();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use ballast_types::Instant;
 
-use convert::{check_demand, check_host, check_spec};
+use convert::{check_demand, check_spec};
 pub use error::InventoryError;
 pub use lifetimes::PredictLifetimes;
 use names::Names;
@@ -30,8 +30,8 @@ pub use types::{
 
 use crate::measured::Measured;
 use crate::{
-    ChassisId, Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage,
-    Ties, Verdict, VmKey, VmRequest,
+    Cluster, HostId, HostState, PlacementError, Policy, Resident, Scheduler, Scores, Shortage, Ties, Verdict,
+    VmKey, VmRequest,
 };
 
 /// How many hosts each constraint refuses, and what there is too little of, where room alone is missing.
@@ -44,6 +44,16 @@ fn why_no_host(scheduler: &Scheduler, now: Instant, vm: &VmRequest) -> WhyNoHost
     let is_open = |host| cluster.state(host) == HostState::Open;
     let room = refused.iter().all(by_room) && cluster.ids().any(is_open);
     (refused, room.then(|| cluster.shortage(&[vm.resources])))
+}
+
+/// Whether no two of these have one name.
+fn check_twice<'a>(
+    what: &'static str,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<(), InventoryError> {
+    let mut seen = BTreeSet::new();
+    let twice = names.find(|name| !seen.insert(*name));
+    twice.map_or(Ok(()), |name| Err(InventoryError::Twice { what, name: name.to_owned() }))
 }
 
 /// The inventory. Nothing is changed by a call that fails.
@@ -151,13 +161,6 @@ impl Inventory {
         let number = self.vms.number(name)?;
         Some(self.vm_view(self.vms.name(number), &self.cluster().resident(VmKey(number))?))
     }
-    /// κ of every chassis, in the order of names.
-    pub fn chassis(&self) -> impl Iterator<Item = (&str, f64)> {
-        let balance = self.cluster().balance();
-        self.chassis
-            .after(None)
-            .map(|(name, number)| (name, balance.score_of_chassis(ChassisId(number as u32))))
-    }
     /// How evenly power is spread: the standard deviations of κ over chassis, and of η over servers.
     pub fn balance(&self) -> (f64, f64) {
         self.cluster().balance().deviations()
@@ -168,13 +171,12 @@ impl Inventory {
         let vm = |view: VmView<'_>| Placed {
             vm: NamedVm { name: view.name.to_owned(), spec: view.spec },
             host: view.host.to_owned(),
-            since: Some(view.since),
+            since: view.since,
         };
         Snapshot { hosts: self.hosts().map(host).collect(), vms: self.vms().map(vm).collect() }
     }
 
-    /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room; one of
-    /// which nobody knows when it came counts from `now`.
+    /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room.
     ///
     /// # Errors
     /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.
@@ -183,21 +185,16 @@ impl Inventory {
         // In the order of names, so that the same list in another order makes the same.
         let mut hosts: Vec<&NamedHost> = snapshot.hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
-        if let Some(pair) = hosts.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            return Err(InventoryError::Twice { what: "host", name: pair[0].name.clone() });
-        }
+        check_twice("host", hosts.iter().map(|host| host.name.as_str()))?;
         for host in hosts {
             fresh.set_host(now, &host.name, &host.spec)?;
         }
 
         let mut vms: Vec<&Placed> = snapshot.vms.iter().collect();
         vms.sort_by(|a, b| a.vm.name.cmp(&b.vm.name));
-
-        if let Some(pair) = vms.windows(2).find(|pair| pair[0].vm.name == pair[1].vm.name) {
-            return Err(InventoryError::Twice { what: "VM", name: pair[0].vm.name.clone() });
-        }
+        check_twice("VM", vms.iter().map(|placed| placed.vm.name.as_str()))?;
         for placed in vms {
-            fresh.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host)?;
+            fresh.observe(placed.since, &placed.vm, &placed.host)?;
         }
         fresh.catch_up(now);
         fresh.measured = core::mem::take(&mut self.measured);
@@ -226,12 +223,8 @@ impl Inventory {
         set: &[NamedHost],
         gone: &[String],
     ) -> Result<(), InventoryError> {
-        set.iter().try_for_each(check_host)?;
-        let mut names: Vec<&str> = set.iter().map(|host| host.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(InventoryError::Twice { what: "host", name: pair[0].to_owned() });
-        }
+        set.iter().try_for_each(NamedHost::check)?;
+        check_twice("host", set.iter().map(|host| host.name.as_str()))?;
         for name in gone {
             let host = self.host_id(name)?;
             self.check_empty(host)?;
@@ -303,9 +296,9 @@ impl Inventory {
 
     /// A host without VMs goes, whose kinds are no longer in use; what is held there is released.
     fn drop_host(&mut self, now: Instant, host: HostId) -> Result<(), InventoryError> {
-        let held: Vec<_> = self.scheduler.holds().filter(|it| it.1.host == host).map(|it| it.0).collect();
-        for hold in held {
-            self.scheduler.release(now, hold);
+        let held: Vec<_> = self.scheduler.holds().filter(|it| it.host == host).map(|it| it.vm.id).collect();
+        for vm in held {
+            self.scheduler.cancel_move(now, vm);
         }
 
         let gone = self.scheduler.remove_host(now, host).map_err(|error| self.by_name("", &error))?;
@@ -410,11 +403,7 @@ impl Inventory {
     /// # Errors
     /// Names the first VM that is wrong, is placed already, or finds no host.
     pub fn place(&mut self, now: Instant, vms: &[NamedVm]) -> Result<Vec<String>, InventoryError> {
-        let mut names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(InventoryError::Twice { what: "VM", name: pair[0].to_owned() });
-        }
+        check_twice("VM", vms.iter().map(|vm| vm.name.as_str()))?;
         for vm in vms {
             self.check_new(vm)?;
             let asked = self.cluster().check_request(&self.unplaced_request(now, &vm.name, &vm.spec)?);
@@ -460,12 +449,7 @@ impl Inventory {
     /// # Errors
     /// Where the VM is wrong, is placed already, the host is not known, or has not the room.
     pub fn put(&mut self, since: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
-        self.check_new(vm)?;
-        let host = self.host_id(host)?;
-        let put = |scheduler: &mut Scheduler, request: &VmRequest| {
-            scheduler.put(since, request, host).map(|()| host)
-        };
-        self.add(since, vm, put).map(drop)
+        self.add(since, vm, host, Scheduler::put)
     }
 
     /// As [`Inventory::put`], whether or not there is room: where VMs take more than their host has, nothing of it is free.
@@ -473,12 +457,7 @@ impl Inventory {
     /// # Errors
     /// Where the VM is wrong, is placed already, or the host is not known.
     pub fn observe(&mut self, since: Instant, vm: &NamedVm, host: &str) -> Result<(), InventoryError> {
-        self.check_new(vm)?;
-        let host = self.host_id(host)?;
-        let put = |scheduler: &mut Scheduler, request: &VmRequest| {
-            scheduler.observe(since, request, host).map(|()| host)
-        };
-        self.add(since, vm, put).map(drop)
+        self.add(since, vm, host, Scheduler::observe)
     }
 
     /// Takes a VM out that has ended; says what and where it was.
@@ -492,7 +471,7 @@ impl Inventory {
         let gone = Placed {
             vm: NamedVm { name: name.to_owned(), spec: self.spec(&gone) },
             host: self.host_name(host).to_owned(),
-            since: Some(since),
+            since,
         };
         self.drop_name(key);
         self.forget(&vm);
@@ -535,21 +514,21 @@ impl Inventory {
         &mut self,
         since: Instant,
         vm: &NamedVm,
-        put: impl FnOnce(&mut Scheduler, &VmRequest) -> Result<HostId, PlacementError>,
-    ) -> Result<HostId, InventoryError> {
+        host: &str,
+        put: fn(&mut Scheduler, Instant, &VmRequest, HostId) -> Result<(), PlacementError>,
+    ) -> Result<(), InventoryError> {
+        self.check_new(vm)?;
+        let host = self.host_id(host)?;
         self.check_kinds(core::iter::empty(), core::iter::once(&vm.spec.extras))?;
         let key = VmKey(self.vms.take(&vm.name));
         self.note_traits(key, &vm.spec.traits);
         let request = self.take(&vm.spec, key, since);
-        match put(&mut self.scheduler, &request) {
-            Ok(host) => Ok(host),
-            Err(error) => {
-                let error = self.by_name(&vm.name, &error);
-                self.drop_name(key);
-                self.forget(&request);
-                Err(error)
-            }
-        }
+        put(&mut self.scheduler, since, &request, host).map_err(|error| {
+            let error = self.by_name(&vm.name, &error);
+            self.drop_name(key);
+            self.forget(&request);
+            error
+        })
     }
 
     fn find(&self, name: &str) -> Option<HostId> {

@@ -40,7 +40,7 @@ impl Default for Ratio {
 impl TryFrom<f64> for Ratio {
     type Error = String;
     fn try_from(ratio: f64) -> Result<Self, String> {
-        Self::new(ratio).ok_or_else(|| format!("{ratio} is not a ratio of overcommitment: 0.1 to 16"))
+        Self::new(ratio).ok_or_else(|| format!("{ratio}: 0.1 to 16"))
     }
 }
 impl From<Ratio> for f64 {
@@ -51,6 +51,7 @@ impl From<Ratio> for f64 {
 
 /// What the VMs of a host may take together, by what it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Overcommit {
     /// How many times its cores.
     pub cores: Ratio,
@@ -59,10 +60,6 @@ pub struct Overcommit {
 }
 
 impl Overcommit {
-    fn is_none(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// The room of a host that has so much.
     pub(super) fn room(self, capacity: Resources) -> Resources {
         let milli = self.cores.of(u64::from(capacity.cores.milli()));
@@ -82,21 +79,16 @@ pub struct HostSpec {
     /// Its chassis: hosts of one name share a power budget.
     pub chassis: String,
     /// What fails with it: hosts of one name may fail together. Its chassis, where nothing is told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault_domain: Option<String>,
     /// Cores and memory that the host has in all.
     pub capacity: Resources,
     /// What else it has, by name: GPUs, GB of disk, Mbit/s of network.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extras: BTreeMap<String, u32>,
     /// How much of cores and memory its VMs may take together.
-    #[serde(default, skip_serializing_if = "Overcommit::is_none")]
     pub overcommit: Overcommit,
     /// So many VMs it may have, whatever they take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_vms: Option<u32>,
     /// Whether VMs may come.
-    #[serde(default)]
     pub state: HostState,
 }
 
@@ -125,10 +117,8 @@ pub struct VmSpec {
     /// The cores and the memory that it takes of a host.
     pub resources: Resources,
     /// What else it takes, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extras: BTreeMap<String, u32>,
-    /// Whether its class or its P95 is told or predicted with confidence; journals of before have it not.
-    #[serde(default)]
+    /// Whether its class or its P95 is told or predicted with confidence.
     pub known: bool,
     /// Who it works for.
     pub class: VmClass,
@@ -141,10 +131,8 @@ pub struct VmSpec {
     /// No two VMs of its deployment on one host.
     pub spread: bool,
     /// No fault domain has so many more VMs of its deployment than another; 0 asks for nothing.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub domain_skew: u8,
     /// What else its lifetime is predicted by.
-    #[serde(default, skip_serializing_if = "VmTraits::is_none")]
     pub traits: VmTraits,
 }
 
@@ -165,15 +153,6 @@ pub struct VmTraits {
 impl VmTraits {
     /// Without any.
     pub const NONE: Self = Self { vm_type: None, batch_vms: None, labels: BTreeMap::new() };
-
-    fn is_none(&self) -> bool {
-        *self == Self::NONE
-    }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-fn is_zero(number: &u8) -> bool {
-    *number == 0
 }
 
 impl VmSpec {
@@ -221,9 +200,8 @@ pub struct Placed {
     pub vm: NamedVm,
     /// The name of its host.
     pub host: String,
-    /// When it came. Journals of before have it not: then it counts as having come when it is told.
-    #[serde(default)]
-    pub since: Option<Instant>,
+    /// The time at which it came.
+    pub since: Instant,
 }
 
 /// All that an inventory knows, in the order of names: [`super::Inventory::replace`] makes one of it that answers alike.

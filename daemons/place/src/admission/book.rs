@@ -153,16 +153,13 @@ impl AdmissionBook {
     pub(crate) fn note(&mut self, now: Instant, record: Option<&Record>) -> Option<Record> {
         let now_h = self.tick(now);
         let mut changes: BTreeMap<String, Change> = BTreeMap::new();
-        match record {
-            Some(Record::Vms(vms) | Record::Drains { vms, .. }) => {
-                vms.iter().for_each(|placed| self.came(placed, &mut changes));
-            }
-            Some(Record::Ended { vms, .. }) => {
-                for (key, cores) in vms.iter().filter_map(|placed| self.vms.remove(&placed.vm.name)) {
+        if let Some(record) = record {
+            record.vms.iter().for_each(|placed| self.came(placed, &mut changes));
+            for (placed, _) in &record.ended {
+                if let Some((key, cores)) = self.vms.remove(&placed.vm.name) {
                     changes.entry(key).or_default().ended += cores;
                 }
             }
-            Some(Record::Host(_) | Record::Hosts { .. } | Record::Deployments { .. }) | None => {}
         }
         for (key, change) in changes {
             let told = self.apply(now_h, &key, &change);
@@ -171,14 +168,14 @@ impl AdmissionBook {
         }
         note_error("all", self.deployments.refresh(now_h));
 
-        let (mut set, mut gone) = (vec![], vec![]);
+        let mut seen = Record::default();
         for key in core::mem::take(&mut self.changed) {
             match self.record(&key) {
-                Some(record) => set.push(record),
-                None => gone.push(key),
+                Some(record) => seen.deployments.push(record),
+                None => seen.gone_deployments.push(key),
             }
         }
-        (!set.is_empty() || !gone.is_empty()).then_some(Record::Deployments { set, gone })
+        (seen != Record::default()).then_some(seen)
     }
 
     fn came(&mut self, placed: &Placed, changes: &mut BTreeMap<String, Change>) {

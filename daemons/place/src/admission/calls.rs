@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::decision::AdmissionAnswer;
 use super::record::{Newcomer, key};
 use crate::api::Api;
+use crate::body::{self, Name, VmBody};
+use crate::config::host_size;
+use crate::counters::count_more;
 use crate::fault::{Fault, NOT_ADMITTED};
-use crate::fields::{self, Fields};
-use crate::vm_request::{VmRequest, resources};
+use crate::vm_request::VmRequest;
 
 /// So many horizons are answered at once.
 const HORIZONS_MAX: usize = 100;
@@ -42,34 +44,36 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
     ]
 }
 
-struct AdmitRequest {
-    deployment: String,
-    newcomer: Newcomer,
-    commit: bool,
+/// What is asked beside the VMs.
+#[derive(Deserialize)]
+struct AdmitBody {
+    deployment: Name,
+    label: Option<Name>,
+    commit: Option<bool>,
 }
 
-fn read(body: &Fields<'_>) -> Result<AdmitRequest, String> {
-    let deployment = body.needed("deployment", body.name("deployment")?)?;
+/// The name of the deployment that is asked for, what it takes, and whether its room is to be kept.
+fn read(body: &[u8]) -> Result<(String, Newcomer, bool), Refused> {
+    let AdmitBody { deployment: Name(deployment), label, commit } = body::read(body)?;
+    let mut all: VmBody = body::read(body)?;
     if deployment.chars().any(char::is_control) {
-        return Err(body.wrong("deployment", "without control characters"));
+        return Err(body::refused(&format!("deployment = {deployment:?}: without control characters")));
     }
-    let cores = body.within("cores", 0.001..=65_536.0, "0.001 to 65536")?;
-    let mut label = body.name("label")?.or(body.name("subscription")?);
-    let vms = match (cores, body.vms()?) {
+    let mut label = label.or(all.subscription.clone()).map(|name| name.0);
+    let vms = match (all.cores, all.vms.take()) {
         (Some(cores), None) => {
-            vec![resources(body, cores, body.number("memory_gb")?.unwrap_or(0.0))?]
+            vec![host_size(cores, all.memory_gb.unwrap_or(0.0)).map_err(|why| body::refused(&why))?]
         }
         (None, Some(vms)) => {
-            let vms = vms.iter().map(|vm| VmRequest::read(vm, Some(body))).collect::<Result<Vec<_>, _>>()?;
+            let vms = body::each(vms.0, |vm| VmRequest::new(vm.or(&all), None))?;
             label = label.or_else(|| vms.iter().find_map(|vm| vm.tenant().map(str::to_owned)));
             vms.iter().map(VmRequest::resources).collect()
         }
-        (None, None) => return Err("vms or cores is missing".to_owned()),
-        (Some(_), Some(_)) => return Err("vms and cores: one of them, not both".to_owned()),
+        (None, None) => return Err(body::refused("vms or cores is missing")),
+        (Some(_), Some(_)) => return Err(body::refused("vms and cores: one of them, not both")),
     };
-    let commit = body.flag("commit")?.unwrap_or(false);
     let newcomer = Newcomer { key: key(Some(&deployment), ""), label, vms };
-    Ok(AdmitRequest { deployment, newcomer, commit })
+    Ok((deployment, newcomer, commit.unwrap_or(false)))
 }
 
 #[derive(Serialize)]
@@ -84,7 +88,7 @@ struct Admitted {
 }
 
 async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
-    let AdmitRequest { deployment, newcomer, commit } = api.checked(fields::body(&body, read))?;
+    let (deployment, newcomer, commit) = api.checked(read(&body))?;
     let changed = api.inventory.change(|inventory| {
         let mut book = api.inventory.admission().ok_or_else(off)?;
         let now = ballast_runtime::unix_now();
@@ -203,7 +207,8 @@ impl Api {
     /// Counts a decision about so many new deployments, and tells who listens of a refusal.
     pub(crate) fn admission_decided(&self, deployment: &str, count: usize, answer: &AdmissionAnswer) {
         let shadow = answer.would_refuse == Some(true);
-        self.counters.admission(count as u64, answer.admit, shadow);
+        let outcome = if shadow { 2 } else { usize::from(!answer.admit) };
+        count_more(&self.counters.admissions[outcome], count as u64);
         if !answer.admit || shadow {
             let (deployment, why) = (deployment.to_owned(), answer.why.clone());
             tracing::warn!(deployment, shadow, "not admitted: {why}");

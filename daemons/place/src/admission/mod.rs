@@ -2,7 +2,7 @@
 
 pub(crate) mod book;
 pub(crate) mod calls;
-mod decision;
+pub(crate) mod decision;
 pub(crate) mod record;
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ pub(crate) struct DeploymentRecord {
     /// What it had then, with what is committed.
     pub(crate) cores: f64,
     pub(crate) observed: Observed,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commitment: Option<Commitment>,
 }
 
@@ -30,10 +29,8 @@ pub(crate) struct Commitment {
     /// What of it no VM has taken yet.
     pub(crate) cores: f64,
     /// The memory that was admitted; 0 where nobody said it.
-    #[serde(default)]
     pub(crate) admitted_memory_kb: u64,
     /// What of that no VM has taken yet.
-    #[serde(default)]
     pub(crate) memory_kb: u64,
     /// Until when it stands, in hours since 1970.
     pub(crate) until_h: f64,

@@ -222,16 +222,19 @@ async fn the_reserve_decides_without_priors_and_counts_what_is_committed() {
 async fn wrong_requests_are_refused_by_their_field_and_without_the_section_nothing_is_asked() {
     let (_dir, api) = daemon(&config(SECOND, Path::new("none"))).await;
     for (body, says) in [
-        (json!({"cores": 1}), "deployment is missing"),
-        (json!({"deployment": "", "cores": 1}), "deployment = "),
+        (json!({"cores": 1}), "missing field `deployment`"),
+        (json!({"deployment": "", "cores": 1}), "deployment: \\\"\\\": a text of 1 to 256 bytes"),
         (json!({"deployment": "a\nb", "cores": 1}), "without control characters"),
         (json!({"deployment": "a"}), "vms or cores is missing"),
         (json!({"deployment": "a", "cores": 0}), "cores = 0: 0.001 to 65536"),
         (json!({"deployment": "a", "cores": -4}), "cores = -4"),
         (json!({"deployment": "a", "cores": 1, "vms": [{}]}), "one of them, not both"),
-        (json!({"deployment": "a", "vms": []}), "vms: an array of 1 to 1000"),
+        (json!({"deployment": "a", "vms": []}), "vms: none: 1 to 1000"),
         (json!({"deployment": "a", "vms": [{"cores": 1}]}), "vms[0].memory_gb is missing"),
-        (json!({"deployment": "a", "cores": 1, "commit": "yes"}), "commit = "),
+        (
+            json!({"deployment": "a", "cores": 1, "commit": "yes"}),
+            "commit: invalid type: string \\\"yes\\\", expected a boolean",
+        ),
         (json!([1]), "body: an object"),
     ] {
         let (status, why) = call(&api, "POST", "/v1/admit", &body).await;

@@ -25,13 +25,12 @@ use ballast_runtime::tls::Tls;
 use ballast_runtime::{clock, lock};
 use ballast_types::wire::{AgentsStatus, Alarm, AlarmId, Predictions, VmPrediction};
 use ballast_types::{Instant, VmId};
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::config::HostEntry;
-use crate::counters::count;
+use crate::counters::{Latency, count};
 use crate::inventory::DurableInventory;
 pub(crate) use link::{Link, ask_each};
 use rounds::{Delivery, Rounds};
@@ -48,10 +47,8 @@ const UNINFORMED_AFTER: Duration = Duration::from_secs(30);
 const AT_ONCE: usize = 128;
 /// After a look at the inventory, so many times as long as it took until the next: others need it too.
 const LOOK_PAUSE: u32 = 9;
-/// Latencies from 1 ms to 16 s, each twice the one before.
-const LATENCIES: (f64, u16) = (0.001, 15);
-
 /// Which agents there are, and what they have.
+#[derive(Default)]
 pub(crate) struct Agents {
     rounds: Mutex<Rounds>,
     wake: Notify,
@@ -60,20 +57,7 @@ pub(crate) struct Agents {
     /// By host: VMs that its agent cannot be told of.
     untellable: Mutex<BTreeMap<String, u64>>,
     /// From a change that was answered until the agent has it.
-    pub(crate) latency: Histogram,
-}
-
-impl Default for Agents {
-    fn default() -> Self {
-        Self {
-            rounds: Mutex::default(),
-            wake: Notify::default(),
-            told: AtomicU64::default(),
-            failed: AtomicU64::default(),
-            untellable: Mutex::default(),
-            latency: Histogram::new(exponential_buckets(LATENCIES.0, 2.0, LATENCIES.1)),
-        }
-    }
+    pub(crate) latency: Latency<1000>,
 }
 
 impl Agents {
@@ -149,7 +133,7 @@ impl Agents {
             );
         }
         let waited = lock(&self.rounds).end(clock::now(), delivery, answer);
-        waited.iter().for_each(|waited| self.latency.observe(waited.as_secs_f64()));
+        waited.iter().for_each(|waited| self.latency.0.observe(waited.as_secs_f64()));
     }
 }
 

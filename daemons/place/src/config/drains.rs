@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_placement::drain::DrainOrder;
-use ballast_runtime::config::allowed::{Allowed, number, seconds, whole};
+use ballast_runtime::config::allowed::{choice, number, seconds, whole};
 use ballast_runtime::config::reader::Section;
 
 /// How hosts are drained, and when by themselves.
@@ -38,10 +38,10 @@ impl Default for DrainsConfig {
 
 /// The words for orders, in requests and in the configuration.
 pub(crate) const ORDERS: [(&str, DrainOrder); 4] = [
-    ("largest", DrainOrder::Largest),
-    ("arrival", DrainOrder::Arrival),
-    ("per-host", DrainOrder::PerHost),
     ("global", DrainOrder::Global),
+    ("per-host", DrainOrder::PerHost),
+    ("arrival", DrainOrder::Arrival),
+    ("largest", DrainOrder::Largest),
 ];
 
 impl DrainsConfig {
@@ -54,11 +54,7 @@ impl DrainsConfig {
             .key("hosts", "So many hosts a drain that begins by itself drains.")
             .or(usual.hosts, whole("a whole number of hosts", 1..=200));
         let help = "Whether such a drain waits for approval (\"ask\") or not (\"auto\").";
-        let words = "\"ask\" or \"auto\"";
-        let approval = section.key("approval", help).or(
-            "ask".to_owned(),
-            Allowed::text(words, |text| ["ask", "auto"].contains(&text).then(|| text.to_owned())),
-        );
+        let ask = section.key("approval", help).or(usual.ask, choice([("ask", true), ("auto", false)]));
         let limit = section
             .key("limit", "So many VMs may be on their way together.")
             .or(usual.limit, whole("a whole number of VMs", 1..=1000));
@@ -66,13 +62,9 @@ impl DrainsConfig {
             .key("move_s", "How long a move is taken to last, where a drain is planned.")
             .or(usual.move_time, seconds::<1>("whole seconds", 1..=86_400));
         let help = "Who goes first: \"global\", \"per-host\", \"arrival\" or \"largest\".";
-        let words = "\"global\", \"per-host\", \"arrival\" or \"largest\"";
-        let known = |text: &str| ORDERS.iter().find(|(word, _)| *word == text).map(|_| text.to_owned());
-        let order = section.key("order", help).or("global".to_owned(), Allowed::text(words, known));
+        let order = section.key("order", help).or(usual.order, choice(ORDERS));
         section.finish();
-
-        let order = ORDERS.iter().find(|(word, _)| *word == order).map_or(usual.order, |(_, order)| *order);
-        Self { empty_below, hosts, ask: approval == "ask", limit, move_time, order }
+        Self { empty_below, hosts, ask, limit, move_time, order }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The file of a placement daemon's hosts, TOML or JSON: `hosts`, each of a name or a range of names.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use ballast_placement::inventory::{HostSpec, NamedHost, Overcommit, Ratio};
+use ballast_placement::inventory::{HostSpec, NamedHost, Overcommit};
 use ballast_placement::{HostState, MemoryKb, MilliCores, Resources};
 use ballast_types::ServerId;
 use serde::Deserialize;
@@ -47,25 +49,9 @@ struct Entry {
     #[serde(default)]
     extras: BTreeMap<String, u32>,
     #[serde(default)]
-    overcommit: OvercommitEntry,
-    max_vms: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OvercommitEntry {
-    cores: Option<f64>,
-    memory: Option<f64>,
-}
-
-impl OvercommitEntry {
-    fn checked(self) -> Result<Overcommit, String> {
-        let ratio = |key, told: Option<f64>| {
-            let ratio = told.map_or(Some(Ratio::ONE), Ratio::new);
-            ratio.ok_or_else(|| format!("overcommit.{key} = {}: 0.1 to 16", told.unwrap_or_default()))
-        };
-        Ok(Overcommit { cores: ratio("cores", self.cores)?, memory: ratio("memory", self.memory)? })
-    }
+    overcommit: Overcommit,
+    /// Without it there is no limit.
+    max_vms: Option<NonZeroU32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,81 +92,77 @@ impl HostFile {
 /// What the text of such a file says.
 pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String> {
     let whole: Whole = if is_json {
-        serde_json::from_str(text).map_err(|error| error.to_string())?
+        let mut json = serde_json::Deserializer::from_str(text);
+        serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string())?
     } else {
-        toml::from_str(text).map_err(|error| error.to_string())?
+        let toml = toml::Deserializer::parse(text).map_err(|error| error.to_string())?;
+        serde_path_to_error::deserialize(toml).map_err(|error| error.to_string())?
     };
 
     let mut hosts = Vec::new();
-
-    for (n, entry) in whole.hosts.iter().enumerate() {
-        let wrong = |why: String| format!("hosts[{n}].{why}");
-        let capacity = size(entry.cores, entry.memory_gb).map_err(wrong)?;
-        let names = range(&entry.name).map_err(|why| wrong(format!("name = {why}")))?;
-        let chassis = range(&entry.chassis).map_err(|why| wrong(format!("chassis = {why}")))?;
-        let domains = entry.fault_domain.as_ref().map(|domain| range(domain)).transpose();
-        let domains = domains.map_err(|why| wrong(format!("fault_domain = {why}")))?;
-        let overcommit = entry.overcommit.checked().map_err(wrong)?;
-        let named = [("chassis", &chassis), ("fault_domain", domains.as_ref().unwrap_or(&chassis))];
-        named.into_iter().try_for_each(|(key, all)| {
-            let name = |name: &String| check_name(name).map_err(|why| format!("{key} = {why}"));
-            all.iter().try_for_each(name).map_err(|why| wrong(of_host(&names, why)))
-        })?;
-        let kinds = entry.extras.keys().try_for_each(|kind| check_name(kind));
-        kinds.map_err(|why| wrong(of_host(&names, format!("extras: {why}"))))?;
-        names.iter().try_for_each(|name| check_name(name)).map_err(|why| wrong(format!("name = {why}")))?;
-        if entry.max_vms == Some(0) {
-            return Err(wrong("max_vms = 0: 1 or more; without it there is no limit".to_owned()));
-        }
-
-        let some = entry.extras.iter().filter(|(_, amount)| **amount > 0);
-        let extras: BTreeMap<String, u32> = some.map(|(name, amount)| (name.clone(), *amount)).collect();
-
-        let count = names.len();
-        let uneven = |key: &str, told: &str, of: usize| {
-            let why = format!("{key} = {told:?}: {of} of them do not share {count} hosts evenly");
-            if count.is_multiple_of(of) { Ok(()) } else { Err(wrong(why)) }
-        };
-        uneven("chassis", &entry.chassis, chassis.len())?;
-        if let Some((told, of)) = entry.fault_domain.as_ref().zip(domains.as_ref()) {
-            uneven("fault_domain", told, of.len())?;
-        }
-
-        if hosts.len() + count > HOSTS_MAX {
-            return Err(wrong(format!("name = {:?}: at most {HOSTS_MAX} hosts in all", entry.name)));
-        }
-
-        for (place, name) in names.into_iter().enumerate() {
-            let of = |all: &Vec<String>| all[place / (count / all.len())].clone();
-            let spec = HostSpec {
-                fault_domain: domains.as_ref().map(of),
-                extras: extras.clone(),
-                overcommit,
-                max_vms: entry.max_vms,
-                state: entry.state.unwrap_or_default(),
-                ..HostSpec::new(of(&chassis), capacity)
-            };
-            let agent = entry.agent.as_deref().map(|url| agent_of(&name, url)).transpose().map_err(wrong)?;
-            hosts.push(HostEntry { host: NamedHost { name, spec }, state: entry.state, agent });
+    for (n, entry) in whole.hosts.into_iter().enumerate() {
+        let name = entry.name.clone();
+        hosts.extend(entry.hosts().map_err(|why| format!("hosts[{n}].{why}"))?);
+        if hosts.len() > HOSTS_MAX {
+            return Err(format!("hosts[{n}].name = {name:?}: at most {HOSTS_MAX} hosts in all"));
         }
     }
 
     let mut agents = BTreeSet::new();
-    let agent = |told: &&HostEntry| told.agent.as_ref().is_some_and(|url| !agents.insert(url.clone()));
-    if let Some(HostEntry { host, agent: Some(agent), .. }) = hosts.iter().find(agent) {
-        let own = "every host has an agent of its own: of a range, with {host} in its place";
-        return Err(format!("host {:?}: agent = {agent:?}: {own}", host.name));
+    for HostEntry { host, agent, .. } in &hosts {
+        if let Some(agent) = agent.as_ref().filter(|agent| !agents.insert(*agent)) {
+            let own = "every host has an agent of its own: of a range, with {host} in its place";
+            return Err(format!("host {:?}: agent = {agent:?}: {own}", host.name));
+        }
     }
 
     let mut seen = BTreeSet::new();
-
     match hosts.iter().find(|told| !seen.insert(&told.host.name)) {
         Some(twice) => Err(format!("host {:?} is listed twice", twice.host.name)),
         None => Ok(hosts),
     }
 }
 
-/// What a host has.
+impl Entry {
+    /// Its hosts: as many as its name is a range of.
+    fn hosts(mut self) -> Result<Vec<HostEntry>, String> {
+        let capacity = size(self.cores, self.memory_gb)?;
+        self.extras.retain(|_, amount| *amount > 0);
+        let names = range("name", &self.name)?;
+        let chassis = shared("chassis", &self.chassis, names.len())?;
+        let domains = self.fault_domain.map(|domain| shared("fault_domain", &domain, names.len()));
+        let domains = domains.transpose()?;
+
+        let places = names.into_iter().enumerate();
+        let hosts = places.map(|(place, name)| {
+            let spec = HostSpec {
+                fault_domain: domains.as_ref().map(|domains| domains[place].clone()),
+                extras: self.extras.clone(),
+                overcommit: self.overcommit,
+                max_vms: self.max_vms.map(NonZeroU32::get),
+                state: self.state.unwrap_or_default(),
+                ..HostSpec::new(chassis[place].clone(), capacity)
+            };
+            let agent = self.agent.as_deref().map(|url| agent_of(&name, url)).transpose()?;
+            let host = NamedHost { name, spec };
+            host.check().map_err(|error| format!("name = {:?}: {error}", host.name))?;
+            Ok(HostEntry { host, state: self.state, agent })
+        });
+        hosts.collect()
+    }
+}
+
+/// The names that `text` stands for, shared evenly by so many hosts: one for each host.
+fn shared(key: &str, text: &str, hosts: usize) -> Result<Vec<String>, String> {
+    let names = range(key, text)?;
+    let count = names.len();
+    if !hosts.is_multiple_of(count) {
+        return Err(format!("{key} = {text:?}: {count} of them do not share {hosts} hosts evenly"));
+    }
+    Ok(names.into_iter().flat_map(|name| repeat_n(name, hosts / count)).collect())
+}
+
+/// What a host has, or a VM takes.
 ///
 /// # Errors
 /// With the field, its value and what is allowed.
@@ -192,25 +174,6 @@ pub(crate) fn size(cores: f64, memory_gb: f64) -> Result<Resources, String> {
     let memory = MemoryKb::from_gb(memory_gb);
     let memory = memory.ok_or_else(|| format!("memory_gb = {memory_gb}: 0 to 100000"))?;
     Ok(Resources::new(cores, memory))
-}
-
-/// Whether an inventory takes this name.
-fn check_name(name: &str) -> Result<(), String> {
-    let good = (1..=NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
-    let shown = || name.chars().take(80).collect::<String>();
-    if good {
-        Ok(())
-    } else {
-        Err(format!("{:?}: 1 to {NAME_MAX} bytes without control characters", shown()))
-    }
-}
-
-/// The same, of the hosts that it is about.
-fn of_host(names: &[String], why: String) -> String {
-    match names.first() {
-        Some(first) => format!("{why} (host {first:?})"),
-        None => why,
-    }
 }
 
 /// Where the agent of `host` serves: `{host}` stands for its name. Over TLS it shows the certificate of a server of
@@ -230,11 +193,11 @@ fn agent_of(host: &str, url: &str) -> Result<String, String> {
 }
 
 /// `s[001-720]` is 720 names, of as many digits as the first; anything else is one.
-fn range(text: &str) -> Result<Vec<String>, String> {
+fn range(key: &str, text: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = text.split_once('[') else { return Ok(vec![text.to_owned()]) };
     let allowed = || {
         let shown: String = text.chars().take(80).collect();
-        format!("{shown:?}: a name, or a range of names as s[001-720], of at most {NAME_MAX} bytes")
+        format!("{key} = {shown:?}: a name, or a range of names as s[001-720], of at most {NAME_MAX} bytes")
     };
     let (inside, after) = rest.split_once(']').ok_or_else(allowed)?;
     let (first, last) = inside.split_once('-').ok_or_else(allowed)?;
@@ -338,28 +301,28 @@ mod tests {
             ("c[1-2]", "c[1-3]", "hosts[0].chassis = \"c[1-3]\": 3 of them do not share 4 hosts evenly"),
             ("s[08-11]", "s[11-08]", "hosts[0].name = \"s[11-08].rack1\": a name, or a range"),
             ("s[08-11]", "s[0-999999999]", "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range"),
-            (
-                "cores = 0.5",
-                "cores = 0.5\novercommit.cores = 17",
-                "hosts[1].overcommit.cores = 17: 0.1 to 16",
-            ),
-            ("cores = 0.5", "cores = 0.5\nmax_vms = 0", "hosts[1].max_vms = 0: 1 or more"),
+            ("cores = 0.5", "cores = 0.5\novercommit.cores = 17", "hosts[1].overcommit.cores: "),
+            ("cores = 0.5", "cores = 0.5\nmax_vms = 0", "hosts[1].max_vms: "),
             (
                 "cores = 40",
                 "cores = 40\nfault_domain = \"r[1-3]\"",
                 "hosts[0].fault_domain = \"r[1-3]\": 3 of them",
             ),
             ("\"odd\"", "\"s09.rack1\"", "host \"s09.rack1\" is listed twice"),
-            ("\"odd\"", "\"o\\td\"", "hosts[1].name = \"o\\td\": 1 to 320 bytes without control characters"),
+            (
+                "\"odd\"",
+                "\"o\\td\"",
+                "hosts[1].name = \"o\\td\": \"o\\td\" is not a valid name of a host: 1 to 320 bytes",
+            ),
             (
                 "\"c2\"",
                 "\"\"",
-                "hosts[1].chassis = \"\": 1 to 320 bytes without control characters (host \"odd\")",
+                "hosts[1].name = \"odd\": \"\" is not a valid name of a chassis: 1 to 320 bytes",
             ),
             (
                 "cores = 0.5",
                 "cores = 0.5\nextras = { \"a\\n\" = 1 }",
-                "hosts[1].extras: \"a\\n\": 1 to 320 bytes without control characters (host \"odd\")",
+                "hosts[1].name = \"odd\": \"a\\n\" is not a valid name of a resource: 1 to 320 bytes",
             ),
         ] {
             let why = with(from, to);
@@ -370,6 +333,7 @@ mod tests {
         assert!(with("s[08-11]", &long).contains("s[001-720], of at most 320 bytes"), "a name of 4 kB");
         assert!(with("cores = 40", "coers = 40").contains("line 5"), "a slip is told by its line");
         assert!(with("\"cordoned\"", "\"closed\"").contains("`open`, `cordoned`, `draining`"));
+        assert!(with("cores = 0.5", "cores = 0.5\novercommit.cores = 17").contains("17: 0.1 to 16"));
         assert!(parse("{", true).unwrap_err().contains("line 1"));
     }
 }

@@ -20,13 +20,6 @@ const KEPT: usize = 50;
 /// After somebody has cancelled a drain that began by itself, none begins so for so long.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// What was done, and has to be written down.
-pub(crate) struct Done {
-    pub(crate) record: Record,
-    /// Hosts that have opened or closed.
-    pub(crate) changed: Vec<String>,
-}
-
 /// What was told of a move.
 pub(crate) struct MoveReport {
     /// It was told before, and nothing has changed.
@@ -93,7 +86,7 @@ impl Drains {
             Drain { id, spec, state: DrainState::Proposed, ended: None, round, arrived: BTreeSet::new() };
         self.all.insert(id, drain.clone());
         let gone = self.forget();
-        (id, Record::Drains { hosts: vec![], vms: vec![], set: vec![drain], gone })
+        (id, Record { drains: vec![drain], gone_drains: gone, ..Record::default() })
     }
 
     /// Forgets the oldest that are not under way.
@@ -111,7 +104,7 @@ impl Drains {
         id: u64,
         now: Instant,
         inventory: &mut Inventory,
-    ) -> Result<Done, Refused> {
+    ) -> Result<Record, Refused> {
         let drain = self.get(id)?;
         let conflict = |why: String| Err(Refused(StatusCode::CONFLICT, why));
         if drain.state != DrainState::Proposed {
@@ -142,7 +135,7 @@ impl Drains {
         id: u64,
         now: Instant,
         inventory: &mut Inventory,
-    ) -> Result<Done, Refused> {
+    ) -> Result<Record, Refused> {
         let state = self.get(id)?.state;
         if !matches!(state, DrainState::Proposed | DrainState::UnderWay) {
             let why = format!(
@@ -166,7 +159,7 @@ impl Drains {
         arrived: bool,
         now: Instant,
         inventory: &mut Inventory,
-    ) -> Result<(Done, MoveReport), Refused> {
+    ) -> Result<(Record, MoveReport), Refused> {
         let drain = self.get(id)?;
         let vm = vm.to_owned();
         let told = match drain.round.on_the_way(&vm) {
@@ -189,7 +182,7 @@ impl Drains {
     }
 
     /// Goes on with the drain that is under way; `None` where nothing is otherwise than before.
-    pub(crate) fn step(&mut self, now: Instant, inventory: &mut Inventory) -> Option<Done> {
+    pub(crate) fn step(&mut self, now: Instant, inventory: &mut Inventory) -> Option<Record> {
         let before = self.under_way()?.clone();
         let done = self.change(before.id, now, inventory, |_, _| vec![]).ok()?;
         (self.all.get(&before.id) != Some(&before)).then_some(done)
@@ -221,7 +214,7 @@ impl Drains {
         now: Instant,
         inventory: &mut Inventory,
         act: impl FnOnce(&mut Drain, &mut Inventory) -> Vec<String>,
-    ) -> Result<Done, Refused> {
+    ) -> Result<Record, Refused> {
         let drain = self.all.get_mut(&id).ok_or_else(|| unknown(id))?;
         let before = states(inventory, &drain.spec.hosts);
 
@@ -241,21 +234,19 @@ impl Drains {
 
         let after = states(inventory, &drain.spec.hosts);
         let changed = before.into_iter().zip(after).filter(|(before, after)| before != after);
-        let changed: Vec<String> = changed.map(|(_, (host, _))| host).collect();
-        let host = |name: &String| {
-            let spec = inventory.host(name)?.spec.clone();
-            Some(NamedHost { name: name.clone(), spec })
-        };
+        let hosts = changed.filter_map(|(_, (name, _))| {
+            let spec = inventory.host(&name)?.spec.clone();
+            Some(NamedHost { name, spec })
+        });
+        let hosts = hosts.collect();
         let placed = |vm: &String| {
             let view = inventory.vm(vm)?;
             let vm = NamedVm { name: vm.clone(), spec: view.spec };
-            Some(Placed { vm, host: view.host.to_owned(), since: Some(view.since) })
+            Some(Placed { vm, host: view.host.to_owned(), since: view.since })
         };
-        let (hosts, vms) =
-            (changed.iter().filter_map(host).collect(), moved.iter().filter_map(placed).collect());
-        let set = vec![drain.clone()];
-        let gone = self.forget();
-        Ok(Done { record: Record::Drains { hosts, vms, set, gone }, changed })
+        let vms = moved.iter().filter_map(placed).collect();
+        let drains = vec![drain.clone()];
+        Ok(Record { hosts, vms, drains, gone_drains: self.forget(), ..Record::default() })
     }
 }
 

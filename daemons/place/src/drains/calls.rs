@@ -1,6 +1,6 @@
 //! What is asked about drains, and what is done about them each second.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -11,16 +11,14 @@ use ballast_placement::drain::{DrainOrder, emptiable};
 use ballast_placement::{Inventory, InventoryError};
 use ballast_runtime::http::{Endpoint, Refused, Right};
 use ballast_types::wire::{DrainAnswer, EventKind};
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 
 use super::answer;
-use super::book::{Done, Drains};
+use super::book::Drains;
 use super::record::DrainSpec;
 use crate::api::Api;
-use crate::config::ORDERS;
+use crate::body::{self, Several, Whole};
 use crate::fault::Fault;
-use crate::fields::{self, Fields};
 use crate::store::Record;
 
 /// So many hosts are drained together at most.
@@ -59,79 +57,71 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
     ]
 }
 
-/// What a body asks for.
-struct DrainRequest {
-    hosts: Result<Vec<String>, usize>,
+/// Which drain is asked for. A misspelt field is refused: the drain would be another than was meant.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainBody {
+    hosts: Option<Several<String, HOSTS_MAX>>,
+    /// Hosts that are chosen, instead of `hosts`.
+    count: Option<Whole<1, 200>>,
     order: Option<DrainOrder>,
-    limit: Option<u32>,
+    limit: Option<Whole<1, 1000>>,
     reopen: Option<bool>,
-    dry_run: bool,
-    approve: bool,
+    dry_run: Option<bool>,
+    approve: Option<bool>,
 }
 
-fn read(body: &Fields<'_>) -> Result<DrainRequest, String> {
-    body.only(&["hosts", "count", "order", "limit", "reopen", "dry_run", "approve"])?;
-    let hosts = body.get("hosts").map(|value| hosts(body, value)).transpose()?;
-    let count = body.whole_within("count", 1..=HOSTS_MAX as u32)?;
-    let hosts = match (hosts, count) {
-        (Some(hosts), None) => Ok(hosts),
-        (None, Some(count)) => Err(count as usize),
-        (None, None) => return Err("hosts or count is missing".into()),
-        (Some(_), Some(_)) => return Err("hosts and count: one of them, not both".into()),
-    };
-    let limit = body.whole_within("limit", 1..=1000)?;
-    let flag = |key| Ok::<_, String>(body.flag(key)?.unwrap_or(false));
-    let (dry_run, approve) = (flag("dry_run")?, flag("approve")?);
-    if dry_run && approve {
-        return Err("dry_run and approve: one of them, not both".into());
+impl DrainBody {
+    fn read(body: &[u8]) -> Result<Self, Refused> {
+        let told: Self = body::read(body)?;
+        let mut seen = BTreeSet::new();
+        let twice = told.hosts.iter().flat_map(|hosts| &hosts.0).find(|name| !seen.insert(*name));
+        let why = match (&told.hosts, told.count, twice) {
+            (None, None, _) => "hosts or count is missing",
+            (Some(_), Some(_), _) => "hosts and count: one of them, not both",
+            (.., Some(twice)) => &format!("hosts: {twice:?} is listed twice"),
+            _ if told.is_dry_run() && told.approve == Some(true) => {
+                "dry_run and approve: one of them, not both"
+            }
+            _ => return Ok(told),
+        };
+        Err(body::refused(why))
     }
-    let (order, reopen) = (body.word("order", &ORDERS)?, body.flag("reopen")?);
-    Ok(DrainRequest { hosts, order, limit, reopen, dry_run, approve })
-}
 
-fn hosts(body: &Fields<'_>, value: &Value) -> Result<Vec<String>, String> {
-    let allowed = || body.wrong("hosts", &format!("an array of 1 to {HOSTS_MAX} names of hosts"));
-    let list = value.as_array().filter(|list| (1..=HOSTS_MAX).contains(&list.len())).ok_or_else(allowed)?;
-    let names = list.iter().map(|name| name.as_str().filter(|name| !name.is_empty()).map(str::to_owned));
-    let names: Vec<String> = names.collect::<Option<_>>().ok_or_else(allowed)?;
-    let mut seen = BTreeSet::new();
-    match names.iter().find(|name| !seen.insert(name.as_str())) {
-        Some(twice) => Err(format!("hosts: {twice:?} is listed twice")),
-        None => Ok(names),
+    fn is_dry_run(&self) -> bool {
+        self.dry_run == Some(true)
     }
 }
 
 /// The hosts that are meant, all of which are there.
-fn chosen(inventory: &Inventory, asked: &DrainRequest) -> Result<Vec<String>, Fault> {
-    match &asked.hosts {
-        Ok(names) => match names.iter().find(|name| inventory.host(name).is_none()) {
+fn chosen(inventory: &Inventory, asked: &DrainBody) -> Result<Vec<String>, Fault> {
+    if let Some(Several(names)) = &asked.hosts {
+        return match names.iter().find(|name| inventory.host(name).is_none()) {
             Some(host) => Err(InventoryError::UnknownHost { host: host.clone() }.into()),
             None => Ok(names.clone()),
-        },
-        Err(count) => {
-            let hosts = inventory.emptiest(*count);
-            let why = "count: there is no open host that has VMs".into();
-            if hosts.is_empty() { Err(Refused(StatusCode::CONFLICT, why).into()) } else { Ok(hosts) }
-        }
+        };
     }
+    let hosts = inventory.emptiest(asked.count.map_or(0, |count| count.0 as usize));
+    let why = "count: there is no open host that has VMs".into();
+    if hosts.is_empty() { Err(Refused(StatusCode::CONFLICT, why).into()) } else { Ok(hosts) }
 }
 
 async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> {
-    let asked = api.checked(fields::body(&body, read))?;
+    let asked = api.checked(DrainBody::read(&body))?;
     let config = &api.drains;
     let spec = |inventory: &Inventory| -> Result<DrainSpec, Fault> {
         Ok(DrainSpec {
             hosts: chosen(inventory, &asked)?,
             order: asked.order.unwrap_or(config.order),
-            limit: asked.limit.unwrap_or(config.limit),
+            limit: asked.limit.map_or(config.limit, |limit| limit.0),
             move_time: config.move_time,
-            reopen: asked.reopen.unwrap_or(asked.hosts.is_err()),
+            reopen: asked.reopen.unwrap_or(asked.hosts.is_none()),
             by_itself: false,
         })
     };
 
     let now = ballast_runtime::unix_now();
-    if asked.dry_run {
+    if asked.is_dry_run() {
         let mut inventory = api.inventory.look();
         let spec = spec(&inventory).map_err(|fault| api.refuse(fault))?;
         return Ok(Json(answer::proposed(None, &spec, now, &mut inventory)).into_response());
@@ -139,9 +129,8 @@ async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, Refused> 
 
     let id = changed(&api, |drains, inventory| {
         let spec = spec(inventory)?;
-        if !asked.approve {
-            let (id, record) = drains.propose(spec);
-            return Ok((id, Done { record, changed: vec![] }));
+        if asked.approve != Some(true) {
+            return Ok(drains.propose(spec));
         }
         begin(drains, spec, now, inventory).map_err(Fault::from)
     });
@@ -154,7 +143,7 @@ fn begin(
     spec: DrainSpec,
     now: ballast_types::Instant,
     inventory: &mut Inventory,
-) -> Result<(u64, Done), Refused> {
+) -> Result<(u64, Record), Refused> {
     if let Some(other) = drains.under_way() {
         let why = format!("drain {} is under way: wait until it is done, or cancel it", other.id);
         return Err(Refused(StatusCode::CONFLICT, why));
@@ -162,24 +151,27 @@ fn begin(
     // What was proposed is written down with what has begun: the newer record is of both.
     let (id, proposed) = drains.propose(spec);
     let mut done = drains.approve(id, now, inventory)?;
-    if let (Record::Drains { gone, .. }, Record::Drains { gone: before, .. }) = (&mut done.record, proposed) {
-        gone.extend(before);
-    }
+    done.gone_drains.extend(proposed.gone_drains);
     Ok((id, done))
 }
 
 /// Changes something, and comes back when it is on disk.
 async fn changed<T>(
     api: &Api,
-    change: impl FnOnce(&mut Drains, &mut Inventory) -> Result<(T, Done), Fault>,
+    change: impl FnOnce(&mut Drains, &mut Inventory) -> Result<(T, Record), Fault>,
 ) -> Result<T, Refused> {
     let changed = api.inventory.change(|inventory| {
-        let (told, Done { record, changed }) = change(&mut api.inventory.drains(), inventory)?;
-        Ok::<_, Fault>(((told, changed), Some(record)))
+        let (told, record) = change(&mut api.inventory.drains(), inventory)?;
+        Ok::<_, Fault>(((told, names(&record)), Some(record)))
     });
     let (told, hosts) = changed.await?.map_err(|fault| api.refuse(fault))?;
     hosts.into_iter().for_each(|host| api.tell(EventKind::HostChanged { host }));
     Ok(told)
+}
+
+/// The names of the hosts that have opened or closed.
+fn names(record: &Record) -> Vec<String> {
+    record.hosts.iter().map(|host| host.name.clone()).collect()
 }
 
 fn said(api: &Api, id: u64) -> Result<Response, Refused> {
@@ -192,16 +184,11 @@ fn answer_of(api: &Api, id: u64) -> Result<DrainAnswer, Refused> {
     Ok(answer::of(drains.get(id)?, ballast_runtime::unix_now(), &mut inventory))
 }
 
-#[derive(Serialize)]
-struct List {
-    drains: Vec<DrainAnswer>,
-}
-
 async fn list(State(api): State<Api>) -> Response {
     let inventory = api.inventory.look();
-    let brief = |drain| answer::brief(drain, &inventory);
-    let drains = api.inventory.drains().all().rev().map(brief).collect();
-    Json(List { drains }).into_response()
+    let drains = api.inventory.drains();
+    let drains: Vec<_> = drains.all().rev().map(|drain| answer::brief(drain, &inventory)).collect();
+    Json(BTreeMap::from([("drains", drains)])).into_response()
 }
 
 async fn one(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, Refused> {
@@ -215,17 +202,21 @@ async fn approve(State(api): State<Api>, Path(id): Path<String>) -> Result<Respo
     said(&api, id)
 }
 
+/// What became of a move.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MoveBody {
+    /// Whether the VM has arrived; else its move has failed.
+    done: bool,
+}
+
 async fn told(
     State(api): State<Api>,
     Path((id, vm)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Refused> {
     let id = number(&id)?;
-    let read = |body: &Fields<'_>| {
-        body.only(&["done"])?;
-        body.needed("done", body.flag("done")?)
-    };
-    let done = api.checked(fields::body(&body, read))?;
+    let MoveBody { done } = api.checked(body::read(&body))?;
     let now = ballast_runtime::unix_now();
     let repeated = changed(&api, |drains, inventory| {
         let (record, told) = drains.told(id, &vm, done, now, inventory)?;
@@ -283,8 +274,7 @@ pub(super) async fn step(api: &Api) -> Result<(), Refused> {
         let mut drains = api.inventory.drains();
         let done =
             if is_due { by_itself(api, &mut drains, now, inventory)? } else { drains.step(now, inventory) };
-        let (record, changed) = done.map(|done| (done.record, done.changed)).unzip();
-        Ok::<_, Refused>((changed.unwrap_or_default(), record))
+        Ok::<_, Refused>((done.as_ref().map(names).unwrap_or_default(), done))
     });
     let hosts: Vec<String> = stepped.await??;
     hosts.into_iter().for_each(|host| api.tell(EventKind::HostChanged { host }));
@@ -297,7 +287,7 @@ fn by_itself(
     drains: &mut Drains,
     now: ballast_types::Instant,
     inventory: &mut Inventory,
-) -> Result<Option<Done>, Refused> {
+) -> Result<Option<Record>, Refused> {
     let config = &api.drains;
     let hosts = emptiable(inventory, now, &inventory.emptiest(config.hosts as usize));
     if hosts.is_empty() {
@@ -316,5 +306,5 @@ fn by_itself(
     }
     let (id, record) = drains.propose(spec);
     tracing::info!("too few hosts are empty: drain {id} is proposed, and waits for approval");
-    Ok(Some(Done { record, changed: vec![] }))
+    Ok(Some(record))
 }

@@ -31,7 +31,6 @@ pub(crate) struct Drain {
     pub(crate) ended: Option<Instant>,
     pub(crate) round: Round<String, String>,
     /// VMs that have arrived: whoever moves them may say so again.
-    #[serde(default)]
     pub(crate) arrived: BTreeSet<String>,
 }
 

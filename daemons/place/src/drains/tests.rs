@@ -292,23 +292,35 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     let (_dir, api) = site().await;
     for (body, status, says) in [
         (json!({}), 400, "hosts or count is missing"),
-        (json!({"hosts": []}), 400, "hosts = []: an array of 1 to 200 names"),
-        (json!({"hosts": "s1"}), 400, "hosts = \"s1\": an array of 1 to 200 names"),
-        (json!({"hosts": [1]}), 400, "hosts = [1]: an array"),
+        (json!({"hosts": []}), 400, "hosts: none: 1 to 200"),
+        (json!({"hosts": "s1"}), 400, "hosts: invalid type: string \"s1\", expected a sequence"),
+        (json!({"hosts": [1]}), 400, "hosts[0]: invalid type: integer `1`, expected a string"),
         (json!({"hosts": ["s1", "s1"]}), 400, "hosts: \"s1\" is listed twice"),
         (json!({"hosts": ["s9"]}), 404, "host \"s9\" is not known"),
         (json!({"hosts": ["s1"], "count": 1}), 400, "one of them, not both"),
-        (json!({"count": 0}), 400, "count = 0: a whole number from 1 to 200"),
-        (json!({"count": 1.5}), 400, "count = 1.5: a whole number"),
-        (json!({"count": 1, "order": "random"}), 400, "order = \"random\": \"largest\" or"),
-        (json!({"count": 1, "limit": 0}), 400, "limit = 0: a whole number from 1 to 1000"),
-        (json!({"count": 1, "approve": "yes"}), 400, "approve = \"yes\": true or false"),
+        (json!({"count": 0}), 400, "count: 0: a whole number from 1 to 200"),
+        (json!({"count": 1.5}), 400, "count: 1.5: a whole number"),
+        (
+            json!({"count": 1, "order": "random"}),
+            400,
+            "order: unknown variant `random`, expected one of `largest`",
+        ),
+        (json!({"count": 1, "limit": 0}), 400, "limit: 0: a whole number from 1 to 1000"),
+        (
+            json!({"count": 1, "approve": "yes"}),
+            400,
+            "approve: invalid type: string \"yes\", expected a boolean",
+        ),
         (json!({"count": 1, "approve": true, "dry_run": true}), 400, "dry_run and approve"),
         (json!([]), 400, "an object is needed"),
-        (json!({"count": 1, "dryrun": true}), 400, "dryrun: no such field; there are hosts, count, order"),
-        (json!({"hosts": ["s1"], "move_s": 5}), 400, "move_s: no such field"),
-        (json!({"hosts": ["", ""]}), 400, "hosts = [\"\",\"\"]: an array of 1 to 200 names"),
-        (json!({"count": -1}), 400, "count = -1: a whole number from 1 to 200"),
+        (
+            json!({"count": 1, "dryrun": true}),
+            400,
+            "unknown field `dryrun`, expected one of `hosts`, `count`, `order`",
+        ),
+        (json!({"hosts": ["s1"], "move_s": 5}), 400, "unknown field `move_s`"),
+        (json!({"hosts": ["", ""]}), 400, "hosts: \"\" is listed twice"),
+        (json!({"count": -1}), 400, "count: -1: a whole number from 1 to 200"),
     ] {
         let (found, why) = call(&api, "POST", "/v1/drains", &body).await;
         let text = why["error"].as_str().unwrap_or_default();
@@ -326,7 +338,10 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     assert_eq!(call(&api, "POST", "/v1/drains/7/moves/a", &json!({})).await.0, 400);
     let (status, why) =
         call(&api, "POST", "/v1/drains/7/moves/a", &json!({"done": true, "host": "s3"})).await;
-    assert!(status == 400 && why["error"] == "host: no such field; there are done", "{why}");
+    assert!(
+        status == 400 && why["error"].to_string().contains("unknown field `host`, expected `done`"),
+        "{why}"
+    );
     assert_eq!(get(&api, "/v1/drains").await, json!({"drains": []}));
     assert_eq!(states(&api).await, ["open"; 4]);
 }

@@ -2,8 +2,7 @@
 //! (`k8s.io/kube-scheduler/extender/v1`, `ExtenderArgs`, `ExtenderFilterResult`, `HostPriorityList`).
 //!
 //! Today's Go types carry no JSON names, so the keys are `Pod`, `Nodes`, `NodeNames`; those before 1.17 said
-//! `pod`, `nodes`, `nodenames`. Go reads either. Here any case is read, and an answer has the case of its
-//! question.
+//! `pod`, `nodes`, `nodenames`. Go reads either, and so is either read here.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,12 +10,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use axum::http::StatusCode;
-use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::ser::{SerializeMap as _, SerializeSeq as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::demand::{Amount, allocatable};
+use super::mirror::Verdict;
 use ballast_runtime::http::Refused;
 use ballast_runtime::kubernetes::object::{Node, Pod};
 
@@ -28,30 +27,11 @@ pub(crate) const NEUTRAL: i64 = 5;
 /// A pod or node has some 10 kB. Of a hostile one its text takes thirty times its length in memory.
 const OBJECT_BYTES_MAX: usize = 512 << 10;
 
-/// How the keys are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keys {
-    /// `NodeNames`.
-    Go,
-    /// `nodenames`.
-    Lower,
-}
-
-impl Keys {
-    fn of(self, go: &'static str, lower: &'static str) -> &'static str {
-        match self {
-            Self::Go => go,
-            Self::Lower => lower,
-        }
-    }
-}
-
 /// A question: which nodes can have this pod, or how good are they for it?
 #[derive(Debug)]
 pub(crate) struct Args<'a> {
     pub(crate) pod: Pod,
     pub(crate) nodes: Nodes<'a>,
-    keys: Keys,
 }
 
 #[derive(Debug)]
@@ -73,31 +53,20 @@ pub(crate) struct WholeNode<'a> {
 impl<'a> Args<'a> {
     /// Reads a question about at most so many nodes.
     pub(crate) fn read(body: &'a [u8], nodes_max: usize) -> Result<Self, Refused> {
-        let Fields { keys, pod, names, nodes } =
+        let Fields { pod, names, nodes } =
             serde_json::from_slice(body).map_err(|error| invalid("body is not valid", &error))?;
-        let missing = |why: &str| Refused(StatusCode::BAD_REQUEST, why.to_owned());
-        let pod = pod.ok_or_else(|| missing("Pod is missing"))?;
-
-        let pod = object("Pod", pod)?;
+        let pod = object("Pod", pod.ok_or_else(|| missing("Pod is missing"))?)?;
         let nodes = if let Some(names) = names {
             let names = at_most::<Text<'_>>("NodeNames", names, nodes_max)?;
             Nodes::Names(names.into_iter().map(|name| name.0).collect())
         } else {
             let nodes = nodes.ok_or_else(|| missing("Nodes and NodeNames are missing: one is needed"))?;
-            #[derive(Deserialize)]
-            struct List<'n> {
-                #[serde(borrow)]
-                items: Option<&'n RawValue>,
-            }
-
-            let list: List<'a> =
+            let list: Items<'a> =
                 serde_json::from_str(nodes.get()).map_err(|error| invalid("Nodes", &error))?;
-            let items = list.items.filter(|items| items.get() != "null");
-            let items = items.map_or(Ok(vec![]), |items| at_most("Nodes.items", items, nodes_max))?;
+            let items = list.items.map_or(Ok(vec![]), |items| at_most("Nodes.items", items, nodes_max))?;
             Nodes::Whole(items.into_iter().enumerate().map(WholeNode::read).collect::<Result<_, _>>()?)
         };
-
-        Ok(Self { pod, nodes, keys })
+        Ok(Self { pod, nodes })
     }
 
     /// The names of the nodes, in their order.
@@ -109,24 +78,36 @@ impl<'a> Args<'a> {
     }
 
     /// The answer to `/filter`: why each node fails, if it does.
-    pub(crate) fn filtered(&self, failures: &[Option<Failure>]) -> impl Serialize + use<'_, 'a> {
-        let names = self.names().into_iter().zip(failures);
+    pub(crate) fn filtered(&self, verdicts: &[Verdict]) -> Filtered<'_> {
         let (mut failed, mut never) = (BTreeMap::new(), BTreeMap::new());
-        for (name, failure) in names {
-            match failure {
-                Some(Failure::Now(why)) => drop(failed.insert(name, why.clone())),
-                Some(Failure::Never(why)) => drop(never.insert(name, why.clone())),
-                None => {}
+        for (name, verdict) in self.names().into_iter().zip(verdicts) {
+            match verdict {
+                Verdict::Full(why) => drop(failed.insert(name, why.clone())),
+                Verdict::Never(why) => drop(never.insert(name, why.clone())),
+                Verdict::Fits | Verdict::Unknown => {}
             }
         }
-        let passes: Vec<bool> = failures.iter().map(Option::is_none).collect();
-        Filtered { args: self, passes, failed, never }
+        let (mut nodes, mut node_names) = (None, None);
+        match &self.nodes {
+            Nodes::Names(all) => node_names = Some(passing(all, verdicts).map(|name| &**name).collect()),
+            Nodes::Whole(all) => {
+                let items = passing(all, verdicts).map(|node| node.raw).collect();
+                nodes = Some(List { metadata: BTreeMap::new(), items });
+            }
+        }
+        Filtered { nodes, node_names, failed_nodes: failed, failed_and_unresolvable_nodes: never, error: "" }
     }
 
     /// The answer to `/prioritize`: a score for each node.
-    pub(crate) fn prioritized(&self, scores: &[i64]) -> impl Serialize + use<'_, 'a> {
-        Prioritized { args: self, scores: scores.to_vec() }
+    pub(crate) fn prioritized(&self, scores: &[i64]) -> Vec<HostPriority<'_>> {
+        let scores = self.names().into_iter().zip(scores);
+        scores.map(|(host, score)| HostPriority { host, score: *score }).collect()
     }
+}
+
+/// Those that do not fail.
+fn passing<'n, T>(nodes: &'n [T], verdicts: &[Verdict]) -> impl Iterator<Item = &'n T> {
+    nodes.iter().zip(verdicts).filter(|(_, verdict)| !verdict.fails()).map(|(node, _)| node)
 }
 
 impl<'a> WholeNode<'a> {
@@ -135,6 +116,10 @@ impl<'a> WholeNode<'a> {
         let allocatable = allocatable(&node).ok();
         Ok(Self { raw, name: node.metadata.name, allocatable })
     }
+}
+
+fn missing(why: &str) -> Refused {
+    Refused(StatusCode::BAD_REQUEST, why.to_owned())
 }
 
 fn invalid(what: &str, error: &serde_json::Error) -> Refused {
@@ -167,52 +152,21 @@ fn at_most<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue, most: usize) -
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The fields that matter, in any case. `null` is as good as absent.
+/// The fields that matter. `null` is as good as absent.
+#[derive(Deserialize)]
 struct Fields<'a> {
-    keys: Keys,
+    #[serde(borrow, alias = "Pod")]
     pod: Option<&'a RawValue>,
+    #[serde(borrow, rename = "NodeNames", alias = "nodenames")]
     names: Option<&'a RawValue>,
+    #[serde(borrow, alias = "Nodes")]
     nodes: Option<&'a RawValue>,
 }
 
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(FieldsVisitor)
-    }
-}
-
-struct FieldsVisitor;
-
-impl<'de> Visitor<'de> for FieldsVisitor {
-    type Value = Fields<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-        let mut fields = Fields { keys: Keys::Lower, pod: None, names: None, nodes: None };
-        while let Some(Text(key)) = map.next_key()? {
-            let field = match () {
-                () if key.eq_ignore_ascii_case("pod") => &mut fields.pod,
-                () if key.eq_ignore_ascii_case("nodenames") => &mut fields.names,
-                () if key.eq_ignore_ascii_case("nodes") => &mut fields.nodes,
-                () => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-            };
-
-            let value: &RawValue = map.next_value()?;
-            if value.get() != "null" {
-                *field = Some(value);
-                if key.starts_with('P') {
-                    fields.keys = Keys::Go;
-                }
-            }
-        }
-        Ok(fields)
-    }
+#[derive(Deserialize)]
+struct Items<'a> {
+    #[serde(borrow)]
+    items: Option<&'a RawValue>,
 }
 
 /// Reads a list: its first so many items, and how many there are.
@@ -251,87 +205,27 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for AtMost<T> {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Pods would have to leave first: `FailedNodes`.
-    Now(String),
-    /// No pod's leaving would help: `FailedAndUnresolvableNodes`.
-    Never(String),
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Filtered<'a> {
+    nodes: Option<List<'a>>,
+    node_names: Option<Vec<&'a str>>,
+    failed_nodes: BTreeMap<&'a str, String>,
+    failed_and_unresolvable_nodes: BTreeMap<&'a str, String>,
+    error: &'static str,
 }
 
-struct Filtered<'q, 'a> {
-    args: &'q Args<'a>,
-    passes: Vec<bool>,
-    failed: BTreeMap<&'q str, String>,
-    never: BTreeMap<&'q str, String>,
+#[derive(Serialize)]
+struct List<'a> {
+    metadata: BTreeMap<(), ()>,
+    items: Vec<&'a RawValue>,
 }
 
-impl Serialize for Filtered<'_, '_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct List<'n> {
-            metadata: BTreeMap<(), ()>,
-            items: Vec<&'n RawValue>,
-        }
-
-        let keys = self.args.keys;
-        let passes = self.passes.iter().copied();
-        let (mut whole, mut names) = (None, None);
-
-        match &self.args.nodes {
-            Nodes::Names(all) => {
-                let passing = all.iter().zip(passes).filter(|(_, passes)| *passes);
-                names = Some(passing.map(|(name, _)| &**name).collect::<Vec<_>>());
-            }
-            Nodes::Whole(all) => {
-                let passing = all.iter().zip(passes).filter(|(_, passes)| *passes);
-                let items = passing.map(|(node, _)| node.raw).collect();
-                whole = Some(List { metadata: BTreeMap::new(), items });
-            }
-        }
-
-        let mut map = to.serialize_map(Some(5))?;
-        map.serialize_entry(keys.of("Nodes", "nodes"), &whole)?;
-        map.serialize_entry(keys.of("NodeNames", "nodenames"), &names)?;
-        map.serialize_entry(keys.of("FailedNodes", "failedNodes"), &self.failed)?;
-        let never = keys.of("FailedAndUnresolvableNodes", "failedAndUnresolvableNodes");
-        map.serialize_entry(never, &self.never)?;
-        map.serialize_entry(keys.of("Error", "error"), "")?;
-
-        map.end()
-    }
-}
-
-struct Prioritized<'q, 'a> {
-    args: &'q Args<'a>,
-    scores: Vec<i64>,
-}
-
-impl Serialize for Prioritized<'_, '_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "PascalCase")]
-        struct Go<'n> {
-            host: &'n str,
-            score: i64,
-        }
-        #[derive(Serialize)]
-        struct Lower<'n> {
-            host: &'n str,
-            score: i64,
-        }
-
-        let mut list = to.serialize_seq(Some(self.scores.len()))?;
-
-        for (host, score) in self.args.names().into_iter().zip(self.scores.iter().copied()) {
-            match self.args.keys {
-                Keys::Go => list.serialize_element(&Go { host, score })?,
-                Keys::Lower => list.serialize_element(&Lower { host, score })?,
-            }
-        }
-
-        list.end()
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct HostPriority<'a> {
+    host: &'a str,
+    score: i64,
 }
 
 /// Standings (0 is the best; equal ones stand alike) as scores from 0 to [`BEST`]: the best have [`BEST`] and
@@ -356,8 +250,8 @@ mod tests {
     }
 
     #[test]
-    fn names_are_answered_by_names_in_the_case_of_the_question() {
-        let failures = [None, Some(Failure::Now("full".into())), Some(Failure::Never("cordoned".into()))];
+    fn names_are_answered_by_names_whatever_the_case_of_the_question() {
+        let failures = [Verdict::Fits, Verdict::Full("full".into()), Verdict::Never("cordoned".into())];
         // As kube-scheduler writes it since 1.17, and as it did before.
         let go = json!({"Pod": {"metadata": {"name": "p", "creationTimestamp": null}}, "Nodes": null,
             "NodeNames": ["n1", "n2", "n\"3"]});
@@ -379,11 +273,11 @@ mod tests {
         let args = Args::read(lower.as_bytes(), 10).map_err(|it| it.1).unwrap();
         assert_eq!(
             answer(&args.filtered(&failures)),
-            json!({"nodes": null, "nodenames": ["n1"], "failedNodes": {"n2": "full"},
-                "failedAndUnresolvableNodes": {"n\"3": "cordoned"}, "error": ""})
+            json!({"Nodes": null, "NodeNames": ["n1"], "FailedNodes": {"n2": "full"},
+                "FailedAndUnresolvableNodes": {"n\"3": "cordoned"}, "Error": ""})
         );
 
-        assert_eq!(answer(&args.prioritized(&[1, 2, 3]))[2], json!({"host": "n\"3", "score": 3}));
+        assert_eq!(answer(&args.prioritized(&[1, 2, 3]))[2], json!({"Host": "n\"3", "Score": 3}));
     }
 
     #[test]
@@ -397,7 +291,7 @@ mod tests {
         let body = body.to_string();
         let args = Args::read(body.as_bytes(), 10).map_err(|it| it.1).unwrap();
         assert_eq!(args.names(), ["n1", "n2"]);
-        let filtered = answer(&args.filtered(&[Some(Failure::Now("full".into())), None]));
+        let filtered = answer(&args.filtered(&[Verdict::Full("full".into()), Verdict::Unknown]));
         assert_eq!(filtered["Nodes"], json!({"metadata": {}, "items": [node("n2")]}));
         assert_eq!(filtered["NodeNames"], Value::Null);
     }

@@ -143,6 +143,7 @@ mod tests {
     use super::super::mirror::Reading;
     use super::*;
     use ballast_runtime::kubernetes::object::Pod;
+    use ballast_types::Instant;
 
     #[test]
     fn what_is_known_is_written_once_and_what_is_not_true_any_more_is_replaced() {
@@ -156,7 +157,8 @@ mod tests {
                 serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u",
                 "labels": labels}, "spec": {"nodeName": "a"}, "status": {"phase": phase}}))
                 .unwrap();
-            Reading { chassis_label: "c", label_prefix: "ballast.dev/", predict }.pod(&pod)
+            Reading { chassis_label: "c", label_prefix: "ballast.dev/", predict, now: Instant::ZERO }
+                .pod(&pod)
         };
         let says = |word: &str| json!({"ballast.dev/criticality": word});
         let none = || json!({});

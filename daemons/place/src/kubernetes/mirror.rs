@@ -71,6 +71,12 @@ pub(crate) enum Verdict {
     Never(String),
 }
 
+impl Verdict {
+    pub(crate) fn fails(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::Never(_))
+    }
+}
+
 /// How objects are read.
 pub(crate) struct Reading<'a> {
     /// The node's label that names its chassis.
@@ -79,6 +85,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) label_prefix: &'a str,
     /// Asked for what no label tells.
     pub(crate) predict: Predict<'a>,
+    /// The time: a pod without a stamp of its own counts as having come now.
+    pub(crate) now: Instant,
 }
 
 /// A pod as an inventory is asked or told of it.
@@ -131,8 +139,8 @@ struct ReadNode {
 pub(crate) struct ObservedPod {
     pub(crate) ident: Ident,
     pub(crate) holds: Holds,
-    /// When it was made, by its own stamp.
-    since: Option<Instant>,
+    /// When it was made.
+    since: Instant,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +177,7 @@ impl Reading<'_> {
         } else {
             Holds::Share { node: node.clone(), read: self.request(pod).map(Box::new) }
         };
-        ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds, since: pod.since() }
+        ObservedPod { ident: Ident::of(pod.meta(), pod.key()), holds, since: pod.since().unwrap_or(self.now) }
     }
 
     /// Reads what a pod asks for. The error names what is no quantity, or is more than any node has.
@@ -216,7 +224,7 @@ struct PodEntry {
     node: Arc<str>,
     amount: Amount,
     spec: VmSpec,
-    since: Option<Instant>,
+    since: Instant,
 }
 
 /// What pods hold of a node.

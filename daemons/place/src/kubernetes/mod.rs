@@ -20,7 +20,7 @@ mod shadow;
 pub(crate) mod testing;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ballast_placement::Policy;
@@ -28,9 +28,10 @@ use ballast_placement::inventory::{Inventory, InventoryError, PredictLifetimes};
 use ballast_predict::{Prediction, Request};
 use ballast_types::Instant;
 use ballast_types::wire::{Alarm, AlarmId, Event, EventKind, KubernetesStatus, ShadowStatus};
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::histogram::{Histogram, linear_buckets};
 
 use crate::config::KubernetesConfig;
+use crate::counters::{Latency, count_more};
 use ballast_runtime::events::Events;
 use ballast_runtime::kubernetes::follow::{Api, follow};
 use ballast_runtime::kubernetes::object::{Node, Pod};
@@ -45,9 +46,14 @@ use shadow::{Outcome, Shadow};
 
 /// So many refused labels are told each by itself; of more only the count is.
 const TOLD_MAX: usize = 1_000;
-/// From 50 µs to 0.8 s, each twice the one before.
-const LATENCY_FIRST_S: f64 = 0.000_05;
-const LATENCIES: u16 = 15;
+/// A histogram of how chosen nodes stood: ten buckets from 0 (the best) to 0.9.
+pub(crate) struct Standing(pub(crate) Histogram);
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self(Histogram::new(linear_buckets(0.0, 0.1, 10)))
+    }
+}
 
 /// Says what is to be expected of a VM.
 pub(crate) type Predictor = Box<dyn Fn(&Request) -> Prediction + Send + Sync>;
@@ -69,6 +75,7 @@ pub(crate) struct Kube {
 }
 
 /// What was asked and answered since the start.
+#[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) filter: AtomicU64,
     pub(crate) prioritize: AtomicU64,
@@ -84,34 +91,9 @@ pub(crate) struct Counters {
     pub(crate) agreed: AtomicU64,
     pub(crate) differed: AtomicU64,
     /// From a whole question of `/prioritize` to its answer.
-    pub(crate) latency: Histogram,
+    pub(crate) latency: Latency<50>,
     /// How the chosen node stood, from 0 (the best) to 1 (the last).
-    pub(crate) standing: Histogram,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        use prometheus_client::metrics::histogram::{exponential_buckets, linear_buckets};
-        let zero = AtomicU64::default;
-        Self {
-            filter: zero(),
-            prioritize: zero(),
-            neutral: zero(),
-            refused: zero(),
-            refused_hints: zero(),
-            failed_nodes: zero(),
-            unknown_nodes: zero(),
-            rebuilt: zero(),
-            agreed: zero(),
-            differed: zero(),
-            latency: Histogram::new(exponential_buckets(LATENCY_FIRST_S, 2.0, LATENCIES)),
-            standing: Histogram::new(linear_buckets(0.0, 0.1, 10)),
-        }
-    }
-}
-
-fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
+    pub(crate) standing: Standing,
 }
 
 /// What is known of the cluster.
@@ -169,11 +151,6 @@ impl Kube {
             long_question: Arc::default(),
             counters: Counters::default(),
         }
-    }
-
-    /// No question is longer, in bytes.
-    pub(crate) fn body_bytes_max(&self) -> usize {
-        self.config.body_bytes_max
     }
 
     /// Why it cannot do its work yet: scores mean something once nodes and pods were listed.
@@ -250,6 +227,7 @@ impl Kube {
             chassis_label: &self.config.chassis_label,
             label_prefix: &self.config.label_prefix,
             predict: &*self.predictor,
+            now: clock::unix_now(),
         }
     }
 
@@ -279,7 +257,7 @@ impl Kube {
 
         let applied = changes.iter().try_for_each(|change| apply(&mut state.inventory, now, change));
         if let Err(error) = applied {
-            add(&self.counters.rebuilt, 1);
+            count_more(&self.counters.rebuilt, 1);
             self.alarm(format!("kubernetes: the inventory is made anew, it was not as the cluster: {error}"));
             state.mirror.all();
             self.apply(state);
@@ -296,7 +274,7 @@ impl Kube {
 
     /// Counts labels that mean nothing, and tells each once for its workload.
     fn tell_refused(&self, read: &Read) {
-        add(&self.counters.refused_hints, read.refused.len() as u64);
+        count_more(&self.counters.refused_hints, read.refused.len() as u64);
         for RefusedHint { label, value, allowed } in &read.refused {
             let workload = read.spec.deployment.clone().unwrap_or_default();
             let mut told = lock(&self.told);
@@ -320,11 +298,11 @@ impl Kube {
         let Some(outcome) = lock(shadow).bound(&pod.ident.uid, node) else { return };
         let Outcome { best, standing, of, why } = outcome;
         let agreed = standing == Some(1);
-        add(if agreed { &self.counters.agreed } else { &self.counters.differed }, 1);
+        count_more(if agreed { &self.counters.agreed } else { &self.counters.differed }, 1);
 
         if let Some(standing) = standing {
             let last = (of - 1).max(1) as f64;
-            self.counters.standing.observe((standing - 1) as f64 / last);
+            self.counters.standing.0.observe((standing - 1) as f64 / last);
         }
 
         self.push(EventKind::ShadowPlacement {
@@ -350,7 +328,7 @@ fn apply(inventory: &mut Inventory, now: Instant, change: &Change) -> Result<(),
         Change::All(snapshot) => inventory.replace(now, snapshot),
         Change::SetHost(host) => inventory.set_host(now, &host.name, &host.spec),
         Change::RemoveHost(name) => inventory.remove_host(now, name, false).map(drop),
-        Change::Put(placed) => inventory.observe(placed.since.unwrap_or(now), &placed.vm, &placed.host),
+        Change::Put(placed) => inventory.observe(placed.since, &placed.vm, &placed.host),
         Change::Remove(name) => inventory.remove(now, name).map(drop),
     }
 }

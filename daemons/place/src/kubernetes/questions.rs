@@ -9,14 +9,14 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use ballast_placement::Verdict;
 use ballast_placement::inventory::{Inventory, VmSpec};
 use tokio::task::spawn_blocking;
 
+use super::Kube;
 use super::demand::Amount;
-use super::extender::{Args, Failure, NEUTRAL, Nodes, scores};
-use super::mirror::{Read, Verdict as NodeVerdict};
-use super::{Kube, add};
+use super::extender::{Args, NEUTRAL, Nodes, scores};
+use super::mirror::{Read, Verdict};
+use crate::counters::count_more;
 use ballast_runtime::http::{Endpoint, Refused, router};
 use ballast_runtime::{clock, lock};
 
@@ -54,7 +54,7 @@ async fn filter(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, 
 async fn prioritize(State(kube): State<Arc<Kube>>, body: Bytes) -> Result<Response, Refused> {
     let start = Instant::now();
     let answer = answer(Arc::clone(&kube), body, Kube::answer_prioritize).await?;
-    kube.counters.latency.observe(start.elapsed().as_secs_f64());
+    kube.counters.latency.0.observe(start.elapsed().as_secs_f64());
     Ok(answer)
 }
 
@@ -86,29 +86,28 @@ fn failed(error: impl Display) -> Refused {
 /// What the rules say of a node, in words.
 fn why(inventory: &Inventory, spec: &VmSpec, node: &str) -> String {
     let verdicts = inventory.explain(clock::unix_now(), spec, node).unwrap_or_default();
-    let said = |verdict: Verdict| format!("{}: {}", verdict.rule, verdict.reason);
-    verdicts.into_iter().map(said).collect::<Vec<_>>().join("; ")
+    verdicts.iter().map(|it| format!("{}: {}", it.rule, it.reason)).collect::<Vec<_>>().join("; ")
 }
 
 impl Kube {
     /// The answer to `/filter`, in JSON.
     pub(super) fn answer_filter(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
         let args = self.question(body)?;
-        let failures = self.filter(&args);
-        add(&self.counters.filter, 1);
-        serde_json::to_vec(&args.filtered(&failures)).map_err(failed)
+        let verdicts = self.filter(&args);
+        count_more(&self.counters.filter, 1);
+        serde_json::to_vec(&args.filtered(&verdicts)).map_err(failed)
     }
 
     /// The answer to `/prioritize`, in JSON.
     pub(super) fn answer_prioritize(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
         let args = self.question(body)?;
         let scores = self.prioritize(&args);
-        add(&self.counters.prioritize, 1);
+        count_more(&self.counters.prioritize, 1);
         serde_json::to_vec(&args.prioritized(&scores)).map_err(failed)
     }
 
     fn question<'a>(&self, body: &'a [u8]) -> Result<Args<'a>, Refused> {
-        Args::read(body, self.nodes_max()).inspect_err(|_| add(&self.counters.refused, 1))
+        Args::read(body, self.nodes_max()).inspect_err(|_| count_more(&self.counters.refused, 1))
     }
 
     /// How many nodes a question may be about: more than are known, because some may have come since.
@@ -131,37 +130,32 @@ impl Kube {
     }
 
     /// Why each node cannot have the pod, where that is certain.
-    pub(super) fn filter(&self, args: &Args<'_>) -> Vec<Option<Failure>> {
+    pub(super) fn filter(&self, args: &Args<'_>) -> Vec<Verdict> {
         let names = args.names();
         let asked = self.asked(args).filter(|_| self.shadow.is_none());
         let state = lock(&self.state);
         let Some(Read { amount, .. }) = asked.filter(|_| !self.is_stale(&state, clock::now())) else {
-            add(&self.counters.neutral, 1);
-            return vec![None; names.len()];
+            count_more(&self.counters.neutral, 1);
+            return vec![Verdict::Fits; names.len()];
         };
 
         let tolerates = args.pod.tolerates_cordon();
-        let mut failures = Vec::with_capacity(names.len());
+        let verdicts = names.into_iter().enumerate().map(|(n, name)| {
+            let verdict = state.mirror.verdict(name, amount, tolerates);
+            if verdict != Verdict::Unknown {
+                return verdict;
+            }
+            count_more(&self.counters.unknown_nodes, 1);
+            match &args.nodes {
+                Nodes::Whole(nodes) => never_fits(nodes[n].allocatable, amount),
+                Nodes::Names(_) => verdict,
+            }
+        });
+        let verdicts: Vec<Verdict> = verdicts.collect();
+        let failed = verdicts.iter().filter(|verdict| verdict.fails()).count();
+        count_more(&self.counters.failed_nodes, failed as u64);
 
-        for (n, name) in names.into_iter().enumerate() {
-            failures.push(match state.mirror.verdict(name, amount, tolerates) {
-                NodeVerdict::Fits => None,
-                NodeVerdict::Full(why) => Some(Failure::Now(why)),
-                NodeVerdict::Never(why) => Some(Failure::Never(why)),
-                NodeVerdict::Unknown => {
-                    add(&self.counters.unknown_nodes, 1);
-                    match &args.nodes {
-                        Nodes::Whole(nodes) => never_fits(nodes[n].allocatable, amount),
-                        Nodes::Names(_) => None,
-                    }
-                }
-            });
-        }
-
-        let failed = failures.iter().flatten().count();
-        add(&self.counters.failed_nodes, failed as u64);
-
-        failures
+        verdicts
     }
 
     /// How good each node is for the pod, from 0 to 10. Nodes that are not known are neutral; those that
@@ -169,7 +163,7 @@ impl Kube {
     pub(super) fn prioritize(&self, args: &Args<'_>) -> Vec<i64> {
         let names = args.names();
         let neutral = || {
-            add(&self.counters.neutral, 1);
+            count_more(&self.counters.neutral, 1);
             vec![NEUTRAL; names.len()]
         };
 
@@ -182,7 +176,7 @@ impl Kube {
         let tolerates = args.pod.tolerates_cordon();
         let verdicts = names.iter().map(|name| state.mirror.verdict(name, amount, tolerates));
         let verdicts: Vec<_> = verdicts.collect();
-        let fitting = names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == NodeVerdict::Fits);
+        let fitting = names.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Fits);
         let fitting: Vec<&str> = fitting.map(|(name, _)| *name).collect();
         let Ok(standings) = state.inventory.standings(clock::unix_now(), &spec, &fitting) else {
             // The inventory is being made anew.
@@ -208,10 +202,10 @@ impl Kube {
         }
 
         let mut fitting = scores(&standings).into_iter();
-        let score = |verdict: &NodeVerdict| match verdict {
-            NodeVerdict::Fits => fitting.next().unwrap_or(NEUTRAL),
-            NodeVerdict::Unknown => NEUTRAL,
-            NodeVerdict::Full(_) | NodeVerdict::Never(_) => 0,
+        let score = |verdict: &Verdict| match verdict {
+            Verdict::Fits => fitting.next().unwrap_or(NEUTRAL),
+            Verdict::Unknown => NEUTRAL,
+            Verdict::Full(_) | Verdict::Never(_) => 0,
         };
 
         verdicts.iter().map(score).collect()
@@ -219,9 +213,10 @@ impl Kube {
 }
 
 /// Of a node that is not known but was sent: whether the pod is larger than all that it has.
-fn never_fits(allocatable: Option<Amount>, asked: Amount) -> Option<Failure> {
-    let has = allocatable.filter(|has| has.milli_cpu > 0 && has.bytes > 0)?;
-    super::mirror::too_little(has, asked, "allocatable").map(Failure::Never)
+fn never_fits(allocatable: Option<Amount>, asked: Amount) -> Verdict {
+    let has = allocatable.filter(|has| has.milli_cpu > 0 && has.bytes > 0);
+    let why = has.and_then(|has| super::mirror::too_little(has, asked, "allocatable"));
+    why.map_or(Verdict::Unknown, Verdict::Never)
 }
 
 #[cfg(test)]
@@ -287,7 +282,7 @@ mod tests {
         let kube = cluster(24);
         let body = question(24);
         let args = Args::read(body.as_bytes(), 24).map_err(|it| it.1).unwrap();
-        assert_eq!(kube.filter(&args), vec![None; 24]);
+        assert_eq!(kube.filter(&args), vec![Verdict::Fits; 24]);
         let given = kube.prioritize(&args);
         let Read { spec, .. } = kube.reading().request(&args.pod).unwrap();
         let state = lock(&kube.state);

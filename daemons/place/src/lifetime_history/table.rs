@@ -127,7 +127,10 @@ impl HistoryTable {
     fn rows(&self, rows: &[HistoryRow]) -> io::Result<Vec<u8>> {
         let mut text = csv::Writer::from_writer(vec![]);
         for (placed, end) in rows {
-            let Some(since) = placed.since.filter(|since| seconds(*since) >= self.begun_s) else { continue };
+            let start_s = seconds(placed.since);
+            if start_s < self.begun_s {
+                continue;
+            }
             let (spec, traits) = (&placed.vm.spec, &placed.vm.spec.traits);
             let labels = match traits.labels.is_empty() {
                 true => String::new(),
@@ -135,7 +138,7 @@ impl HistoryTable {
             };
             text.write_record([
                 &placed.vm.name,
-                &seconds(since).to_string(),
+                &start_s.to_string(),
                 &end.map(|end| seconds(end).to_string()).unwrap_or_default(),
                 spec.tenant.as_deref().unwrap_or_default(),
                 &spec.resources.cores.cores().to_string(),

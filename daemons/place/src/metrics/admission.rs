@@ -2,8 +2,7 @@
 
 use ballast_runtime::metrics::{Metric, each, one};
 
-use super::Shown;
-use crate::counters::count;
+use super::{Shown, counted};
 
 pub(super) fn metrics<'a>() -> [Metric<Shown<'a>>; 5] {
     [
@@ -11,19 +10,13 @@ pub(super) fn metrics<'a>() -> [Metric<Shown<'a>>; 5] {
             "admissions_total",
             &["outcome"],
             "New deployments by what was decided; each try counts",
-            |it| {
-                let counts = ["admitted", "refused", "would-refuse"].into_iter().zip(&it.counters.admissions);
-                counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
-            },
+            |it| counted(["admitted", "refused", "would-refuse"], &it.counters.admissions),
         ),
         each(
             "scale_outs_total",
             &["outcome"],
             "Deployments that wanted more than is kept for them, by whether there was room; each try counts",
-            |it| {
-                let counts = ["placed", "failed"].into_iter().zip(&it.counters.scale_outs);
-                counts.map(|(outcome, counted)| (vec![outcome.to_owned()], count(counted) as f64)).collect()
-            },
+            |it| counted(["placed", "failed"], &it.counters.scale_outs),
         ),
         one("admission_deployments", "Deployments that are counted; a VM without one is its own", |it| {
             Some(it.status.admission.as_ref()?.deployments as f64)

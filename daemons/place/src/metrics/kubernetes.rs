@@ -3,7 +3,7 @@
 use ballast_runtime::metrics::{Metric, Samples, each, flag, one, spread};
 use ballast_types::wire::{FollowStatus, KubernetesStatus};
 
-use crate::counters::count;
+use super::{labelled, total};
 use crate::kubernetes::Counters;
 
 /// What an extender shows.
@@ -37,67 +37,65 @@ fn feeds<'a>() -> [Metric<Followed<'a>>; 7] {
             "kubernetes_age_seconds",
             &["kind"],
             "Since the API server was last heard of nodes or pods; absent before they were listed",
-            |it| by_kind(it, |feed| Some(feed.age_ms? as f64 / 1000.0)),
+            |it| {
+                let feeds = [("nodes", it.status.nodes.age_ms), ("pods", it.status.pods.age_ms)].into_iter();
+                feeds.filter_map(|(kind, ms)| Some((vec![kind.to_owned()], ms? as f64 / 1000.0))).collect()
+            },
         ),
-        each("kubernetes_lists_total", &["kind"], "Lists taken", |it| {
-            by_kind(it, |feed| Some(feed.lists as f64))
-        }),
-        each("kubernetes_watches_total", &["kind"], "Watches begun", |it| {
-            by_kind(it, |feed| Some(feed.watches as f64))
-        }),
+        each("kubernetes_lists_total", &["kind"], "Lists taken", |it| told(it, |feed| feed.lists)),
+        each("kubernetes_watches_total", &["kind"], "Watches begun", |it| told(it, |feed| feed.watches)),
         each("kubernetes_told_objects_total", &["kind"], "Objects told by watches", |it| {
-            by_kind(it, |feed| Some(feed.received as f64))
+            told(it, |feed| feed.received)
         }),
         each("kubernetes_repeated_objects_total", &["kind"], "Objects told that were known already", |it| {
-            by_kind(it, |feed| Some(feed.repeated as f64))
+            told(it, |feed| feed.repeated)
         }),
         each(
             "kubernetes_late_objects_total",
             &["kind"],
             "Objects told that were older than what was known",
-            |it| by_kind(it, |feed| Some(feed.late as f64)),
+            |it| told(it, |feed| feed.late),
         ),
         each("kubernetes_refused_objects_total", &["kind"], "Objects that could not be read", |it| {
-            by_kind(it, |feed| Some(feed.refused as f64))
+            told(it, |feed| feed.refused)
         }),
     ]
 }
 
-fn by_kind(it: &Followed<'_>, read: fn(&FollowStatus) -> Option<f64>) -> Samples {
-    let feeds = [("nodes", &it.status.nodes), ("pods", &it.status.pods)].into_iter();
-    feeds.filter_map(|(kind, feed)| Some((vec![kind.to_owned()], read(feed)?))).collect()
+fn told(it: &Followed<'_>, read: fn(&FollowStatus) -> u64) -> Samples {
+    labelled([("nodes", read(&it.status.nodes)), ("pods", read(&it.status.pods))])
 }
 
 fn questions<'a>() -> [Metric<Followed<'a>>; 9] {
     [
         one("kubernetes_filter_requests_total", "Questions of /filter answered", |it| {
-            Some(count(&it.counters.filter) as f64)
+            total(&it.counters.filter)
         }),
         one("kubernetes_prioritize_requests_total", "Questions of /prioritize answered", |it| {
-            Some(count(&it.counters.prioritize) as f64)
+            total(&it.counters.prioritize)
         }),
         one("kubernetes_neutral_answers_total", "Questions answered without an opinion", |it| {
-            Some(count(&it.counters.neutral) as f64)
+            total(&it.counters.neutral)
         }),
         one("kubernetes_refused_requests_total", "Questions refused for what was in them", |it| {
-            Some(count(&it.counters.refused) as f64)
+            total(&it.counters.refused)
         }),
         one("kubernetes_refused_hints_total", "Labels of pods that mean nothing", |it| {
-            Some(count(&it.counters.refused_hints) as f64)
+            total(&it.counters.refused_hints)
         }),
         one("kubernetes_failed_nodes_total", "Nodes that /filter took out", |it| {
-            Some(count(&it.counters.failed_nodes) as f64)
+            total(&it.counters.failed_nodes)
         }),
         one("kubernetes_unknown_nodes_total", "Nodes that /filter was asked about in vain", |it| {
-            Some(count(&it.counters.unknown_nodes) as f64)
+            total(&it.counters.unknown_nodes)
         }),
         one("kubernetes_rebuilt_total", "Times that the inventory was not as the cluster", |it| {
-            Some(count(&it.counters.rebuilt) as f64)
+            total(&it.counters.rebuilt)
         }),
         spread(
             "kubernetes_prioritize_latency_seconds",
             "From a whole question of /prioritize to its answer",
-            |it| Some(&it.counters.latency),
+            |it| Some(&it.counters.latency.0),
         ),
     ]
 }
@@ -116,7 +114,7 @@ fn shadow<'a>() -> [Metric<Followed<'a>>; 3] {
         spread(
             "kubernetes_shadow_standing",
             "How the chosen node stood, from 0 (the best) to 1 (the last); only in shadow mode",
-            |it| it.status.shadow.as_ref().map(|_| &it.counters.standing),
+            |it| it.status.shadow.as_ref().map(|_| &it.counters.standing.0),
         ),
     ]
 }

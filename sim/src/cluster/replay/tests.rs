@@ -333,7 +333,7 @@ fn drains() -> impl Strategy<Value = Drains> {
 fn check(run: &Engine<'_, '_, Operations<'_>>) -> Result<(), TestCaseError> {
     let cluster = run.scheduler.cluster();
     let vms: Vec<_> = cluster.all().iter().map(|there| (there.vm.resources, there.host)).collect();
-    let held: Vec<_> = run.scheduler.holds().map(|(_, hold)| (hold.vm.resources, hold.host)).collect();
+    let held: Vec<_> = run.scheduler.holds().map(|hold| (hold.vm.resources, hold.host)).collect();
     prop_assert_eq!(held.len() as u64, run.operator.moves.under_way());
     let all = vms.into_iter().chain(held);
     prop_assert_eq!(cluster.allocated(), all.clone().fold(Totals::default(), |sum, (size, _)| sum + size));

@@ -20,6 +20,7 @@ fn reading() -> Reading<'static> {
         chassis_label: "ballast.dev/chassis",
         label_prefix: "ballast.dev/",
         predict: &|_| Prediction::unknown(),
+        now: Instant::ZERO,
     }
 }
 
@@ -153,7 +154,7 @@ team-x/sandbox of team-x/sandbox, team-x on node-d: 350m 254830 kB UserFacing 10
     // 2026-03-02T08:12:44Z, whenever the daemon starts.
     let Change::All(Snapshot { vms, .. }) = all else { panic!("{all:?}") };
     let proxy = vms.iter().find(|it| it.vm.name == "kube-system/kube-proxy-node-a").unwrap();
-    assert_eq!(proxy.since, Some(Instant::from_millis(1_772_439_164_000)));
+    assert_eq!(proxy.since, Instant::from_millis(1_772_439_164_000));
 }
 
 #[test]
@@ -369,7 +370,7 @@ proptest! {
 
         for (name, uid) in pods {
             let ident = Ident { name, uid, version: "9".into() };
-            let gone = ObservedPod { ident, holds: Holds::Nothing, since: None };
+            let gone = ObservedPod { ident, holds: Holds::Nothing, since: Instant::ZERO };
             prop_assert_eq!(mirror.pod_gone(&gone), Effect::Taken);
         }
 

@@ -14,7 +14,7 @@ fn at(s: u64) -> Instant {
 fn row(name: &str, start_s: u64, end_s: Option<u64>) -> HistoryRow {
     let resources = Resources::new(MilliCores::from_cores(2), MemoryKb::from_gb(3.5).unwrap());
     let vm = NamedVm { name: name.into(), spec: VmSpec::new(resources) };
-    (Placed { vm, host: "s1".into(), since: Some(at(start_s)) }, end_s.map(at))
+    (Placed { vm, host: "s1".into(), since: at(start_s) }, end_s.map(at))
 }
 
 fn table(folder: &Path, bytes_max: u64, now_s: u64, there: &[(&str, u64)]) -> HistoryTable {
