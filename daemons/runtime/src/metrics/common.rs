@@ -36,7 +36,7 @@ fn count(count: &AtomicU64) -> Option<f64> {
 pub(super) fn metrics<'a>() -> [Metric<Common<'a>>; 16] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
-            vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
+            vec![(vec![crate::VERSION.to_owned()], 1.0)]
         }),
         one("alarms", "How many alarms there are", |it| Some(it.alarms.len() as f64)),
         each(
