@@ -175,8 +175,8 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
 fn check_rows(rows: &[ArmResult], sla: f64, capacity: f64) -> anyhow::Result<()> {
     if let Some(row) = rows.iter().find(|row| !row.kept) {
         bail!(
-            "{}: no threshold keeps --sla {sla}: with the lowest that was looked at {:.1} scale-outs of a run \
-             fail; a larger --sla or more --capacity-cores help, or more --runs where it is chance",
+            "{}: no threshold keeps --sla {sla}: with the lowest that was looked at {:.1} scale-outs of a \
+             run fail; a larger --sla or more --capacity-cores help, or more --runs where it is chance",
             row.policy.name(),
             row.failures_per_run
         );

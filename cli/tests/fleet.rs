@@ -46,7 +46,8 @@ fn agent(server: &str) -> Value {
         "cap_w": null, "sheddable_w": 10.0, "restorable_w": 0.0, "low_cores": 4, "min_khz": null,
         "server_limit": false, "leaving": false, "actuator_failures": 0});
     json!({"role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report,
-        "fallback_w": 200.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0, "vms": [], "alarms": []})
+        "fallback_w": 200.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0, "vms": [],
+        "alarms": []})
 }
 
 /// The exit code, and the finding with this id.
