@@ -40,7 +40,7 @@ explore *ARGS:
     cargo run --release --bin ballast-lab -- experiment faults {{ARGS}}
 
 # What takes a night: every property with seeds that nobody has seen yet, the model's histories, campaigns of
-# faults, and the guest with every repetition. Needs a machine that does nothing else.
+# faults, the guest with every repetition, and the archive. Needs root, and a machine that does nothing else.
 nightly: deb
     for n in $(seq 20); do \
         PROPTEST_RNG_SEED=$(date +%s) cargo test --release --locked --workspace \
@@ -50,6 +50,8 @@ nightly: deb
     cargo run --release --locked --bin ballast-lab -- experiment faults --seed $(date +%s) --seeds 20000
     cargo run --release --locked --bin ballast-lab -- guest --tries 100
     cargo run --release --locked --bin ballast-lab -- guest --uclamp
+    packaging/dist
+    packaging/dist-check
 
 # Every parser that eats bytes from outside, under libFuzzer for so many seconds in all: proof/fuzz/README.md.
 # Needs cargo-fuzz and a C++ compiler; what it finds new stands in proof/fuzz/corpus.

@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use ballast_hw::durable;
 use ballast_placement::admission::{Order, Priors, Tuned};
 use ballast_sim::admission::tuning::{ArmResult, Job, Options, Part, Tuner, result};
-use ballast_sim::admission::{Moment, Replay, Site};
+use ballast_sim::admission::{Moment, Replay, ReplayTally, Site};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use crate::common::deployment_events;
 use crate::common::grid::{Fit, grid};
-use crate::common::terminal::{say, tell};
+use crate::common::terminal::{answer, tell};
 use crate::common::threads::{self, all_cores};
 
 #[derive(Args, Debug)]
@@ -144,30 +144,14 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
     let done = threads::run("all runs", &jobs, threads, Job::run);
     let rows = result(&options, &tuner, &tuner.measured(&jobs, done), 0).rows;
 
-    if let Some(row) = rows.iter().find(|row| !row.kept) {
-        bail!(
-            "{}: no threshold keeps --sla {}: with the lowest that was looked at {:.1} scale-outs of a run \
-             fail; a larger --sla or more --capacity-cores help, or more --runs where it is chance",
-            row.policy.name(),
-            args.sla,
-            row.failures_per_run
-        );
-    }
-    if let Some(row) = rows.iter().find(|row| row.utilisation <= 0.0) {
-        bail!(
-            "{}: no deployment is ever admitted: --capacity-cores {capacity} is too small for these priors",
-            row.policy.name()
-        );
-    }
-    let of = |moment| rows.iter().find(|row| row.policy == moment);
-    let threshold = |moment| of(moment).map_or(f64::NAN, |row| row.threshold);
+    check_rows(&rows, args.sla, capacity)?;
     let tuned = Tuned {
         sla: args.sla,
         capacity_cores: capacity,
         marginal: args.label_observations > 0,
-        zeroth: threshold(Moment::Zeroth) / capacity,
-        first_moment: threshold(Moment::First) / capacity,
-        second_moment: threshold(Moment::Second),
+        zeroth: threshold(&rows, Moment::Zeroth) / capacity,
+        first_moment: threshold(&rows, Moment::First) / capacity,
+        second_moment: threshold(&rows, Moment::Second),
     };
     priors.tuned = Some(tuned);
     priors.check().context("what was tuned cannot be")?;
@@ -181,24 +165,46 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
         durable::replace(file, format!("{head}{}", toml::to_string(&priors)?).as_bytes())
             .with_context(|| file.display().to_string())?;
     }
-    if args.cluster.json {
-        let all = json!({ "tuned": tuned, "arrivals_per_h": arrivals_per_h, "rows": rows });
-        say(&serde_json::to_string_pretty(&all)?)?;
-        return Ok(ExitCode::SUCCESS);
+    let written = toml::to_string(&tuned)?;
+    let all = json!({ "tuned": tuned, "arrivals_per_h": arrivals_per_h, "rows": rows });
+    answer(args.cluster.json, &all, || format!("{}\n\n[tuned]\n{}", table(&rows), written.trim_end()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a result where no threshold keeps the SLA, or nothing is ever admitted.
+fn check_rows(rows: &[ArmResult], sla: f64, capacity: f64) -> anyhow::Result<()> {
+    if let Some(row) = rows.iter().find(|row| !row.kept) {
+        bail!(
+            "{}: no threshold keeps --sla {sla}: with the lowest that was looked at {:.1} scale-outs of a \
+             run fail; a larger --sla or more --capacity-cores help, or more --runs where it is chance",
+            row.policy.name(),
+            row.failures_per_run
+        );
     }
-    let row = |row: &ArmResult| {
+    if let Some(row) = rows.iter().find(|row| row.utilisation <= 0.0) {
+        bail!(
+            "{}: no deployment is ever admitted: --capacity-cores {capacity} is too small for these priors",
+            row.policy.name()
+        );
+    }
+    Ok(())
+}
+
+fn threshold(rows: &[ArmResult], moment: Moment) -> f64 {
+    rows.iter().find(|row| row.policy == moment).map_or(f64::NAN, |row| row.threshold)
+}
+
+fn table(rows: &[ArmResult]) -> String {
+    let rows = rows.iter().map(|row| {
         [
             row.policy.name().to_owned(),
             format!("{:.4}", row.threshold),
             format!("{:.3}", row.utilisation),
             format!("{:.3} to {:.3}", row.low, row.high),
         ]
-    };
-    let rows: Vec<_> = rows.iter().map(row).collect();
+    });
     let columns = [("moment", 0), ("threshold", 0), ("utilisation", 0), ("95 %", 0)];
-    let table = grid(&columns, &rows, Fit::stdout(false));
-    say(&format!("{table}\n\n[tuned]\n{}", toml::to_string(&tuned)?.trim_end()))?;
-    Ok(ExitCode::SUCCESS)
+    grid(&columns, &rows.collect::<Vec<_>>(), Fit::stdout(false))
 }
 
 fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
@@ -215,12 +221,12 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let mut replay = Replay::new(priors, threshold, capacity);
     deployment_events::read(&args.input, |it| replay.add(&it.deployment, &it.label, it.at_h, it.cores))?;
     let tally = replay.tally();
-    if args.cluster.json {
-        say(&serde_json::to_string_pretty(&tally)?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    answer(args.cluster.json, &tally, || tallied(&tally, capacity))?;
+    Ok(ExitCode::SUCCESS)
+}
 
-    let share = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+/// What a policy would have done.
+fn tallied(tally: &ReplayTally, capacity: f64) -> String {
     let mut text = format!(
         "{} deployments in {:.0} h: {} admitted, {} refused ({:.1} %)\n\
          {} scale-outs of those, {} without room ({:.4} %)\n\
@@ -229,10 +235,10 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         tally.hours,
         tally.admitted,
         tally.refused,
-        share(tally.refused, tally.deployments),
+        percent(tally.refused, tally.deployments),
         tally.scale_outs,
         tally.failed_scale_outs,
-        share(tally.failed_scale_outs, tally.scale_outs),
+        percent(tally.failed_scale_outs, tally.scale_outs),
         100.0 * tally.utilisation,
         tally.peak_cores,
     );
@@ -243,6 +249,9 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             it.deployment, it.at_h, it.cores
         ));
     }
-    say(&text)?;
-    Ok(ExitCode::SUCCESS)
+    text
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    100.0 * part as f64 / of.max(1) as f64
 }

@@ -4,17 +4,15 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
-use ballast_runtime::Target;
+use anyhow::bail;
 use ballast_types::Watts;
 use ballast_types::wire::{BudgetAnswer, BudgetRequest};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
-use tokio::runtime::Runtime;
+use reqwest::{Method, StatusCode};
 
-use crate::common::daemons::{self, TlsArgs};
-use crate::common::terminal::{say, tell};
+use crate::common::daemons::{Orders, TlsArgs};
+use crate::common::terminal::{self, tell};
 
 /// A manager answers once its chassis is under the new budget, after 5 s at the latest.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,48 +106,23 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
 }
 
 struct Manager {
-    runtime: Runtime,
-    client: Client,
-    target: Target,
+    orders: Orders,
     json: bool,
 }
 
 impl Manager {
     fn of(chassis: &Chassis) -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let tls = chassis.tls.open()?;
-        let target = daemons::target(&chassis.url).map_err(anyhow::Error::msg)?;
-        let client = daemons::client(&target, tls.as_deref(), TIMEOUT)?;
-        Ok(Self { runtime, client, target, json: chassis.json })
+        Ok(Self { orders: Orders::to(&chassis.url, &chassis.tls, TIMEOUT)?, json: chassis.json })
     }
 
     fn ask(&self, method: Method, request: Option<&BudgetRequest>) -> anyhow::Result<BudgetAnswer> {
-        let url = self.target.url("/v1/budget");
-        let mut asked = self.client.request(method, &url);
-        if let Some(request) = request {
-            asked = asked.json(request);
-        }
-        self.runtime.block_on(answer(&self.target, asked)).map_err(|why| anyhow!("{url}: {why}"))
+        self.orders.send(method, "/v1/budget", request, Some(StatusCode::CONFLICT))
     }
 
     fn say(&self, answer: &BudgetAnswer, text: &str) -> anyhow::Result<ExitCode> {
-        if self.json {
-            say(&serde_json::to_string_pretty(answer)?)?;
-        } else {
-            say(text)?;
-        }
+        terminal::answer(self.json, answer, || text.to_owned())?;
         Ok(ExitCode::from(u8::from(!answer.accepted)))
     }
-}
-
-async fn answer(target: &Target, request: RequestBuilder) -> Result<BudgetAnswer, String> {
-    let answer = request.send().await.map_err(|error| daemons::failure(target, &error))?;
-    let code = answer.status();
-    if !code.is_success() && code != StatusCode::CONFLICT {
-        return Err(daemons::refusal(answer).await);
-    }
-    let body = answer.bytes().await.map_err(|error| daemons::failure(target, &error))?;
-    serde_json::from_slice(&body).map_err(|error| format!("{code}, not an answer: {error}"))
 }
 
 /// Asks on the terminal.

@@ -21,7 +21,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::common::daemons::UrlArgs;
 use crate::common::grid::Fit;
-use crate::common::terminal::{has_colours, say, tell};
+use crate::common::terminal::{answer, has_colours, say, tell};
 use report::Report;
 use state::{Watched, channel};
 
@@ -65,8 +65,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         return fleet::run(&args.daemons, args.json, colours);
     }
     // What the environment says is for other commands, too, and nobody has to name the default.
-    let is_url = |word: String| word.split(',').any(|url| args.daemons.urls.iter().any(|it| it == url));
-    if std::env::args().skip(1).any(is_url) {
+    let mut words = std::env::args().skip(1);
+    if words.any(|word| word.split(',').any(|url| args.daemons.urls.iter().any(|it| it == url))) {
         tell("error: URL: only with --fleet");
         return Ok(EXIT_USAGE.into());
     }
@@ -87,12 +87,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let report = report(&root, args)?;
     let exit_code = report.exit_code;
 
-    if args.json {
-        say(&serde_json::to_string_pretty(&report)?)?;
-    } else {
-        say(&text::text(&report, colours, Fit::stdout(false)))?;
-    }
-
+    answer(args.json, &report, || text::text(&report, colours, Fit::stdout(false)))?;
     Ok(exit_code.into())
 }
 
@@ -102,11 +97,11 @@ fn report(root: &Root, args: &CheckArgs) -> anyhow::Result<Report> {
     // A folder's values do not move by themselves.
     let seconds = args.seconds.unwrap_or(if args.root.as_os_str() == "/" { 6 } else { 0 });
     let sensors = watch(root, &machine, Duration::from_secs(seconds));
-    let journal = || match &args.run_dir {
+    let journal = match &args.run_dir {
         Some(run_dir) => JournalFolders::new(run_dir, &args.state_dir),
         None => JournalFolders::of(&args.state_dir),
     };
-    let written = args.write_test.then(|| write_test(root, &journal())).transpose()?;
+    let written = args.write_test.then(|| write_test(root, &journal)).transpose()?;
     let findings = findings::all(&machine, &sensors);
     let functions = functions::all(&machine, &sensors, written.as_deref());
     let agent_toml = fragment::agent_toml(&machine, &sensors, &functions);

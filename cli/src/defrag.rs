@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::anyhow;
 use ballast_types::wire::{DrainAnswer, DrainHost, DrainMove, DrainState, MoveState};
 use clap::{Args, ValueEnum};
-use reqwest::{Method, RequestBuilder};
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::common::daemons::{self, TlsArgs};
+use crate::common::daemons::{Orders, TlsArgs};
 use crate::common::grid::{Column, Fit, grid};
-use crate::common::terminal::say;
+use crate::common::terminal;
 
 /// An answer comes when it is on disk.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,27 +73,15 @@ impl OrderArg {
 /// Asks the daemon, and shows what it says.
 pub(crate) fn run(args: &DefragArgs) -> anyhow::Result<ExitCode> {
     let (path, calls) = calls(args);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tls = args.tls.open()?;
-    let target = daemons::target(&args.url).map_err(anyhow::Error::msg)?;
-    let client = daemons::client(&target, tls.as_deref(), TIMEOUT)?;
-
+    let orders = Orders::to(&args.url, &args.tls, TIMEOUT)?;
     let mut answer = Value::Null;
     for (method, path, body) in calls {
-        let url = target.url(&path);
-        let request = client.request(method, &url);
-        let request = if body.is_null() { request } else { request.json(&body) };
-        let answered = runtime.block_on(ask(&target, request));
-        answer = answered.map_err(|why| anyhow!("{url}: {why}"))?;
+        answer = orders.send(method, &path, Some(&body).filter(|body| !body.is_null()), None)?;
     }
 
     let drain: DrainAnswer =
         serde_json::from_value(answer.clone()).map_err(|error| anyhow!("{path}: not a drain: {error}"))?;
-    if args.json {
-        say(&serde_json::to_string_pretty(&answer)?)?;
-    } else {
-        say(&text(&drain, &args.url, Fit::stdout(false)))?;
-    }
+    terminal::answer(args.json, &answer, || text(&drain, &args.url, Fit::stdout(false)))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -125,20 +113,6 @@ fn calls(args: &DefragArgs) -> (String, Vec<Call>) {
     }
     let path = "/v1/drains".to_owned();
     (path.clone(), vec![(Method::POST, path, body)])
-}
-
-/// The answer to a call; `null` where it has none.
-async fn ask(target: &ballast_runtime::Target, request: RequestBuilder) -> Result<Value, String> {
-    let answer = request.send().await.map_err(|error| daemons::failure(target, &error))?;
-    let code = answer.status();
-    if !code.is_success() {
-        return Err(daemons::refusal(answer).await);
-    }
-    let body = answer.bytes().await.map_err(|error| daemons::failure(target, &error))?;
-    if body.is_empty() {
-        return Ok(Value::Null);
-    }
-    serde_json::from_slice(&body).map_err(|error| format!("{code}, not an answer: {error}"))
 }
 
 const VMS: [Column; 7] =

@@ -26,7 +26,7 @@ use view::Progress;
 use crate::common::plant::{self, Plan};
 use crate::common::screen::Screen;
 use crate::common::scrolled_table::scroll;
-use crate::common::terminal::{INTERRUPTED, say, stop, tell};
+use crate::common::terminal::{INTERRUPTED, answer, stop, tell};
 
 /// Between two looks at the run.
 const TICK: Duration = Duration::from_millis(250);
@@ -48,8 +48,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 Ok(ExitCode::from(INTERRUPTED))
             }
             Some((summary, end)) => {
-                say(&if args.json { serde_json::to_string_pretty(&summary)? } else { summary.text() })?;
-
+                answer(args.json, &summary, || summary.text())?;
                 Ok(if end == End::Signal { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
             }
         }

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::common::deployment_events;
-use crate::common::terminal::say;
+use crate::common::terminal::answer;
 
 #[derive(Args, Debug)]
 pub(crate) struct FitArgs {
@@ -63,17 +63,12 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         durable::replace(file, format!("{head}{text}").as_bytes())
             .with_context(|| file.display().to_string())?;
     }
-    let text = if args.json {
-        let checks: Vec<_> =
-            checks.iter().map(|it| json!({ "what": it.what, "seen": it.seen, "law": it.law })).collect();
-        let all = json!({
-            "law": fitted.law, "deployments": fitted.deployments, "checks": checks, "labels": priors.labels
-        });
-        serde_json::to_string_pretty(&all)?
-    } else {
-        page(&fitted, &checks)
-    };
-    say(&text)?;
+    let seen: Vec<_> =
+        checks.iter().map(|it| json!({ "what": it.what, "seen": it.seen, "law": it.law })).collect();
+    let all = json!({
+        "law": fitted.law, "deployments": fitted.deployments, "checks": seen, "labels": priors.labels
+    });
+    answer(args.json, &all, || page(&fitted, &checks))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,10 +100,10 @@ fn labels(
             by_label.entry(label).or_default().push(history);
         }
     }
-    let of = |(label, all): (String, Vec<History>)| {
-        (label, PseudoObservations::new(law, &all, f64::from(observations)))
-    };
-    by_label.into_iter().map(of).collect()
+    let observed = by_label
+        .into_iter()
+        .map(|(label, all)| (label, PseudoObservations::new(law, &all, f64::from(observations))));
+    observed.collect()
 }
 
 /// If the law is right, the beliefs of all deployments after what they did are on average what it said before: their means,
@@ -123,13 +118,13 @@ fn checks(histories: &[History], fitted: &Fitted) -> Vec<Check> {
         ("mean of lambda", "mean square of lambda", |it| it.lambda),
         ("mean of sigma, cores", "mean square of sigma", |it| it.sigma),
     ];
-    let both = |(what, square, of): (&'static str, &'static str, Which)| {
+    let checks = laws.into_iter().flat_map(|(what, square, of)| {
         [
             Check { what, seen: mean(&|it| of(it).mean()), law: of(law).mean() },
             Check { what: square, seen: mean(&|it| of(it).mean_square()), law: of(law).mean_square() },
         ]
-    };
-    laws.into_iter().flat_map(both).collect()
+    });
+    checks.collect()
 }
 
 fn page(fitted: &Fitted, checks: &[Check]) -> String {

@@ -44,7 +44,7 @@ use common::terminal::tell;
 /// Results go to stdout, progress and messages to stderr.
 #[derive(Parser, Debug)]
 #[command(
-    version,
+    version = ballast_runtime::VERSION,
     arg_required_else_help = true,
     after_help = "Exit codes: 0 success; 1 failure, said on stderr; 2 wrong usage; 78 a daemon's \
                   configuration is refused; 130 ended by Ctrl-C."

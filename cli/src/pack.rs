@@ -13,7 +13,7 @@ use crate::common::columns::ColumnArgs;
 use crate::common::fleet::fleet_of;
 use crate::common::numbers::{positive, share};
 use crate::common::table::named;
-use crate::common::terminal::{say, tell};
+use crate::common::terminal::{self, tell};
 use crate::common::text_table::TextTable;
 use crate::common::threads::{all_cores, run_all};
 
@@ -131,11 +131,7 @@ pub(crate) fn run(args: &PackArgs) -> anyhow::Result<ExitCode> {
         rows: rows(&estimators, &outcomes[first..], &oracle[first..], &chosen, args.target),
     };
 
-    if args.json {
-        say(&serde_json::to_string_pretty(&answer)?)?;
-    } else {
-        say(&text(&answer))?;
-    }
+    terminal::answer(args.json, &answer, || text(&answer))?;
     if answer.gaps > 0 {
         tell(&format!("{} readings are missing: each holds the one before it", answer.gaps));
     }

@@ -30,7 +30,6 @@ use loads::ClassLoads;
 use report::Report;
 use request::PlanRequest;
 use telemetry::Telemetry;
-use verified::Verified;
 
 use crate::common::terminal::tell;
 
@@ -46,6 +45,21 @@ struct History {
 }
 
 impl History {
+    /// Of histograms, if they are given, else of the telemetry.
+    fn read(args: &PlanArgs, asked: &PlanRequest, telemetry: &mut Telemetry<'_>) -> anyhow::Result<Self> {
+        let mut history = if args.histogram.is_empty() {
+            Self::of(telemetry)?
+        } else {
+            let draws = histograms::read(&args.histogram, &asked.intake)?;
+            Self { draws, rejected: Rejected::default() }
+        };
+        history.draws.retain(|_, draws| draws.readings() > 0);
+        if history.draws.is_empty() {
+            bail!("no reading counts as a draw: {}", report::rejected(history.rejected));
+        }
+        Ok(history)
+    }
+
     fn of(telemetry: &mut Telemetry<'_>) -> anyhow::Result<Self> {
         let mut all = Self::default();
         telemetry.looks(|readings| {
@@ -68,19 +82,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let from = held_out_from(args, &asked)?;
     let mut telemetry = Telemetry::new(&args.telemetry, &args.columns, asked.intake)
         .during(i64::MIN..from.unwrap_or(i64::MAX));
-    let mut history = if args.histogram.is_empty() {
-        History::of(&mut telemetry)?
-    } else {
-        let draws = histograms::read(&args.histogram, &asked.intake)?;
-        History { draws, rejected: Rejected::default() }
-    };
-
-    history.draws.retain(|_, draws| draws.readings() > 0);
-
-    if history.draws.is_empty() {
-        bail!("no reading counts as a draw: {}", report::rejected(history.rejected));
-    }
-
+    let history = History::read(args, &asked, &mut telemetry)?;
     let mut tests = BTreeMap::new();
     if args.back_test || !args.loads.is_empty() {
         let grids = trials::grids(&mut telemetry, &loads)?;
@@ -88,25 +90,14 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     }
 
     let asked = asked;
-    let plans = history.draws.iter().map(|(generation, draws)| {
-        let (chassis, basis) = asked.chassis(generation)?;
-        let make =
-            |approach: &Approach| Plan::make(draws, approach, &chassis, &asked.terms(generation, approach));
-        let table = Approach::ALL.iter();
-        let table = table.filter_map(|approach| Some((approach.name, make(approach)?))).collect();
-        let plan = make(&asked.approach).context("a history without readings")?;
-        let tests = tests.get(generation).into_iter().flatten();
-        let tests = tests.filter_map(|test| policy_test(&asked, test, make));
-        let (generation, tests) = (generation.clone(), tests.collect());
-
-        Ok(Answer { generation, basis, plan, longest_event_s: None, table, verified: None, tests })
-    });
-
     for generation in asked.curves.unused(|name| history.draws.contains_key(name)) {
         tell(&format!("--profile {generation}=…: no reading is of that generation"));
     }
-    let mut answers: Vec<Answer> = plans.collect::<anyhow::Result<_>>()?;
-
+    let answers = history.draws.iter().map(|(generation, draws)| {
+        let tests = tests.get(generation).map_or(&[][..], Vec::as_slice);
+        answer(&asked, generation, draws, tests)
+    });
+    let mut answers: Vec<Answer> = answers.collect::<anyhow::Result<_>>()?;
     if args.histogram.is_empty() {
         longest(&mut telemetry, &asked, &mut answers)?;
     }
@@ -115,9 +106,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
 
-    let of = |generation: &str| history.draws.get(generation);
     if let Some(held_out) = args.verify.held_out(&args.telemetry, &args.columns, &asked, from)? {
-        args.verify.run(held_out, &asked, &loads, &mut answers, of)?;
+        args.verify
+            .run(held_out, &asked, &loads, &mut answers, |generation| history.draws.get(generation))?;
     }
     let levels = args.levels.plan(&mut telemetry, &asked, &history.draws, &answers)?;
     let report = Report { asked: &asked, answers: &answers, rejected: history.rejected, levels };
@@ -128,9 +119,25 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         report.text()?;
     }
 
-    let kept = answers.iter().filter_map(|answer| answer.verified.as_ref()).all(Verified::kept);
-
+    let kept = answers.iter().filter_map(|answer| answer.verified.as_ref()).all(|it| it.verdict.kept);
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(NOT_KEPT) })
+}
+
+/// The plan of one generation, by every approach.
+fn answer(
+    asked: &PlanRequest,
+    generation: &str,
+    draws: &Histogram,
+    tests: &[BackTest],
+) -> anyhow::Result<Answer> {
+    let (chassis, basis) = asked.chassis(generation)?;
+    let make =
+        |approach: &Approach| Plan::make(draws, approach, &chassis, &asked.terms(generation, approach));
+    let table = Approach::ALL.iter().filter_map(|approach| Some((approach.name, make(approach)?))).collect();
+    let plan = make(&asked.approach).context("a history without readings")?;
+    let tests = tests.iter().filter_map(|test| policy_test(asked, test, make)).collect();
+    let generation = generation.to_owned();
+    Ok(Answer { generation, basis, plan, longest_event_s: None, table, verified: None, tests })
 }
 
 /// The plan with the buffer that a back-test proposes.

@@ -13,11 +13,10 @@ use anyhow::Context as _;
 use ballast_hw::durable;
 use ballast_planner::{Fit, Point};
 use clap::Args;
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
+use crate::common::grid::plain;
 use crate::common::profile::{Kind, Measured, Profile};
-use crate::common::terminal::{say, tell};
+use crate::common::terminal::{answer, tell};
 use specpower::Selection;
 
 #[derive(Args, Debug)]
@@ -110,11 +109,8 @@ fn finish(args: &ProfileArgs, profile: &Profile) -> anyhow::Result<()> {
         durable::replace(path, profile.text()?.as_bytes())
             .with_context(|| format!("--output {}", path.display()))?;
     }
-    if args.json {
-        return Ok(say(&serde_json::to_string_pretty(profile)?)?);
-    }
-    say(&text(profile))?;
-    if args.output.is_none() {
+    answer(args.json, profile, || text(profile))?;
+    if args.output.is_none() && !args.json {
         tell("nothing was written: --output FILE.toml keeps it for ballast plan --profile");
     }
     Ok(())
@@ -143,20 +139,17 @@ fn text(profile: &Profile) -> String {
     }
 
     if !profile.points.is_empty() {
-        let mut table = Builder::default();
-        table.push_record(["utilisation", "frequency", "watts", "error", "curves"]);
-        for Measured { point, .. } in &profile.points {
+        let rows = profile.points.iter().map(|Measured { point, .. }| {
             let Point { utilisation, frequency, watts, error_w } = *point;
-            table.push_record([
+            [
                 format!("{utilisation:.3}"),
                 format!("{frequency:.3}"),
                 format!("{watts:.1}"),
                 error_w.map(|w| format!("{w:.2}")).unwrap_or_default(),
                 format!("{:.1}", model.power(utilisation, frequency).as_f64()),
-            ]);
-        }
-
-        lines.push(format!("\n{}", table.build().with(Style::blank())));
+            ]
+        });
+        lines.push(format!("\n{}", plain(["utilisation", "frequency", "watts", "error", "curves"], rows)));
     }
 
     lines.join("\n")

@@ -24,7 +24,7 @@ use crate::common::fleet::fleet_of;
 use crate::common::job_set::job_set;
 use crate::common::numbers::share;
 use crate::common::table::named;
-use crate::common::terminal::{say, tell};
+use crate::common::terminal::{self, tell};
 use crate::common::text_table::TextTable;
 use crate::common::threads::{self, all_cores};
 
@@ -173,11 +173,7 @@ pub(crate) fn run(args: &RecommendArgs) -> anyhow::Result<ExitCode> {
         plot::draw(file, &answer).with_context(|| format!("--plot {}", file.display()))?;
     }
 
-    if args.json {
-        say(&serde_json::to_string_pretty(&answer)?)?;
-    } else {
-        say(&text(&answer))?;
-    }
+    terminal::answer(args.json, &answer, || text(&answer))?;
     if answer.gaps > 0 {
         tell(&format!("{} readings are missing: their windows count for nothing", answer.gaps));
     }

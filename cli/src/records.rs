@@ -11,9 +11,8 @@ use ballast_types::usage::BIN_S;
 use ballast_types::{Counters, CpuSeconds, MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
+use crate::common::grid::{Fit, grid};
 use crate::common::terminal::{say, tell};
 
 /// Five minutes in half an hour.
@@ -203,9 +202,8 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
     seen.problems.iter().for_each(|problem| tell(&format!("left out: {problem}")));
     let names = names(&lives);
     let name = |life: &(VmId, VmStart)| names.get(life).cloned().unwrap_or_default();
-    let summary = |(key, life): (&(VmId, VmStart), &VmInstance)| life.summary(name(key), key.1);
     let text = match args.format {
-        Format::Text => table(lives.iter().map(summary)),
+        Format::Text => table(lives.iter().map(|(key, life)| life.summary(name(key), key.1))),
         Format::Csv => {
             let mut text = "vm,time,value".to_owned();
             for (key, life) in &lives {
@@ -217,12 +215,11 @@ pub(crate) fn run(args: &RecordsArgs) -> anyhow::Result<ExitCode> {
             text
         }
         Format::Json => {
-            let vm = |(key, life): (&(VmId, VmStart), &VmInstance)| VmRecords {
+            let vms = lives.iter().map(|(key, life)| VmRecords {
                 summary: life.summary(name(key), key.1),
                 series: life.series(slots).collect(),
-            };
-
-            let vms = lives.iter().map(vm).collect();
+            });
+            let vms = vms.collect();
             let (dropped, problems) = (seen.dropped, seen.problems);
 
             serde_json::to_string_pretty(&Report { vms, dropped, problems })?
@@ -252,8 +249,7 @@ fn time(slot: UsageBin) -> String {
 }
 
 fn table(summaries: impl Iterator<Item = Summary>) -> String {
-    let mut table = Builder::new();
-    table.push_record([
+    let columns = [
         "VM",
         "from",
         "to",
@@ -266,15 +262,10 @@ fn table(summaries: impl Iterator<Item = Summary>) -> String {
         "peak",
         "memory",
         "OOM kills",
-    ]);
-
-    let hours = |s: u64| format!("{:.1} h", s as f64 / 3600.0);
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let percent = |value: Option<f64>| or_none(value.map(|value| format!("{value:.1} %")));
-
-    for it in summaries {
+    ];
+    let rows = summaries.map(|it| {
         let memory = it.memory["memory_peak_bytes"].or(it.memory["memory_used_bytes"]);
-        table.push_record([
+        [
             it.vm,
             it.first,
             it.last,
@@ -287,13 +278,25 @@ fn table(summaries: impl Iterator<Item = Summary>) -> String {
             percent(it.peak_percent),
             or_none(memory.map(|bytes| format!("{:.2} GB", bytes as f64 / 1e9))),
             or_none(it.counters["oom_kills"].map(|kills| kills.to_string())),
-        ]);
+        ]
+    });
+    let rows: Vec<_> = rows.collect();
+    match rows.is_empty() {
+        true => "nothing is recorded yet".to_owned(),
+        false => grid(&columns.map(|head| (head, 0)), &rows, Fit::Wide),
     }
+}
 
-    if table.count_records() == 1 {
-        return "nothing is recorded yet".to_owned();
-    }
-    table.build().with(Style::rounded()).to_string()
+fn hours(s: u64) -> String {
+    format!("{:.1} h", s as f64 / 3600.0)
+}
+
+fn percent(value: Option<f64>) -> String {
+    or_none(value.map(|value| format!("{value:.1} %")))
+}
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::common::numbers::positive;
 use crate::common::table;
-use crate::common::terminal::say;
+use crate::common::terminal::answer;
 use lifetimes::LifetimesArg;
 use plan::{Named, PlanArgs, drained_line};
 use policy::{PolicyArg, alpha};
@@ -140,12 +140,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         failures: outcome.failures,
     };
 
-    if args.json {
-        say(&serde_json::to_string_pretty(&printed)?)?;
-    } else {
-        say(&printed.text(args.servers))?;
-    }
-
+    answer(args.json, &printed, || printed.text(args.servers))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -184,8 +179,8 @@ impl SimulateArgs {
     fn cluster(&self) -> Cluster {
         let cores = MilliCores::from_cores(self.host_cores);
         let capacity = Resources::new(cores, self.host_mem_gb);
-        let host = |n| Host::new(ChassisId(n / self.chassis_hosts), capacity);
-        Cluster::new(&(0..self.servers).map(host).collect::<Vec<_>>())
+        let hosts = (0..self.servers).map(|n| Host::new(ChassisId(n / self.chassis_hosts), capacity));
+        Cluster::new(&hosts.collect::<Vec<_>>())
     }
 
     fn arrivals(&self) -> anyhow::Result<Arrivals<'static>> {

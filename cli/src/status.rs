@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ballast_types::wire::{AgentStatus, ChassisStatus, CoresStatus, Report, ServerStatus, Slot};
+use ballast_types::wire::{AgentStatus, ChassisStatus, CoresStatus, Report, ServerStatus};
 use ballast_types::{KiloHertz, ServerId, Watts};
 use clap::Args;
 
 use crate::common::answers::{Answer, Said, ask_all, unready};
-use crate::common::daemons::{UrlArgs, agent_state, chassis_state};
+use crate::common::daemons::{UrlArgs, state};
 use crate::common::grid::{Column, Fit, grid};
 use crate::common::terminal::{say, tell};
 
@@ -179,7 +179,7 @@ fn chassis_line(chassis: &ChassisStatus) -> String {
     format!(
         "chassis {}: {}, {}{more} of {}{share}, {} capping events, hardware caps {:.1} s, epoch {}",
         chassis.chassis_id,
-        chassis_state(chassis.state),
+        state(&chassis.state),
         read.map_or_else(|| "no reading".to_owned(), |w| w.to_string()),
         chassis.limit_w,
         chassis.alerts,
@@ -198,7 +198,7 @@ fn server_row(server: &ServerStatus, own: Option<&AgentStatus>) -> [String; 10] 
     }
     notes.extend(server.last_error.clone());
 
-    let mut row = row(server.server.as_str(), slot(server.slot), report, notes.join("; "));
+    let mut row = row(server.server.as_str(), &state(&server.slot), report, notes.join("; "));
     if let Some(age_ms) = server.report_age_ms {
         row[8] = format!("{:.1} s", Duration::from_millis(age_ms).as_secs_f64());
     }
@@ -258,7 +258,7 @@ fn row(name: &str, slot: &str, report: Option<&Report>, notes: String) -> [Strin
     [
         name.to_owned(),
         slot.to_owned(),
-        cell(&|r| agent_state(r.state).to_owned()),
+        cell(&|r| state(&r.state)),
         cell(&|r| watts(r.power_w, "no reading")),
         cell(&|r| watts(r.cap_w, "uncapped")),
         cell(&|r| match (r.min_khz, r.min_share_percent) {
@@ -275,17 +275,6 @@ fn row(name: &str, slot: &str, report: Option<&Report>, notes: String) -> [Strin
 
 fn mhz(khz: KiloHertz) -> String {
     format!("{} MHz", khz.get() / 1000)
-}
-
-fn slot(slot: Slot) -> &'static str {
-    match slot {
-        Slot::Managed => "managed",
-        Slot::Silent => "silent",
-        Slot::Off => "off",
-        Slot::Maintenance => "maintenance",
-        Slot::Unmanaged => "unmanaged",
-        Slot::Unknown => "unknown",
-    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use crate::common::lifetimes::Target;
 use crate::common::one_of;
 use crate::common::table;
-use crate::common::terminal::{say, tell};
+use crate::common::terminal::{answer, tell};
 use crate::common::threads::all_cores;
 
 /// The new model is worse than the one that is there, which stays.
@@ -129,8 +129,7 @@ fn train_and_write(args: &TrainArgs) -> anyhow::Result<bool> {
         "old": old.map(|(class, p95)| json!({ "class": class, "p95": p95 })),
     });
 
-    say(&if args.json { serde_json::to_string_pretty(&report)? } else { text(&report, &new) })?;
-
+    answer(args.json, &report, || text(&report, &new))?;
     if let Some(why) = &verdict {
         tell(&format!("the model stays as it was: {why}"));
     }

@@ -122,7 +122,7 @@ async fn site(args: &UiArgs, tls: Option<Arc<Tls>>) -> anyhow::Result<Site> {
         }
         if !chassis.is_empty() {
             let agents = named(&answers, |said| matches!(said, Said::Agent(_) | Said::Error(_)));
-            return Ok(Site { version: env!("CARGO_PKG_VERSION"), chassis, agents });
+            return Ok(Site { version: ballast_runtime::VERSION, chassis, agents });
         }
         if is_first {
             tell("waiting for a chassis manager to answer");

@@ -6,6 +6,7 @@ mod common;
 
 mod admission;
 mod demo;
+mod fleet;
 mod installed;
 mod label;
 mod lifetimes;

@@ -20,12 +20,11 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(super) fn collect(args: &UrlArgs, parts: &mut Parts) -> anyhow::Result<()> {
     let tls = args.tls.open()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ask = |(n, url): (usize, &String)| {
+    let asked = args.urls.iter().enumerate().map(|(n, url)| {
         let (url, tls) = (url.clone(), tls.clone());
         runtime.spawn(async move { of_daemon(&format!("daemon-{}", n + 1), &url, tls.as_deref()).await })
-    };
-    let asked: Vec<_> = args.urls.iter().enumerate().map(ask).collect();
-    for task in asked {
+    });
+    for task in asked.collect::<Vec<_>>() {
         parts.append(runtime.block_on(task)?);
     }
     Ok(())

@@ -51,7 +51,7 @@ pub(super) fn collect(root: &Path, parts: &mut Parts) {
 
 /// Of this program, of the daemons' programs where they are installed, of the system.
 fn versions(root: &Path) -> String {
-    let mut text = format!("ballast {}\n", env!("CARGO_PKG_VERSION"));
+    let mut text = format!("ballast {}\n", ballast_runtime::VERSION);
     for program in PROGRAMS {
         let path = Path::new("/usr/bin").join(program);
         if root == Path::new("/") && path.exists() {

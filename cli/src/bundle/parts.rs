@@ -47,8 +47,8 @@ impl Parts {
 
     /// One line for each part.
     pub(super) fn listing(&self) -> String {
-        let line = |(path, text): &(String, String)| format!("{:>9} bytes  {path}", text.len());
-        self.files.iter().map(line).collect::<Vec<_>>().join("\n")
+        let lines = self.files.iter().map(|(path, text)| format!("{:>9} bytes  {path}", text.len()));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// The archive, everything below one `folder`.

@@ -1,9 +1,11 @@
 //! What was found, one line a probe, each with a verdict, the reason and the remedy.
 
+use std::collections::BTreeMap;
+
 use super::state::State::{Degraded, Missing, Untested, Works};
 use super::state::overcommitted;
 use super::state::{Finding, STEPS, State, Watched, channel, finding};
-use ballast_hw::probe::{CgroupMode, Kubelet, Machine, MeterFacts, Process, Setting};
+use ballast_hw::probe::{CgroupMode, Kubelet, Machine, PolicyGroup, Process, Setting};
 
 /// Every probe's answer.
 pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
@@ -89,42 +91,7 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
         })];
     }
 
-    let mut found = Vec::new();
-
-    for group in &scaling.groups {
-        let governor = group.governor.as_deref().unwrap_or("no governor");
-        let text = format!("policies {}: {}, {governor}", group.policies, group.driver);
-        found.push(if group.known {
-            finding("cpufreq.driver", Works, text)
-        } else {
-            finding("cpufreq.driver", Degraded, text)
-                .because("nobody knows whether this driver obeys a limit: the agent runs dry")
-        });
-
-        let kind = if group.table { "the driver's table" } else { "synthesised, 100 MHz apart" };
-        let ladder = format!(
-            "policies {}: {} steps from {} to {} MHz ({kind}); reference by {}, hardware {} to {} MHz",
-            group.policies,
-            group.steps,
-            mhz(group.floor_khz),
-            mhz(group.reference_khz),
-            group.reference_from,
-            mhz(group.min_khz),
-            mhz(group.max_khz),
-        );
-
-        let mut steps = finding("cpufreq.ladder", Works, ladder);
-
-        if group.steps < STEPS {
-            steps.state = Degraded;
-            steps.reason = Some("so few steps that the draw moves in jumps".to_owned());
-            let amd = "on AMD with CPPC: amd_pstate=active on the kernel's command line";
-            steps.remedy = (group.driver == "acpi-cpufreq").then(|| amd.to_owned());
-        }
-
-        found.push(steps);
-    }
-
+    let mut found: Vec<_> = scaling.groups.iter().flat_map(|group| [driver(group), ladder(group)]).collect();
     found.extend(limits(machine));
 
     if !scaling.read_only.is_empty() {
@@ -139,13 +106,40 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
     found
 }
 
+fn driver(group: &PolicyGroup) -> Finding {
+    let governor = group.governor.as_deref().unwrap_or("no governor");
+    let text = format!("policies {}: {}, {governor}", group.policies, group.driver);
+    match group.known {
+        true => finding("cpufreq.driver", Works, text),
+        false => finding("cpufreq.driver", Degraded, text)
+            .because("nobody knows whether this driver obeys a limit: the agent runs dry"),
+    }
+}
+
+fn ladder(group: &PolicyGroup) -> Finding {
+    let kind = if group.table { "the driver's table" } else { "synthesised, 100 MHz apart" };
+    let ladder = format!(
+        "policies {}: {} steps from {} to {} MHz ({kind}); reference by {}, hardware {} to {} MHz",
+        group.policies,
+        group.steps,
+        mhz(group.floor_khz),
+        mhz(group.reference_khz),
+        group.reference_from,
+        mhz(group.min_khz),
+        mhz(group.max_khz),
+    );
+    let mut steps = finding("cpufreq.ladder", Works, ladder);
+    if group.steps < STEPS {
+        steps.state = Degraded;
+        steps.reason = Some("so few steps that the draw moves in jumps".to_owned());
+        let amd = "on AMD with CPPC: amd_pstate=active on the kernel's command line";
+        steps.remedy = (group.driver == "acpi-cpufreq").then(|| amd.to_owned());
+    }
+    steps
+}
+
 /// Who else holds frequencies down.
 fn limits(machine: &Machine) -> Vec<Finding> {
-    let count = |limited: &std::collections::BTreeMap<_, u32>| {
-        let lowest = limited.values().min().copied();
-        lowest.map(|khz| format!("{} policies, down to {} MHz", limited.len(), mhz(khz)))
-    };
-
     let mut found = Vec::new();
     if let Some(text) = count(&machine.scaling.limited) {
         found.push(
@@ -167,6 +161,11 @@ fn limits(machine: &Machine) -> Vec<Finding> {
         found.push(finding("cpufreq.limits", Works, "nobody limits them"));
     }
     found
+}
+
+fn count<P>(limited: &BTreeMap<P, u32>) -> Option<String> {
+    let lowest = limited.values().min().copied()?;
+    Some(format!("{} policies, down to {} MHz", limited.len(), mhz(lowest)))
 }
 
 fn seen<'a>(sensors: &'a [Watched], name: &str) -> Option<&'a Watched> {
@@ -253,7 +252,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
         ];
     }
 
-    let meter = |meter: &MeterFacts| {
+    let found = machine.meters.iter().map(|meter| {
         let name = channel(meter);
         let id = format!("meter.{name}");
         if let Some(error) = &meter.error {
@@ -270,9 +269,8 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
         let text = format!("{watts:.1} W{refresh}{average}{cap}");
 
         Finding { reason, ..finding(id, state, text) }
-    };
-
-    machine.meters.iter().map(meter).collect()
+    });
+    found.collect()
 }
 
 fn bmc(machine: &Machine) -> Finding {
@@ -347,27 +345,29 @@ fn domains(machine: &Machine) -> Option<Finding> {
 
 fn services(machine: &Machine) -> Vec<Finding> {
     let services = machine.services;
-    let one = |id: &str, there: bool, without: &str| {
-        if there { finding(id, Works, "runs") } else { finding(id, Missing, "none").because(without) }
-    };
-    vec![
-        one("systemd", services.systemd, "no watchdog, and no slices to move VMs by"),
-        one("dbus", services.dbus, "CPU sets are not set through systemd"),
-        one("libvirt", services.libvirt, "VMs are told by config, by the API, or by their cgroups"),
-    ]
+    let all = [
+        ("systemd", services.systemd, "no watchdog, and no slices to move VMs by"),
+        ("dbus", services.dbus, "CPU sets are not set through systemd"),
+        ("libvirt", services.libvirt, "VMs are told by config, by the API, or by their cgroups"),
+    ];
+    let found = all.map(|(id, is_there, without)| match is_there {
+        true => finding(id, Works, "runs"),
+        false => finding(id, Missing, "none").because(without),
+    });
+    found.into()
 }
 
 /// What of a Kubernetes node's pods can be slowed.
 fn kubelet(kubelet: &Kubelet) -> Vec<Finding> {
     let policy = kubelet.cpu_manager_policy.as_deref();
-    let cpus = |cpus: &str| if cpus.is_empty() { "none".to_owned() } else { cpus.to_owned() };
     let manager = match (policy, &kubelet.error) {
         (_, Some(error)) => finding("kubelet.cpu_manager", Missing, "its state cannot be read")
             .because(error)
             .remedy("run as root; a state of another version: report it"),
         (Some("static"), None) => {
-            let (pods, own) = (kubelet.exclusive_pods, cpus(&kubelet.exclusive_cpus));
-            let shared = cpus(&kubelet.shared_cpus);
+            let pods = kubelet.exclusive_pods;
+            let [own, shared] = [&kubelet.exclusive_cpus, &kubelet.shared_cpus]
+                .map(|cpus| if cpus.is_empty() { "none" } else { cpus.as_str() });
             let text =
                 format!("static: {pods} pods with CPUs of their own ({own}), shared by others: {shared}");
             finding("kubelet.cpu_manager", Works, text)
@@ -398,7 +398,10 @@ fn kubelet(kubelet: &Kubelet) -> Vec<Finding> {
 }
 
 fn competing_writers(machine: &Machine) -> Vec<Finding> {
-    let found = |writer: &ballast_hw::probe::CompetingWriter| {
+    if machine.competing_writers.is_empty() {
+        return vec![finding("competing_writers", Works, "none")];
+    }
+    let found = machine.competing_writers.iter().map(|writer| {
         let found = match (writer.running, writer.enabled) {
             (true, true) => "runs, and is started at boot",
             (true, false) => "runs",
@@ -421,12 +424,8 @@ fn competing_writers(machine: &Machine) -> Vec<Finding> {
         };
 
         finding(format!("competing_writer.{name}"), Degraded, found).because(reason).remedy(remedy)
-    };
-
-    if machine.competing_writers.is_empty() {
-        return vec![finding("competing_writers", Works, "none")];
-    }
-    machine.competing_writers.iter().map(found).collect()
+    });
+    found.collect()
 }
 
 fn process(machine: &Machine) -> Vec<Finding> {

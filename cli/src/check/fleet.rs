@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ballast_runtime::VERSION;
 use ballast_runtime::tls::Tls;
 use ballast_types::wire::TlsStatus;
 use serde::Serialize;
@@ -80,10 +81,10 @@ async fn ask(urls: Vec<String>, tls: Option<Arc<Tls>>) -> anyhow::Result<Vec<Dae
         let (url, tls) = (answer.url.clone(), tls.clone());
         let is_there = !matches!(answer.said, Said::Error(_));
         let more = tokio::spawn(async move {
-            match is_there {
-                true => (version(&url, tls.as_deref()).await, unready(&url, tls.as_deref()).await),
-                false => (Err("no answer".to_owned()), Ok(vec![])),
-            }
+            // A daemon of another version has a version, even if its status cannot be read.
+            let version = version(&url, tls.as_deref()).await;
+            let unready = if is_there { unready(&url, tls.as_deref()).await } else { Ok(vec![]) };
+            (version, unready)
         });
         asked.push((answer, clock, more));
     }
@@ -104,9 +105,10 @@ fn exit_code(findings: &[Finding]) -> u8 {
 
 fn findings(daemons: &[Daemon]) -> Vec<Finding> {
     let mut found: Vec<_> = daemons.iter().map(Daemon::answers).collect();
-    let there: Vec<_> = daemons.iter().filter(|it| !matches!(it.answer.said, Said::Error(_))).collect();
-    if !there.is_empty() {
-        found.push(versions(&there));
+    let there: Vec<_> = daemons.iter().filter(|it| it.is_there()).collect();
+    let running: Vec<_> = daemons.iter().filter(|it| it.is_there() || it.version.is_ok()).collect();
+    if !running.is_empty() {
+        found.push(versions(running.iter().map(|it| (it.name(), it.version.as_deref()))));
     }
     for daemon in &there {
         found.push(certificate(daemon.name(), daemon.tls()));
@@ -120,8 +122,13 @@ fn findings(daemons: &[Daemon]) -> Vec<Finding> {
 }
 
 impl Daemon {
+    fn is_there(&self) -> bool {
+        !matches!(self.answer.said, Said::Error(_))
+    }
+
+    /// Of its chassis, server or site; its URL if its status cannot be read.
     fn name(&self) -> &str {
-        self.answer.said.own_alarms().0
+        if self.is_there() { self.answer.said.own_alarms().0 } else { &self.answer.url }
     }
 
     fn tls(&self) -> Option<&TlsStatus> {
@@ -137,7 +144,10 @@ impl Daemon {
         let url = &self.answer.url;
         let id = format!("answer.{url}");
         let what = match &self.answer.said {
-            Said::Error(why) => return finding(id, Missing, "no answer").because(why),
+            Said::Error(why) => {
+                let found = if self.version.is_ok() { "its status cannot be read" } else { "no answer" };
+                return finding(id, Missing, found).because(why);
+            }
             Said::Chassis(chassis) => format!("manager of chassis {}", chassis.chassis_id),
             Said::Agent(agent) => format!("agent of server {}", agent.report.server),
             Said::Place(place) => format!("placement daemon {}", place.name),
@@ -162,40 +172,55 @@ impl Daemon {
 
     fn alarms(&self) -> Vec<Finding> {
         let (of, alarms) = self.answer.said.own_alarms();
-        let alarm = |alarm: &ballast_types::wire::Alarm| {
-            let page = format!("docs/{}", alarm.id.link());
+        let found = alarms.iter().map(|alarm| {
             finding(format!("alarm.{of}"), Degraded, alarm.id.to_string())
                 .because(&alarm.message)
-                .remedy(page)
-        };
-        alarms.iter().map(alarm).collect()
+                .remedy(format!("docs/{}", alarm.id.link()))
+        });
+        found.collect()
     }
 }
 
-/// One version everywhere; this program's counts.
-fn versions(daemons: &[&Daemon]) -> Finding {
-    let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    by_version.entry(env!("CARGO_PKG_VERSION")).or_default().push("this program");
+/// Whether this program and every daemon, by its name, are of one version; if not, what to upgrade.
+fn versions<'a>(daemons: impl Iterator<Item = (&'a str, Result<&'a str, &'a String>)>) -> Finding {
+    let mut by_version: BTreeMap<(Vec<u64>, &str), Vec<&str>> = BTreeMap::new();
+    by_version.entry((release(VERSION), VERSION)).or_default().push("this program");
     let mut silent = vec![];
-    for daemon in daemons {
-        match &daemon.version {
-            Ok(version) => by_version.entry(version).or_default().push(daemon.name()),
-            Err(why) => silent.push(format!("{}: {why}", daemon.name())),
+    for (name, version) in daemons {
+        match version {
+            Ok(version) => by_version.entry((release(version), version)).or_default().push(name),
+            Err(why) => silent.push(format!("{name}: {why}")),
         }
     }
 
-    let of = |(version, names): (&&str, &Vec<&str>)| format!("{version} ({})", names.join(", "));
-    let found = by_version.iter().map(of).collect::<Vec<_>>().join(", ");
-    if by_version.len() > 1 {
-        let why = "a mixture is for the time of an upgrade: what only one version knows is not used";
-        return finding("versions", Degraded, found)
-            .because(why)
-            .remedy("upgrade the older ones: docs/operate/operations.md");
-    }
-    match silent.is_empty() {
-        true => finding("versions", Works, found),
-        false => finding("versions", Untested, found).because(silent.join("; ")),
-    }
+    let found: Vec<_> =
+        by_version.iter().map(|((_, version), names)| format!("{version} ({})", names.join(", "))).collect();
+    let found = found.join(", ");
+    let Some(((newest, version), _)) = by_version.last_key_value().filter(|_| by_version.len() > 1) else {
+        return match silent.is_empty() {
+            true => finding("versions", Works, found),
+            false => finding("versions", Untested, found).because(silent.join("; ")),
+        };
+    };
+    let older = by_version.iter().filter(|((release, _), _)| release < newest);
+    let older = older.flat_map(|(_, names)| names.iter().copied()).collect::<Vec<_>>().join(", ");
+    let (why, remedy) = match older.is_empty() {
+        true => ("builds of one version from different commits".to_owned(), "install one build".to_owned()),
+        false => (
+            format!("older than {version}: {older}. What only the newer version has is not used"),
+            format!("upgrade {older}"),
+        ),
+    };
+    let why = silent.iter().fold(why, |why, silent| format!("{why}; {silent}"));
+    finding("versions", Degraded, found)
+        .because(why)
+        .remedy(format!("{remedy}: docs/operate/operations.md#install-upgrade-remove"))
+}
+
+/// The numbers of a version, to compare by; without the commit that it was built from.
+fn release(version: &str) -> Vec<u64> {
+    let numbers = version.split_once('+').map_or(version, |(numbers, _)| numbers);
+    numbers.split('.').map(|number| number.parse().unwrap_or(0)).collect()
 }
 
 fn certificate(name: &str, tls: Option<&TlsStatus>) -> Finding {
@@ -222,9 +247,8 @@ fn clock(name: &str, clock: Option<Clock>) -> Finding {
     let Some(Clock { ahead_ms, within_ms }) = clock else {
         return finding(id, Untested, "not told").because("its answer has no date");
     };
-    let seconds = |ms: i64| format!("{}.{} s", ms / 1000, ms % 1000 / 100);
     let word = if ahead_ms < 0 { "behind" } else { "ahead of" };
-    let (off, within) = (seconds(ahead_ms.abs()), seconds(within_ms));
+    let [off, within] = [ahead_ms.abs(), within_ms].map(|ms| format!("{}.{} s", ms / 1000, ms % 1000 / 100));
     let found = format!("{off} {word} this machine's, within {within}");
     match ahead_ms.abs() > within_ms + CLOCK_MS {
         true => finding(id, Degraded, found)

@@ -1,6 +1,6 @@
 //! What agent.toml could say on this machine.
 
-use ballast_hw::probe::Machine;
+use ballast_hw::probe::{Machine, MeterFacts};
 
 use super::functions::{Function, best, inputs};
 use super::state::{State, Watched, channel, overcommitted};
@@ -14,24 +14,7 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
     }
 
     match best(machine) {
-        Some(meter) => {
-            lines.extend(["[meter]".into(), "source = \"hwmon\"".into()]);
-            lines.push(format!("name = {:?}", meter.name));
-            lines.extend(meter.label.iter().map(|label| format!("label = {label:?}")));
-
-            if inputs(machine) > 1 {
-                lines.push("# one supply's input of several: their sum is the server's".into());
-            }
-            let name = channel(meter);
-            let watched = sensors.iter().find(|watched| watched.sensor == name);
-
-            if let Some(ms) = watched.and_then(|watched| watched.refresh.refresh_ms) {
-                // Twice the refresh, so that every sample is a fresh one.
-                let lag = (ms.ceil() as u64).clamp(1, 5000);
-                lines.push(format!("sample_ms = {}", (2 * lag).clamp(200, 10_000)));
-                lines.push(format!("lag_ms = {}", lag.max(200)));
-            }
-        }
+        Some(meter) => lines.extend(hwmon(meter, inputs(machine) > 1, sensors)),
         None if state("fast_loop") == State::Works => {
             lines.extend(["[meter]".into(), "source = \"rapl\"".into()]);
             lines.push(
@@ -66,4 +49,23 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
         lines.extend(["[server_limit]".into(), "enabled = false   # there is none to set".into()]);
     }
     lines.join("\n") + "\n"
+}
+
+/// The section of a meter, with periods that fit how often its reading changes.
+fn hwmon(meter: &MeterFacts, is_one_of_several: bool, sensors: &[Watched]) -> Vec<String> {
+    let mut lines =
+        vec!["[meter]".to_owned(), "source = \"hwmon\"".into(), format!("name = {:?}", meter.name)];
+    lines.extend(meter.label.iter().map(|label| format!("label = {label:?}")));
+    if is_one_of_several {
+        lines.push("# one supply's input of several: their sum is the server's".into());
+    }
+    let name = channel(meter);
+    let watched = sensors.iter().find(|watched| watched.sensor == name);
+    if let Some(ms) = watched.and_then(|watched| watched.refresh.refresh_ms) {
+        // Twice the refresh, so that every sample is a fresh one.
+        let lag = (ms.ceil() as u64).clamp(1, 5000);
+        lines.push(format!("sample_ms = {}", (2 * lag).clamp(200, 10_000)));
+        lines.push(format!("lag_ms = {}", lag.max(200)));
+    }
+    lines
 }

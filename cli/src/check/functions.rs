@@ -27,11 +27,11 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Writ
         ("fast_loop", fast_loop(machine)),
         ("core_groups", core_groups(machine)),
     ];
-    let function = |(id, (state, reason)): (&'static str, (State, String))| {
+    let all = functions.into_iter().chain(pods).map(|(id, (state, reason))| {
         let (state, reason) = tested(id, written.unwrap_or_default(), state, reason);
         Function { id, state, reason }
-    };
-    functions.into_iter().chain(pods).map(function).collect()
+    });
+    all.collect()
 }
 
 /// 2 if nothing can be throttled or nothing tells the draw; 1 if a function is missing or degraded; else
@@ -42,8 +42,7 @@ pub(super) fn exit_code(functions: &[Function]) -> u8 {
         return 2;
     }
     // Nobody needs it: it is another way to do what the first two do.
-    let counts = |f: &&Function| f.id != "uclamp";
-    u8::from(functions.iter().filter(counts).any(|f| matches!(f.state, Missing | Degraded)))
+    u8::from(functions.iter().any(|f| f.id != "uclamp" && matches!(f.state, Missing | Degraded)))
 }
 
 /// What the write test says of a function goes before what the files look like.
@@ -139,24 +138,23 @@ fn uclamp(machine: &Machine) -> (State, String) {
 
 /// The channel that measures the whole server best: its input, or the only one that there is.
 pub(super) fn best(machine: &Machine) -> Option<&MeterFacts> {
-    let good = |meter: &&MeterFacts| meter.microwatts.is_some_and(|uw| uw > 0);
-    let rank = |meter: &&MeterFacts| {
-        let label = meter.label.as_deref().unwrap_or_default();
-        let acpi = meter.name.starts_with("power_meter");
-        u8::from(!label.starts_with("pin")) * 2 - u8::from(acpi && !label.starts_with("pin"))
-    };
-    let meters = machine.meters.iter().filter(good);
+    let meters = machine.meters.iter().filter(|meter| meter.microwatts.is_some_and(|uw| uw > 0));
     // What a supply gives, and what one rail draws, is not what the server draws.
-    let whole = |meter: &&MeterFacts| !meter.label.as_deref().is_some_and(|l| l.starts_with("pout"));
-    meters.filter(whole).min_by_key(rank)
+    let whole = meters.filter(|meter| !is_labelled(meter, "pout"));
+    whole.min_by_key(|meter| match is_labelled(meter, "pin") {
+        true => 0,
+        false if meter.name.starts_with("power_meter") => 1,
+        false => 2,
+    })
 }
 
 /// Channels that look like one supply's input each.
 pub(super) fn inputs(machine: &Machine) -> usize {
-    let input = |meter: &&MeterFacts| {
-        meter.error.is_none() && meter.label.as_deref().is_some_and(|l| l.starts_with("pin"))
-    };
-    machine.meters.iter().filter(input).count()
+    machine.meters.iter().filter(|meter| meter.error.is_none() && is_labelled(meter, "pin")).count()
+}
+
+fn is_labelled(meter: &MeterFacts, start: &str) -> bool {
+    meter.label.as_deref().is_some_and(|label| label.starts_with(start))
 }
 
 fn meter(machine: &Machine, sensors: &[Watched]) -> (State, String) {

@@ -70,15 +70,15 @@ pub(crate) async fn ask_all_timed(
     urls: Vec<String>,
     tls: Option<Arc<Tls>>,
 ) -> anyhow::Result<Vec<(Answer, Option<Clock>)>> {
-    let ask = |url: String| {
+    let asked = urls.into_iter().map(|url| {
         let tls = tls.clone();
         tokio::spawn(async move {
             let (said, clock) =
                 ask(&url, tls.as_deref()).await.unwrap_or_else(|why| (Said::Error(why), None));
             (Answer { url, said }, clock)
         })
-    };
-    let asked: Vec<_> = urls.into_iter().map(ask).collect();
+    });
+    let asked: Vec<_> = asked.collect();
 
     let mut answers = Vec::with_capacity(asked.len());
     for task in asked {

@@ -99,10 +99,7 @@ impl ColumnArgs {
     }
 
     pub fn read(&self, path: &Path) -> anyhow::Result<Trace> {
-        let read = || {
-            let table = table::open(path, &ProgressBar::hidden())?;
-            Ok(Trace::from_table(table, &self.options())?)
-        };
-        table::named(path, read())
+        let table = table::open(path, &ProgressBar::hidden());
+        table::named(path, table.and_then(|table| Ok(Trace::from_table(table, &self.options())?)))
     }
 }

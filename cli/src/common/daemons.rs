@@ -4,10 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use ballast_runtime::Target;
 use ballast_runtime::tls::{self, Peer, Tls, TlsConfig};
-use ballast_types::wire::{AgentState, ChassisState, ErrorBody};
+use ballast_types::wire::ErrorBody;
 use clap::Args;
+use reqwest::{Method, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::runtime::Runtime;
 
 /// Who we are for https: three PEM files.
 #[derive(Args, Debug, Default)]
@@ -62,6 +67,48 @@ pub(crate) fn client(
 ) -> reqwest::Result<reqwest::Client> {
     let client = tls::http_client(tls.map(|tls| (tls, Peer::Daemon)));
     target.reached_by(client).tls_info(true).timeout(timeout).build()
+}
+
+/// A daemon that takes orders, one after the other.
+pub(crate) struct Orders {
+    runtime: Runtime,
+    client: reqwest::Client,
+    target: Target,
+}
+
+impl Orders {
+    pub(crate) fn to(url: &str, tls: &TlsArgs, timeout: Duration) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let target = target(url).map_err(anyhow::Error::msg)?;
+        let client = client(&target, tls.open()?.as_deref(), timeout)?;
+        Ok(Self { runtime, client, target })
+    }
+
+    /// The answer to one order, `null` where it has none. The code `refused` comes with an answer, too.
+    pub(crate) fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        order: Option<&impl Serialize>,
+        refused: Option<StatusCode>,
+    ) -> anyhow::Result<T> {
+        let url = self.target.url(path);
+        let mut request = self.client.request(method, &url);
+        if let Some(order) = order {
+            request = request.json(order);
+        }
+        let answered = self.runtime.block_on(async {
+            let answer = request.send().await.map_err(|error| failure(&self.target, &error))?;
+            let code = answer.status();
+            if !code.is_success() && refused != Some(code) {
+                return Err(refusal(answer).await);
+            }
+            let body = body(&self.target, answer).await?;
+            let body = if body.is_empty() { b"null" } else { &body[..] };
+            serde_json::from_slice(body).map_err(|error| format!("{code}, not an answer: {error}"))
+        });
+        answered.map_err(|why| anyhow!("{url}: {why}"))
+    }
 }
 
 /// A daemon by its address or its socket; without a scheme it is plain HTTP.
@@ -144,28 +191,8 @@ pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// An agent's state in an operator's words.
-pub(crate) fn agent_state(state: AgentState) -> &'static str {
-    match state {
-        AgentState::Boot => "boot",
-        AgentState::Uncapped => "uncapped",
-        AgentState::Throttled => "throttled",
-        AgentState::Recovering => "recovering",
-        AgentState::Shedding => "shedding",
-        AgentState::Blind => "blind",
-        AgentState::Unknown => "unknown",
-    }
-}
-
-/// A chassis's state in an operator's words.
-pub(crate) fn chassis_state(state: ChassisState) -> &'static str {
-    match state {
-        ChassisState::Boot => "boot",
-        ChassisState::Normal => "normal",
-        ChassisState::Alerting => "alerting",
-        ChassisState::HardwareCaps => "hardware caps",
-        ChassisState::Blind => "blind",
-        ChassisState::Fenced => "fenced",
-        ChassisState::Unknown => "unknown",
-    }
+/// A state as operators read it: its name in messages, with spaces.
+pub(crate) fn state(state: &impl Serialize) -> String {
+    let name = serde_json::to_value(state).unwrap_or_default();
+    name.as_str().unwrap_or("unknown").replace('_', " ")
 }

@@ -70,6 +70,14 @@ pub(crate) fn grid<const N: usize>(columns: &[Column; N], rows: &[[String; N]], 
     format!("{}{hint}", table.with(Style::rounded()))
 }
 
+/// A table without a frame, in a terminal too.
+pub(crate) fn plain<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut table = Builder::new();
+    table.push_record(head);
+    rows.into_iter().for_each(|row| table.push_record(row));
+    table.build().with(Style::blank()).to_string()
+}
+
 /// The columns that have room, in their order.
 fn that_fit<const N: usize>(columns: &[Column; N], rows: &[[String; N]], room: usize) -> Vec<usize> {
     let needs = |i: usize| match i {

@@ -90,28 +90,25 @@ impl Labelled {
     /// The scores of a method that needs no learning, larger ones for user-facing weeks. What cannot be told
     /// scores highest, what never changes lowest.
     pub fn scores(&self, score: fn(&Series) -> f64) -> Vec<f64> {
-        let one = |week: &Week| match Series::new(week, FirstDay::Own) {
-            Ok(series) => -score(&series),
-            Err(reason) => unlooked(reason),
-        };
-        self.weeks.iter().map(one).collect()
+        let series = self.weeks.iter().map(|week| Series::new(week, FirstDay::Own));
+        series.map(|series| series.map_or_else(unlooked, |series| -score(&series))).collect()
     }
 
     /// Features of weeks that have some, and whether each is user-facing.
     fn table(&self) -> (Vec<Vec<f32>>, Vec<bool>) {
-        let known = |(row, truth): (&Result<_, _>, &bool)| Some((Vec::clone(row.as_ref().ok()?), *truth));
-        self.features.iter().zip(&self.truth).filter_map(known).unzip()
+        let rows = self.features.iter().zip(&self.truth);
+        rows.filter_map(|(row, truth)| Some((row.as_ref().ok()?.clone(), *truth))).unzip()
     }
 
     /// Scores by models that did not learn from the scored week; lower truth counts only what has features.
     pub fn out_of_fold(&self, threads: NonZeroUsize) -> anyhow::Result<Vec<f64>> {
         let (rows, truth) = self.table();
         let mut scores = out_of_fold(&rows, &truth, SEED, threads)?.into_iter();
-        let one = |row: &Result<_, Reason>| match row {
+        let scores = self.features.iter().map(|row| match row {
             Ok(_) => scores.next().unwrap_or(1.0),
             Err(reason) => unlooked(*reason),
-        };
-        Ok(self.features.iter().map(one).collect())
+        });
+        Ok(scores.collect())
     }
 
     /// What is said of each week by models that have not seen its part, where that can be.
@@ -120,11 +117,11 @@ impl Labelled {
         let known = self.features.iter().zip(parts).filter(|(row, _)| row.is_ok());
         let parts: Vec<usize> = known.map(|(_, part)| *part).collect();
         let mut said = apart(&rows, &truth, &parts, SEED, threads)?.into_iter();
-        let one = |row: &Result<_, Reason>| match row {
+        let said = self.features.iter().map(|row| match row {
             Ok(_) => said.next().flatten(),
             Err(reason) => Some(Apart { score: unlooked(*reason), limits: [0.5; 2] }),
-        };
-        Ok(self.features.iter().map(one).collect())
+        });
+        Ok(said.collect())
     }
 
     /// What all of them teach.
@@ -135,11 +132,11 @@ impl Labelled {
 
     /// Scores by what was learnt elsewhere.
     pub fn scored_by(&self, learnt: &Learnt) -> Vec<f64> {
-        let one = |row: &Result<Vec<f32>, Reason>| match row {
+        let scores = self.features.iter().map(|row| match row {
             Ok(row) => learnt.score_features(row),
             Err(reason) => unlooked(*reason),
-        };
-        self.features.iter().map(one).collect()
+        });
+        scores.collect()
     }
 
     /// What all of them teach, and the threshold for 99 % recall by out-of-fold scores.

@@ -114,8 +114,7 @@ pub fn plan(args: &LoadArgs) -> anyhow::Result<Plan> {
     };
 
     let load_s = args.load_s.unwrap_or(LOAD_S);
-    let read = |file: &PathBuf| args.columns.read(file);
-    let trace = args.telemetry.as_ref().map(read).transpose()?;
+    let trace = args.telemetry.as_ref().map(|file| args.columns.read(file)).transpose()?;
     let speedup = args.speedup.unwrap_or(if trace.is_some() { DAY_S / load_s } else { 1.0 });
     let mut plant = demo(&DemoOptions {
         servers,

@@ -11,9 +11,10 @@ pub fn replays(
     options: &Options,
     threads: usize,
 ) -> anyhow::Result<Measured> {
-    let one = |draws: &Draws| replay(draws, planned, options, |_| ());
     let mut all = Measured::default();
-    for measured in threads::run_all("back-test", draws, threads, one)? {
+    let replayed =
+        threads::run_all("back-test", draws, threads, |draws| replay(draws, planned, options, |_| ()));
+    for measured in replayed? {
         all.add(&measured);
     }
     Ok(all)

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 use ratatui::widgets::{Block, Cell, Row, Table};
 
-use crate::common::daemons::agent_state;
+use crate::common::daemons::state;
 
 /// Lines of a table's frame and head.
 pub(crate) const AROUND: usize = 3;
@@ -78,7 +78,7 @@ pub(crate) fn server_row(name: &str, report: Option<&Report>) -> Row<'static> {
 
     Row::new([
         Cell::new(name.to_owned()),
-        Cell::new(agent_state(report.state)).style(Style::new().fg(colour)),
+        Cell::new(state(&report.state)).style(Style::new().fg(colour)),
         Cell::new(watts(report.power_w, "no reading")),
         Cell::new(watts(report.cap_w, "none")),
         Cell::new(lowest),

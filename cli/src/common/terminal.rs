@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The exit code of a command that was ended by Ctrl-C: what shells use for SIGINT.
@@ -14,6 +15,11 @@ pub fn say(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// A result on stdout: one JSON object, or words.
+pub fn answer(json: bool, result: &impl Serialize, words: impl FnOnce() -> String) -> anyhow::Result<()> {
+    Ok(say(&if json { serde_json::to_string_pretty(result)? } else { words() })?)
 }
 
 /// Whether a result could not be written because its reader has gone away, which is no failure.

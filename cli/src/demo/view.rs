@@ -8,7 +8,7 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph};
 
-use crate::common::daemons::chassis_state;
+use crate::common::daemons;
 use crate::common::scrolled_table::{AROUND, SERVER_COLUMNS, server_row, table};
 
 /// What the view shows: the plant's truth, and what the chassis says.
@@ -111,7 +111,7 @@ fn headline(live: &Progress) -> Paragraph<'static> {
                 " of {:.0} W{}   {}   {}",
                 live.budget_w,
                 if over { " OVER" } else { "" },
-                chassis_state(state),
+                daemons::state(&state),
                 capping_events(live.alerts()),
             )),
         ]),

@@ -67,7 +67,7 @@ fn offered(command: &Command) -> Command {
         offered = offered.about(about.clone());
     }
     if command.get_version().is_some() {
-        offered = offered.version(env!("CARGO_PKG_VERSION"));
+        offered = offered.version(ballast_runtime::VERSION);
     }
     offered
 }

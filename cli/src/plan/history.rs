@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ballast_planner::{Chassis, Estimate, MIN_VMS, Mean, Owner, Past, PastVm};
+use ballast_sim::trace::{TableReader, TraceError};
 use ballast_types::VmClass;
 use clap::Args;
 use indicatif::ProgressBar;
@@ -125,40 +126,15 @@ fn read(file: &Path) -> anyhow::Result<History> {
         (first, last) = (first.min(from), last.max(to.unwrap_or(from)));
         let many = u32::try_from(table.integer(cores, "1 to 65536")?).ok();
         let many = many.filter(|n| (1..=65_536).contains(n));
-        let class = match &*table.text(class) {
-            "" => None,
-            "user-facing" => Some(VmClass::UserFacing),
-            "non-user-facing" => Some(VmClass::NonUserFacing),
-            _ => return Err(table.refuse(class, "user-facing, non-user-facing or nothing").into()),
-        };
-
-        const PERCENT: &str = "a percentage from 0 to 100, or nothing";
-        let percent = Some(table.number(p95, PERCENT)?).filter(|percent| !percent.is_nan());
-
-        if percent.is_some_and(|percent| !(0.0..=100.0).contains(&percent)) {
-            return Err(table.refuse(p95, PERCENT).into());
-        }
-
-        let owner = match owner.map(|column| (column, table.text(column))) {
-            None => None,
-            Some((column, text)) => match &*text {
-                "" => None,
-                "internal" => Some(Owner::Internal),
-                "premium" => Some(Owner::Premium),
-                "non-premium" => Some(Owner::NonPremium),
-                _ => return Err(table.refuse(column, "internal, premium, non-premium or nothing").into()),
-            },
-        };
-
         // Without its subscription's name a VM stands for itself.
         let group =
             subscription.map(|column| table.text(column).into_owned()).filter(|name| !name.is_empty());
         let vm = PastVm {
             cores: many.ok_or_else(|| table.refuse(cores, "1 to 65536"))?,
             seconds: 0,
-            class,
-            p95: percent.map(|percent| percent / 100.0),
-            owner,
+            class: class_in(&table, class)?,
+            p95: p95_in(&table, p95)?,
+            owner: owner.map(|column| owner_in(&table, column)).transpose()?.flatten(),
             group: group.unwrap_or_else(|| format!("#{}", vms.len())),
         };
 
@@ -182,6 +158,40 @@ fn read(file: &Path) -> anyhow::Result<History> {
     Ok(History { past, span_s: span_s as f64 })
 }
 
+fn class_in(table: &TableReader<'_>, column: usize) -> Result<Option<VmClass>, TraceError> {
+    match &*table.text(column) {
+        "" => Ok(None),
+        "user-facing" => Ok(Some(VmClass::UserFacing)),
+        "non-user-facing" => Ok(Some(VmClass::NonUserFacing)),
+        _ => Err(table.refuse(column, "user-facing, non-user-facing or nothing")),
+    }
+}
+
+/// A share, of a percentage.
+fn p95_in(table: &TableReader<'_>, column: usize) -> Result<Option<f64>, TraceError> {
+    const PERCENT: &str = "a percentage from 0 to 100, or nothing";
+    let percent = table.number(column, PERCENT)?;
+    match percent.is_nan() || (0.0..=100.0).contains(&percent) {
+        true => Ok(Some(percent / 100.0).filter(|share| !share.is_nan())),
+        false => Err(table.refuse(column, PERCENT)),
+    }
+}
+
+fn owner_in(table: &TableReader<'_>, column: usize) -> Result<Option<Owner>, TraceError> {
+    match &*table.text(column) {
+        "" => Ok(None),
+        "internal" => Ok(Some(Owner::Internal)),
+        "premium" => Ok(Some(Owner::Premium)),
+        "non-premium" => Ok(Some(Owner::NonPremium)),
+        _ => Err(table.refuse(column, "internal, premium, non-premium or nothing")),
+    }
+}
+
+/// What an estimate's mean says, with how sure that is.
+fn mean(estimate: Option<&Estimate>, of: fn(&Estimate) -> Option<Mean>) -> Option<(f64, Option<Mean>)> {
+    estimate.and_then(of).map(|mean| (mean.mean, Some(mean)))
+}
+
 impl Loads {
     /// The load of a generation's chassis, and in words where it comes from. What was told wins.
     pub(super) fn of(&self, generation: &str) -> anyhow::Result<(Chassis, String)> {
@@ -196,42 +206,19 @@ impl Loads {
 
         let [alloc, beta, util_uf, util_nuf, internal, premium] = self.told;
         let mut words = vec![];
-        let mean = |mean: Option<Mean>| mean.map(|mean| (mean.mean, Some(mean)));
-
-        for (flag, told, found, value) in [
+        for (name, told, found, value) in [
+            ("alloc", alloc, estimate.and_then(|it| it.alloc).map(|share| (share, None)), &mut chassis.alloc),
+            ("beta", beta, mean(estimate, |it| it.beta), &mut chassis.beta),
+            ("util-uf", util_uf, mean(estimate, |it| it.util_user_facing), &mut chassis.util_user_facing),
             (
-                "--alloc",
-                alloc,
-                estimate.and_then(|of| of.alloc).map(|alloc| (alloc, None)),
-                &mut chassis.alloc,
-            ),
-            ("--beta", beta, mean(estimate.and_then(|of| of.beta)), &mut chassis.beta),
-            (
-                "--util-uf",
-                util_uf,
-                mean(estimate.and_then(|of| of.util_user_facing)),
-                &mut chassis.util_user_facing,
-            ),
-            (
-                "--util-nuf",
+                "util-nuf",
                 util_nuf,
-                mean(estimate.and_then(|of| of.util_non_user_facing)),
+                mean(estimate, |it| it.util_non_user_facing),
                 &mut chassis.util_non_user_facing,
             ),
-            (
-                "--internal-share",
-                internal,
-                mean(estimate.and_then(|of| of.internal_share)),
-                &mut chassis.internal_share,
-            ),
-            (
-                "--premium-share",
-                premium,
-                mean(estimate.and_then(|of| of.premium_share)),
-                &mut chassis.premium_share,
-            ),
+            ("internal-share", internal, mean(estimate, |it| it.internal_share), &mut chassis.internal_share),
+            ("premium-share", premium, mean(estimate, |it| it.premium_share), &mut chassis.premium_share),
         ] {
-            let name = flag.trim_start_matches("--");
             match (told, found) {
                 (Some(told), _) => {
                     *value = told;
@@ -245,12 +232,10 @@ impl Loads {
                     *value = found;
                     words.push(format!("{name} {found:.3}"));
                 }
-                (None, None)
-                    if estimate.is_some() && ["--beta", "--util-uf", "--util-nuf"].contains(&flag) =>
-                {
+                (None, None) if estimate.is_some() && ["beta", "util-uf", "util-nuf"].contains(&name) => {
                     bail!(
                         "--history: generation {generation:?} has fewer than {MIN_VMS} VMs to estimate \
-                     {name} from: tell {flag}"
+                         {name} from: tell --{name}"
                     )
                 }
                 (None, None) => words.push(format!("{name} {value} by default")),

@@ -8,12 +8,11 @@ use anyhow::Context;
 use ballast_planner::{Generation, Histogram, Levels, Node, NodePlan, Topology};
 use clap::Args;
 use serde::Deserialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
 use super::answer::Answer;
 use super::request::PlanRequest;
 use super::telemetry::Telemetry;
+use crate::common::grid::plain;
 
 /// So many lowered chassis are told of one by one.
 const SHOWN: usize = 20;
@@ -70,8 +69,20 @@ impl LevelArgs {
 
 /// Tells of the levels, the outermost first.
 pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> {
-    let mut table = Builder::default();
-    table.push_record([
+    writeln!(out, "{}\n", nodes(levels))?;
+    writeln!(
+        out,
+        "Own sums admit less than the budgets add up to, since chassis do not peak together; to go that low \
+         somebody\n\
+         must lower the chassis' budgets (PUT /v1/budget) while the level draws more.\n"
+    )?;
+
+    lowered(out, levels)
+}
+
+/// The table of levels; nodes that are alike have one row.
+fn nodes(levels: &Levels) -> String {
+    let head = [
         "level",
         "nodes",
         "chassis",
@@ -80,22 +91,15 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
         "room for more",
         "own sums admit",
         "limited by",
-    ]);
-
+    ];
     let mut told = BTreeSet::new();
-
-    for node in &levels.nodes {
-        let alike = |other: &&NodePlan| {
-            (&other.level, other.chassis, other.provisioned, other.budget, &other.alone)
-                == (&node.level, node.chassis, node.provisioned, node.budget, &node.alone)
-        };
-
+    let rows = levels.nodes.iter().filter_map(|node| {
         if told.contains(node.name.as_str()) {
-            continue;
+            return None;
         }
-        let alike: Vec<_> = levels.nodes.iter().filter(alike).collect();
+        let alike: Vec<_> = levels.nodes.iter().filter(|other| is_alike(other, node)).collect();
         told.extend(alike.iter().map(|node| node.name.as_str()));
-        table.push_record([
+        Some([
             node.level.clone(),
             if alike.len() == 1 { node.name.clone() } else { alike.len().to_string() },
             node.chassis.to_string(),
@@ -104,17 +108,18 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
             node.headroom.to_string(),
             node.alone.map_or("not derivable".into(), |plan| plan.budget.to_string()),
             node.alone.map_or("too few complete sums", |plan| plan.binding.words()).to_owned(),
-        ]);
-    }
+        ])
+    });
+    plain(head, rows)
+}
 
-    writeln!(out, "{}\n", table.build().with(Style::blank()))?;
-    writeln!(
-        out,
-        "Own sums admit less than the budgets add up to, since chassis do not peak together; to go that low \
-         somebody\n\
-         must lower the chassis' budgets (PUT /v1/budget) while the level draws more.\n"
-    )?;
+fn is_alike(one: &NodePlan, other: &NodePlan) -> bool {
+    (&one.level, one.chassis, one.provisioned, one.budget, &one.alone)
+        == (&other.level, other.chassis, other.provisioned, other.budget, &other.alone)
+}
 
+/// The chassis that get less than planned.
+fn lowered(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> {
     let lowered: Vec<_> = levels.chassis.iter().filter(|it| it.lowered_by.is_some()).collect();
     let broken = lowered.iter().filter(|chassis| !chassis.kept).count();
 

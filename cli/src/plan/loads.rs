@@ -1,5 +1,6 @@
 //! What servers were busy with, by class, from files.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -43,9 +44,9 @@ impl ClassLoads {
                 bail!("--loads: chassis {chassis} has {} servers: --servers is {servers}", of.len());
             }
             for units in of.values_mut() {
-                let busiest = |both: &[f32; 2]| std::cmp::Reverse(both.map(f32::to_bits));
+                // The busiest first.
                 units.sort_by_key(|(unit, both)| {
-                    (*unit, std::cmp::Reverse((both[0] + both[1]).to_bits()), busiest(both))
+                    (*unit, Reverse((both[0] + both[1]).to_bits()), Reverse(both.map(f32::to_bits)))
                 });
                 units.dedup_by_key(|(unit, _)| *unit);
             }

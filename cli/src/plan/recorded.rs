@@ -46,14 +46,13 @@ pub(super) fn read(
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
     let mut draws = RecordedDraws::new(period);
-    let part = |path: &PathBuf| {
+    let parts = files.iter().map(|path| {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
         let lines = recording::lines(bar.wrap_read(file)).with_context(|| name.clone())?;
         Ok(Part { name, lines })
-    };
-
-    draws.take(files.iter().map(part).collect::<anyhow::Result<_>>()?)?;
+    });
+    draws.take(parts.collect::<anyhow::Result<_>>()?)?;
     let mut capped = 0;
 
     for (name, units) in draws.chassis() {

@@ -4,14 +4,13 @@ use std::io::{self, Write};
 
 use ballast_planner::{Levels, Plan, RackFit, Reductions, Rejected};
 use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
 use super::answer::{Answer, PolicyTest, labelled};
 use super::levels;
 use super::request::{Basis, PlanRequest};
 use super::trials;
 use super::verified::Verified;
+use crate::common::grid::plain;
 
 pub(super) struct Report<'a> {
     pub(super) asked: &'a PlanRequest,
@@ -108,7 +107,7 @@ impl Report<'_> {
         let (plan, terms) = (&answer.plan, &self.asked.terms);
         let of = labelled(&answer.generation);
         writeln!(out, "Budget for policy {}{of}: {}", self.asked.approach.name, plan.budget)?;
-        let Plan { delta_percent, extra_servers_percent, p_min, readings, events_per_week, .. } = plan;
+        let Plan { delta_percent, extra_servers_percent, p_min, .. } = plan;
         let (provisioned, limit) = (terms.provisioned, plan.binding.words());
         writeln!(
             out,
@@ -126,51 +125,10 @@ impl Report<'_> {
              user-facing and {first} of other VMs"
         )?;
 
-        let events = &plan.events;
-        let (all, user_facing, unmet) = (events.all(), events.user_facing, events.unmet);
-        write!(
-            out,
-            "  in this history: {all} events in {readings} readings ({events_per_week:.3} per chassis and \
-             week), {user_facing} of them with user-facing VMs, {unmet} beyond what can be shed"
-        )?;
-
-        if events.all() > 0 {
-            write!(out, "; the deepest {}", events.deepest)?;
-        }
-        match answer.longest_event_s {
-            Some(s) if s > 0 => writeln!(out, ", the longest {s} s")?,
-            _ => writeln!(out)?,
-        }
-
+        events(out, answer)?;
         writeln!(out, "  servers' curves: {}", answer.basis.curves)?;
-        writeln!(out, "  load: {}", answer.basis.load)?;
-        writeln!(out)?;
-        let mut table = Builder::default();
-        table.push_record([
-            "approach",
-            "budget",
-            "under %",
-            "servers %",
-            "in the rack",
-            "saves $M",
-            "events/week",
-            "limited by",
-        ]);
-
-        for (name, plan) in &answer.table {
-            table.push_record([
-                (*name).to_owned(),
-                plan.budget.to_string(),
-                format!("{:.1}", plan.delta_percent),
-                format!("{:.1}", plan.extra_servers_percent),
-                self.asked.fit(plan).servers.to_string(),
-                format!("{:.1}", plan.savings_usd / 1e6),
-                format!("{:.3}", plan.events_per_week),
-                plan.binding.words().to_owned(),
-            ]);
-        }
-
-        writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+        writeln!(out, "  load: {}\n", answer.basis.load)?;
+        writeln!(out, "{}\n", self.approaches(answer))?;
 
         if !answer.tests.is_empty() {
             trials::text(out, &answer.tests)?;
@@ -179,8 +137,34 @@ impl Report<'_> {
             verified.text(out)?;
         }
         writeln!(out, "{}", self.config(answer))?;
-
         Ok(())
+    }
+
+    /// The table of all approaches.
+    fn approaches(&self, answer: &Answer) -> String {
+        let head = [
+            "approach",
+            "budget",
+            "under %",
+            "servers %",
+            "in the rack",
+            "saves $M",
+            "events/week",
+            "limited by",
+        ];
+        let rows = answer.table.iter().map(|(name, plan)| {
+            [
+                (*name).to_owned(),
+                plan.budget.to_string(),
+                format!("{:.1}", plan.delta_percent),
+                format!("{:.1}", plan.extra_servers_percent),
+                self.asked.fit(plan).servers.to_string(),
+                format!("{:.1}", plan.savings_usd / 1e6),
+                format!("{:.3}", plan.events_per_week),
+                plan.binding.words().to_owned(),
+            ]
+        });
+        plain(head, rows)
     }
 
     fn rack(&self, out: &mut impl Write, plan: &Plan) -> anyhow::Result<()> {
@@ -206,6 +190,26 @@ impl Report<'_> {
             plan.budget.as_f64()
         )
     }
+}
+
+/// The events of this history.
+fn events(out: &mut impl Write, answer: &Answer) -> anyhow::Result<()> {
+    let Plan { events, readings, events_per_week, .. } = &answer.plan;
+    let (all, user_facing, unmet) = (events.all(), events.user_facing, events.unmet);
+    write!(
+        out,
+        "  in this history: {all} events in {readings} readings ({events_per_week:.3} per chassis and \
+         week), {user_facing} of them with user-facing VMs, {unmet} beyond what can be shed"
+    )?;
+
+    if all > 0 {
+        write!(out, "; the deepest {}", events.deepest)?;
+    }
+    match answer.longest_event_s {
+        Some(s) if s > 0 => writeln!(out, ", the longest {s} s")?,
+        _ => writeln!(out)?,
+    }
+    Ok(())
 }
 
 /// Why readings did not count.

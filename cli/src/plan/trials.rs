@@ -6,13 +6,12 @@ use std::io::Write;
 use anyhow::Context;
 use ballast_planner::{Approach, Chassis, Policy};
 use ballast_sim::verify::{BackTest, Draws, Options, Past, peaks};
-use tabled::builder::Builder;
-use tabled::settings::Style;
 
 use super::answer::{PolicyTest, labelled};
 use super::loads::ClassLoads;
 use super::request::PlanRequest;
 use super::telemetry::Telemetry;
+use crate::common::grid::plain;
 use crate::common::replays::replays;
 use crate::common::threads::all_cores;
 
@@ -135,6 +134,10 @@ pub(super) fn past<'a>(asked: &'a PlanRequest, grid: &'a Grid, chassis: &'a Chas
     }
 }
 
+fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
+
 /// Tells of all policies that were verified.
 pub(super) fn text(out: &mut impl Write, tests: &[PolicyTest]) -> std::io::Result<()> {
     let trials = tests.first().map_or(0, |test| test.test.trials.len());
@@ -143,8 +146,7 @@ pub(super) fn text(out: &mut impl Write, tests: &[PolicyTest]) -> std::io::Resul
         "Back-test: {trials} days, each planned from all readings before it. Held out: what came after \
          them all.\n"
     )?;
-    let mut table = Builder::default();
-    table.push_record([
+    let head = [
         "policy",
         "held on all days %",
         "buffer %",
@@ -154,11 +156,10 @@ pub(super) fn text(out: &mut impl Write, tests: &[PolicyTest]) -> std::io::Resul
         "held-out needed %",
         "held-out",
         "next --buffer",
-    ]);
-
-    let percent = |share: f64| format!("{:.1}", 100.0 * share);
-    for row in tests.iter().filter(|test| test.verify.is_some()) {
-        table.push_record([
+    ];
+    let rows = tests.iter().filter_map(|row| {
+        let verdict = row.verify.as_ref()?;
+        Some([
             row.test.approach.to_owned(),
             percent(row.test.held_buffer),
             percent(row.buffer),
@@ -166,12 +167,11 @@ pub(super) fn text(out: &mut impl Write, tests: &[PolicyTest]) -> std::io::Resul
             format!("{:.1}", row.plan.delta_percent),
             format!("{} → {}", row.rack.servers_provisioned, row.rack.servers),
             row.held_out_needed_buffer.map_or_else(String::new, percent),
-            row.verify.as_ref().map_or("", |verdict| if verdict.kept { "kept" } else { "BROKEN" }).to_owned(),
-            format!("{}", row.next_buffer),
-        ]);
-    }
-
-    writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+            if verdict.kept { "kept" } else { "BROKEN" }.to_owned(),
+            row.next_buffer.to_string(),
+        ])
+    });
+    writeln!(out, "{}\n", plain(head, rows))?;
     writeln!(
         out,
         "Next: plan from all of the telemetry, with the last column's buffer instead of --back-test.\n"

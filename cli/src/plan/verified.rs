@@ -4,8 +4,8 @@ use std::io::Write;
 
 use ballast_sim::verify::{Measured, Options, Verdict};
 use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
+
+use crate::common::grid::plain;
 
 /// What came of it, for one hardware generation.
 #[derive(Debug, Serialize)]
@@ -30,15 +30,8 @@ pub(super) struct BufferVerdict {
 }
 
 impl Verified {
-    pub(super) fn kept(&self) -> bool {
-        self.verdict.kept
-    }
-}
-
-impl Verified {
     pub(super) fn text(&self, out: &mut impl Write) -> std::io::Result<()> {
         let (verdict, m) = (&self.verdict, &self.verdict.measured);
-        let kept = |kept: bool| if kept { "kept" } else { "BROKEN" };
         writeln!(
             out,
             "Verified on {} held-out chassis, {} units of {} s, {} of them near enough to {} to be replayed \
@@ -48,23 +41,29 @@ impl Verified {
             self.unit_s,
             m.replayed_units,
             verdict.budget,
-            kept(verdict.kept)
+            word(verdict.kept)
         )?;
 
-        let mut table = Builder::default();
-        table.push_record(["promise", "accepted", "foretold", "measured", ""]);
-
-        for promise in &verdict.promises {
-            table.push_record([
+        let promises = verdict.promises.iter().map(|promise| {
+            [
                 promise.what.words().to_owned(),
                 format!("{:.4}", promise.accepted),
                 promise.foretold.map_or_else(String::new, |foretold| format!("{foretold:.4}")),
                 format!("{:.4}", promise.measured),
-                kept(promise.kept).to_owned(),
-            ]);
+                word(promise.kept).to_owned(),
+            ]
+        });
+        writeln!(out, "{}\n", plain(["promise", "accepted", "foretold", "measured", ""], promises))?;
+        self.shed(out)?;
+        if !self.buffers.is_empty() {
+            writeln!(out, "\n{}", self.sweep())?;
         }
+        writeln!(out)
+    }
 
-        writeln!(out, "{}\n", table.build().with(Style::blank()))?;
+    /// Events, what was shed, and where the curves do not fit.
+    fn shed(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let m = &self.verdict.measured;
         let Measured { events_user_facing, events_batch, readings_above_budget, .. } = m;
         let (longest_s, above) =
             (m.longest_event_units * u64::from(self.unit_s), m.highest_above.at_least_zero());
@@ -81,7 +80,7 @@ impl Verified {
             "  shed: {deepest} at most over a unit (foretold {}), {deepest_moment} in a moment; above the \
              budget for {over_budget_s:.2} s in all, {over_budget_s_max:.2} s at a stretch; hardware held \
              cores for {hardware_s:.1} s",
-            verdict.foretold_deepest
+            self.verdict.foretold_deepest
         )?;
 
         if m.beyond_full_load + m.below_idle > 0 {
@@ -92,17 +91,12 @@ impl Verified {
                 m.beyond_full_load, m.below_idle
             )?;
         }
-
-        if !self.buffers.is_empty() {
-            writeln!(out, "\n{}", self.sweep())?;
-        }
-        writeln!(out)
+        Ok(())
     }
 
     /// What other buffers would do.
     fn sweep(&self) -> String {
-        let mut table = Builder::default();
-        table.push_record([
+        let head = [
             "buffer %",
             "budget",
             "under %",
@@ -115,12 +109,11 @@ impl Verified {
             "over budget s",
             "hardware s",
             "",
-        ]);
-
-        for row in &self.buffers {
+        ];
+        let rows = self.buffers.iter().map(|row| {
             let (verdict, m) = (&row.verdict, &row.verdict.measured);
             let broken: Vec<_> = verdict.broken().map(|promise| promise.what.short()).collect();
-            table.push_record([
+            [
                 format!("{:.1}", 100.0 * row.buffer),
                 verdict.budget.to_string(),
                 format!("{:.1}", row.delta_percent),
@@ -133,9 +126,12 @@ impl Verified {
                 format!("{:.2}", m.over_budget_s_max),
                 format!("{:.1}", m.hardware_s),
                 if verdict.kept { "kept".to_owned() } else { format!("BROKEN: {}", broken.join(", ")) },
-            ]);
-        }
-
-        table.build().with(Style::blank()).to_string()
+            ]
+        });
+        plain(head, rows)
     }
+}
+
+fn word(kept: bool) -> &'static str {
+    if kept { "kept" } else { "BROKEN" }
 }

@@ -118,9 +118,12 @@ impl VerifyArgs {
     ) -> anyhow::Result<Vec<Budget>> {
         let generation = &answer.generation;
         let own = asked.terms(generation, &asked.approach);
-        let with = |buffer: &f64| (asked.approach, Terms { buffer_ppm: ppm(*buffer), ..own });
         let mut all = vec![(asked.approach, own)];
-        all.extend(self.verify_buffers.iter().map(with));
+        all.extend(
+            self.verify_buffers
+                .iter()
+                .map(|buffer| (asked.approach, Terms { buffer_ppm: ppm(*buffer), ..own })),
+        );
 
         if !answer.tests.is_empty() {
             let others = trials::verified(&asked.approach);
@@ -296,10 +299,9 @@ fn one_look(
         jobs.extend((0..budgets[answer].len()).map(|budget| (draws.clone(), answer, budget)));
     }
 
-    let run = |(draws, answer, budget): &(Arc<Draws>, usize, usize)| {
+    let measured = threads::run("replay", &jobs, all_cores().get(), |(draws, answer, budget)| {
         replay(draws, &budgets[*answer][*budget].planned, options, |_| ())
-    };
-    let measured = threads::run("replay", &jobs, all_cores().get(), run);
+    });
 
     for ((_, answer, budget), measured) in jobs.iter().zip(measured) {
         budgets[*answer][*budget].measured.add(&measured?);

@@ -94,8 +94,8 @@ impl Gather {
     }
 
     fn sums(&self, of: impl Fn(f64) -> f64) -> (f64, f64) {
-        let add = |(sum, all), (watts, times): &(f64, f64)| (sum + times * of(*watts), all + times);
-        self.values.iter().fold((0.0, 0.0), add)
+        let values = self.values.iter();
+        values.fold((0.0, 0.0), |(sum, all), (watts, times)| (sum + times * of(*watts), all + times))
     }
 
     /// The smallest step between two values in a row, in watts.

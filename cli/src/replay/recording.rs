@@ -10,7 +10,7 @@ use ballast_sim::replay::{Part, RecordingReport, replay};
 use serde::Serialize;
 
 use crate::common::recording::{files, lines, machine};
-use crate::common::terminal::say;
+use crate::common::terminal::answer;
 
 /// The report on all machines of a folder.
 #[derive(Debug, Serialize)]
@@ -30,7 +30,7 @@ pub(super) fn run(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
         mismatches: recordings.iter().map(|r| r.mismatches).sum(),
         recordings,
     };
-    say(&if json { serde_json::to_string_pretty(&report)? } else { text(&report) })?;
+    answer(json, &report, || text(&report))?;
     Ok(if report.mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

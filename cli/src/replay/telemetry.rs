@@ -10,7 +10,7 @@ use ballast_types::Watts;
 use serde::Serialize;
 
 use super::{TelemetryArgs, plot};
-use crate::common::terminal::{progress_bar, say, tell};
+use crate::common::terminal::{answer, progress_bar, tell};
 
 /// Points of the plot.
 const POINTS: usize = 1200;
@@ -45,8 +45,7 @@ pub(super) fn run(path: &Path, args: &TelemetryArgs, json: bool) -> anyhow::Resu
     }
 
     let timed = Timed { report, wall_s, speedup };
-    say(&if json { serde_json::to_string_pretty(&timed)? } else { text(&timed) })?;
-
+    answer(json, &timed, || text(&timed))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -70,13 +69,31 @@ fn options(args: &TelemetryArgs) -> anyhow::Result<Options> {
 }
 
 fn text(timed: &Timed) -> String {
-    let Timed { report: r, wall_s, speedup } = timed;
-    let series = match r.series_are {
-        Meaning::Server => format!("{} series, each a server's load", r.series_used),
-        Meaning::Vm => format!("{} series, each a VM's load", r.series_used),
-    };
+    let r = &timed.report;
+    let mut rows = rows(timed);
+    if r.outcome.capping_events == 0 && r.max_power_w <= r.budget_w {
+        let share = 100.0 * r.max_power_w / r.budget_w;
+        rows.push(("note", format!("the load never neared the budget: {share:.0} % of it at most")));
+    }
 
-    let mut rows = vec![
+    if r.outcome.trip_fraction_max >= 1.0 {
+        let note = "the breaker trips: even with all that was done the servers draw too much for this \
+                    budget; give it more watts, or play fewer servers";
+        rows.push(("note", note.to_owned()));
+    }
+
+    let lines = rows.iter().map(|(name, value)| format!("{name:<13}{value}"));
+
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What was replayed, and what it came to: a name and a value each.
+fn rows(timed: &Timed) -> Vec<(&'static str, String)> {
+    let Timed { report: r, wall_s, speedup } = timed;
+    let whose = if r.series_are == Meaning::Server { "a server's" } else { "a VM's" };
+    let series = format!("{} series, each {whose} load", r.series_used);
+
+    vec![
         ("telemetry", r.telemetry.clone()),
         (
             "played as",
@@ -131,22 +148,7 @@ fn text(timed: &Timed) -> String {
             ),
         ),
         ("hash", r.outcome.outputs_hash.clone()),
-    ];
-
-    if r.outcome.capping_events == 0 && r.max_power_w <= r.budget_w {
-        let share = 100.0 * r.max_power_w / r.budget_w;
-        rows.push(("note", format!("the load never neared the budget: {share:.0} % of it at most")));
-    }
-
-    if r.outcome.trip_fraction_max >= 1.0 {
-        let note = "the breaker trips: even with all that was done the servers draw too much for this \
-                    budget; give it more watts, or play fewer servers";
-        rows.push(("note", note.to_owned()));
-    }
-
-    let lines = rows.iter().map(|(name, value)| format!("{name:<13}{value}"));
-
-    lines.collect::<Vec<_>>().join("\n")
+    ]
 }
 
 /// A ratio as a percentage with what it is of.

@@ -179,32 +179,29 @@ fn at(text: &str) -> Option<(u64, &str)> {
 }
 
 fn at_count(text: &str) -> Result<(u64, u32), String> {
-    let parse = |(at_ms, count): (u64, &str)| Some((at_ms, count.parse().ok().filter(|n| *n > 0)?));
-    at(text).and_then(parse).ok_or_else(|| "S=N is needed: whole seconds, then 1 host or more".to_owned())
+    at(text)
+        .and_then(|(at_ms, count)| Some((at_ms, count.parse().ok().filter(|n| *n > 0)?)))
+        .ok_or_else(|| "S=N is needed: whole seconds, then 1 host or more".to_owned())
 }
 
 fn below(text: &str) -> Result<Below, String> {
-    let parse = |(share, hosts): (&str, &str)| {
+    let read = text.split_once('=').and_then(|(share, hosts)| {
         let empty_share = share.parse().ok().filter(|share| (0.0..=1.0).contains(share))?;
         let hosts = hosts.parse().ok().filter(|hosts| (1..1_000_000).contains(hosts))?;
         Some(Below { empty_share, hosts })
-    };
-    text.split_once('=')
-        .and_then(parse)
-        .ok_or_else(|| "SHARE=K is needed: a share from 0 to 1, then 1 host or more".to_owned())
+    });
+    read.ok_or_else(|| "SHARE=K is needed: a share from 0 to 1, then 1 host or more".to_owned())
 }
 
 fn at_size(text: &str) -> Result<(u64, (Hosts, Resources)), String> {
-    let size = |text: &str| {
+    let read = at(text).and_then(|(at_ms, text)| {
+        let (hosts, text) = text.split_once(':')?;
         let (cores, gb) = text.split_once(':')?;
         let cores = cores.parse().ok().filter(|cores| *cores > 0).map(MilliCores::from_cores);
-        Some(Resources::new(cores?, MemoryKb::from_gb(gb.parse().ok()?)?))
-    };
-    let parse = |(at_ms, text): (u64, &str)| {
-        let (hosts, text) = text.split_once(':')?;
-        Some((at_ms, (hosts_of(hosts)?, size(text)?)))
-    };
-    at(text).and_then(parse).ok_or_else(|| {
+        let size = Resources::new(cores?, MemoryKb::from_gb(gb.parse().ok()?)?);
+        Some((at_ms, (hosts_of(hosts)?, size)))
+    });
+    read.ok_or_else(|| {
         "S=HOSTS:CORES:GB is needed: whole seconds, ids as 4 or 0-9 with commas between, 1 to 65535 cores, \
          and 0 to 100000 GB"
             .to_owned()
@@ -213,13 +210,13 @@ fn at_size(text: &str) -> Result<(u64, (Hosts, Resources)), String> {
 
 /// Ids as 4 or 0-9 with commas between.
 fn hosts_of(list: &str) -> Option<Hosts> {
-    let range = |range: &str| {
+    let ranges = list.split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse().ok()?, last.parse().ok()?);
         // No cluster has more hosts than `--servers` allows.
         (first <= last && last < 1_000_000).then_some((first, last))
-    };
-    list.split(',').map(range).collect::<Option<Vec<_>>>().map(Hosts)
+    });
+    ranges.collect::<Option<Vec<_>>>().map(Hosts)
 }
 
 fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
@@ -230,9 +227,8 @@ fn at_hosts(text: &str) -> Result<(u64, Hosts), String> {
 
 fn at_policy(text: &str) -> Result<(u64, PolicyArg), String> {
     use clap::ValueEnum as _;
-    let parse = |(at_ms, name)| Some((at_ms, PolicyArg::from_str(name, false).ok()?));
     at(text)
-        .and_then(parse)
+        .and_then(|(at_ms, name)| Some((at_ms, PolicyArg::from_str(name, false).ok()?)))
         .ok_or_else(|| "S=NAME is needed: whole seconds, then a name that --policy takes".to_owned())
 }
 

@@ -27,8 +27,8 @@ const COLUMNS: [Column; 13] = [
 
 /// A table of every VM; `None` where there are none. Times are core-seconds since the agent started.
 pub(super) fn table<'a>(agents: impl Iterator<Item = &'a AgentStatus>, fit: Fit) -> Option<String> {
-    let server = |agent: &'a AgentStatus| agent.report.server.as_str();
-    let rows: Vec<_> = agents.flat_map(|a| a.vms.iter().map(move |vm| row(server(a), vm))).collect();
+    let rows = agents.flat_map(|agent| agent.vms.iter().map(|vm| row(agent.report.server.as_str(), vm)));
+    let rows: Vec<_> = rows.collect();
     let title = "how long (core-seconds) and how hard VMs were capped since the agent started";
     (!rows.is_empty()).then(|| format!("{title}\n{}", grid(&COLUMNS, &rows, fit)))
 }

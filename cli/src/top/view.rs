@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row};
 
 use crate::common::answers::{Answer, Said};
-use crate::common::daemons::chassis_state;
+use crate::common::daemons::state;
 use crate::common::scrolled_table::{AROUND, SERVER_COLUMNS, scroll, server_row, table};
 
 /// So many lines of what is wrong are shown; the last one counts the others.
@@ -145,7 +145,7 @@ fn chassis_line(chassis: &ChassisStatus) -> Line<'static> {
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR - filled));
     Line::from(vec![
         Span::raw(format!("{}: ", chassis.chassis_id)),
-        Span::styled(chassis_state(chassis.state), Style::new().fg(colour).add_modifier(Modifier::BOLD)),
+        Span::styled(state(&chassis.state), Style::new().fg(colour).add_modifier(Modifier::BOLD)),
         Span::raw(format!("  {power} ")),
         Span::styled(bar, Style::new().fg(colour)),
         Span::raw(if over { " OVER " } else { " " }),

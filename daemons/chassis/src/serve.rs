@@ -53,7 +53,7 @@ impl Started<'_> {
 fn page(config: &ChassisConfig) -> anyhow::Result<Router<Api>> {
     let name = config.params.chassis_id.to_string();
     let chassis = vec![SiteDaemon { name, base: String::new() }];
-    Ok(ui::routes(&Site { version: env!("CARGO_PKG_VERSION"), chassis, agents: vec![] })?)
+    Ok(ui::routes(&Site { version: ballast_runtime::VERSION, chassis, agents: vec![] })?)
 }
 
 impl Served {

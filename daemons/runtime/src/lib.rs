@@ -41,6 +41,12 @@ pub use program::EXIT_LIVE;
 pub use serve::{Leaving, Listening, serve, wait_until};
 pub use target::Target;
 
+/// The version of this build. Packages and archives are built with `VERSION+COMMIT` (`packaging/version`).
+pub const VERSION: &str = match option_env!("BALLAST_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// A mutex's value, whoever panicked while holding it: no value here is ever left half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

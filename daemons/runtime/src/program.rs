@@ -45,7 +45,7 @@ pub trait Daemon: Debug {
 #[derive(Parser, Debug)]
 #[command(
     name = D::NAME,
-    version,
+    version = crate::VERSION,
     about = D::ABOUT,
     long_about = None,
     arg_required_else_help = true,

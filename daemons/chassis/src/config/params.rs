@@ -27,7 +27,8 @@ pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Breaker {
         *params = params.clone().as_in_the_paper();
     }
     let help = "Who gets which watts: by what each server can still shed from low-priority cores, so that \
-                user-facing VMs are not throttled wherever they are; or every server the same.";
+                user-facing VMs are throttled last, wherever they are (a tight budget throttles them, too); \
+                or every server the same.";
     params.shares = root
         .key("shares", help)
         .or(params.shares, choice(SharePolicy::ALL.map(|policy| (policy.name(), policy))));

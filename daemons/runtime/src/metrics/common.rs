@@ -41,7 +41,7 @@ pub(super) fn metrics<'a>() -> Vec<Metric<Common<'a>>> {
 fn told<'a>() -> [Metric<Common<'a>>; 6] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
-            vec![(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]
+            vec![(vec![crate::VERSION.to_owned()], 1.0)]
         }),
         one("alarms", "How many alarms there are", |it| Some(it.alarms.len() as f64)),
         each(

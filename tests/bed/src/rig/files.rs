@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::rig::error::RigError;
 
@@ -54,7 +54,8 @@ impl Publisher {
             _ => {}
         }
         fs::write(&old, text).map_err(RigError::file("write", &old))?;
-        renameat2(AT_FDCWD, &old, AT_FDCWD, path, RenameFlags::RENAME_EXCHANGE)
+        // nix has no `renameat2` for musl.
+        renameat_with(CWD, &old, CWD, path, RenameFlags::EXCHANGE)
             .map_err(RigError::file("exchange", path))?;
         read(&old)
     }
