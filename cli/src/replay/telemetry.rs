@@ -126,17 +126,7 @@ fn rows(timed: &Timed) -> Vec<(&'static str, String)> {
         ),
         ("hardware", format!("engaged for {:.1} s", r.hardware_engaged_s)),
         ("user-facing", format!("throttled for {:.1} core-seconds", r.user_facing_throttled_core_s)),
-        (
-            "batch",
-            format!(
-                "throttled for {:.1} core-seconds; frequency {:.1} % of the highest on average, \
-                 {:.1} % at worst, {:.1} % at the end",
-                r.batch_throttled_core_s,
-                100.0 * r.batch_frequency_ratio_mean,
-                100.0 * r.outcome.batch_frequency_ratio_min,
-                100.0 * r.batch_frequency_ratio_end
-            ),
-        ),
+        ("batch", batch(r)),
         ("batch work", or_none(r.batch_work_ratio, "of what it would be without a budget")),
         ("breaker", format!("{:.1} % of the way to its trip at most", 100.0 * r.outcome.trip_fraction_max)),
         ("budget used", or_none(r.budget_used_ratio, "while the load would draw more")),
@@ -149,6 +139,18 @@ fn rows(timed: &Timed) -> Vec<(&'static str, String)> {
         ),
         ("hash", r.outcome.outputs_hash.clone()),
     ]
+}
+
+/// What batch lost.
+fn batch(report: &TelemetryReport) -> String {
+    format!(
+        "throttled for {:.1} core-seconds; frequency {:.1} % of the highest on average, {:.1} % at worst, \
+         {:.1} % at the end",
+        report.batch_throttled_core_s,
+        100.0 * report.batch_frequency_ratio_mean,
+        100.0 * report.outcome.batch_frequency_ratio_min,
+        100.0 * report.batch_frequency_ratio_end
+    )
 }
 
 /// A ratio as a percentage with what it is of.

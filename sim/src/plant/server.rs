@@ -228,57 +228,8 @@ impl Server {
         self.sharing.begin();
 
         for (vm, truth) in self.vms.iter_mut().zip(truth) {
-            let (width, part) = (vm.width(), self.sharing.part(vm));
-            match &mut vm.work {
-                Work::Series(line) => {
-                    let demand = line.at(t);
-                    let used = |g: &Group| (demand * g.stretch).min(1.0) * width * part;
-                    let allowed = limited(&mut vm.bandwidth, &mut vm.stops, || {
-                        vm.groups.iter().map(|g| used(g) * g.cores).sum()
-                    });
-                    let work;
-                    (vm.busy, work) = spend(&vm.groups, &mut self.packages, 1.0, |g| used(g) * allowed);
-                    if !vm.user_facing {
-                        truth.work_core_s += work * STEP_S;
-                    }
-                }
-                Work::Nothing => vm.busy = 0.0,
-                Work::Batch(batch) => {
-                    let all = vm.cores.len() as f64;
-                    let u = batch.demand(t) * width * part;
-                    let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * all);
-                    let work;
-                    (vm.busy, work) = spend(&vm.groups, &mut self.packages, STEP_S, |_| u);
-                    truth.work_core_s += work;
-                    truth.jobs += batch.progress(work);
-                }
-                Work::Queue(queue) => {
-                    let cores = &self.cores;
-                    let share = |n: usize| match vm.pool {
-                        None => speed(&cores[vm.cores[n]], &self.packages).share,
-                        Some(_) => vm.shares / vm.cores.len() as f64,
-                    };
-                    queue.set_part(part);
-                    let runs = vm.bandwidth.as_mut().is_none_or(|bandwidth| {
-                        bandwidth.may_run(queue.waiting(t, STEP_S) / STEP_S, &mut vm.stops)
-                    });
-
-                    if !runs {
-                        queue.stop(t, STEP_S);
-                    }
-                    queue.run(t, STEP_S, share, &mut truth.latency, &mut truth.refused);
-
-                    if let Some(bandwidth) = vm.bandwidth.as_mut().filter(|_| runs) {
-                        bandwidth.used(queue.busy().iter().sum());
-                    }
-                    let busy = queue.busy();
-                    // Where it runs on whatever core is free, each has the same of it.
-                    let everywhere = busy.iter().sum::<f64>() * part / vm.cores.len().max(1) as f64;
-                    let used = |n: usize| if vm.pool.is_some() { everywhere } else { busy[n] };
-                    let on = vm.cores.iter().enumerate().map(|(n, core)| (&cores[*core], used(n) / STEP_S));
-                    vm.busy = spend_each(on, &mut self.packages, watts_per_core);
-                }
-            }
+            let part = self.sharing.part(vm);
+            run(vm, truth, (t, part), &self.cores, &mut self.packages, watts_per_core);
 
             // Who gets a part of a core wants the whole of it.
             self.sharing.want(vm, vm.busy / part);
@@ -524,6 +475,69 @@ impl Server {
     }
     pub(super) fn core_share(&self, core: usize) -> f64 {
         speed(&self.cores[core], &self.packages).share
+    }
+}
+
+/// Runs a VM that has `part` of its cores in the step that begins at second `t`.
+#[inline]
+fn run(
+    vm: &mut SimVm,
+    truth: &mut VmTruth,
+    (t, part): (f64, f64),
+    cores: &[CoreState],
+    packages: &mut [Package],
+    watts_per_core: f64,
+) {
+    let width = vm.width();
+
+    match &mut vm.work {
+        Work::Series(line) => {
+            let demand = line.at(t);
+            let used = |g: &Group| (demand * g.stretch).min(1.0) * width * part;
+            let allowed = limited(&mut vm.bandwidth, &mut vm.stops, || {
+                vm.groups.iter().map(|g| used(g) * g.cores).sum()
+            });
+            let work;
+            (vm.busy, work) = spend(&vm.groups, packages, 1.0, |g| used(g) * allowed);
+            if !vm.user_facing {
+                truth.work_core_s += work * STEP_S;
+            }
+        }
+        Work::Nothing => vm.busy = 0.0,
+        Work::Batch(batch) => {
+            let u = batch.demand(t) * width * part;
+            let u = u * limited(&mut vm.bandwidth, &mut vm.stops, || u * vm.cores.len() as f64);
+            let work;
+            (vm.busy, work) = spend(&vm.groups, packages, STEP_S, |_| u);
+            truth.work_core_s += work;
+            truth.jobs += batch.progress(work);
+        }
+        Work::Queue(queue) => {
+            let share = |n: usize| match vm.pool {
+                None => speed(&cores[vm.cores[n]], packages).share,
+                Some(_) => vm.shares / vm.cores.len() as f64,
+            };
+            queue.set_part(part);
+            let runs = vm
+                .bandwidth
+                .as_mut()
+                .is_none_or(|bandwidth| bandwidth.may_run(queue.waiting(t, STEP_S) / STEP_S, &mut vm.stops));
+
+            if !runs {
+                queue.stop(t, STEP_S);
+            }
+            queue.run(t, STEP_S, share, &mut truth.latency, &mut truth.refused);
+
+            if let Some(bandwidth) = vm.bandwidth.as_mut().filter(|_| runs) {
+                bandwidth.used(queue.busy().iter().sum());
+            }
+            let busy = queue.busy();
+            // Where it runs on whatever core is free, each has the same of it.
+            let everywhere = busy.iter().sum::<f64>() * part / vm.cores.len().max(1) as f64;
+            let used = |n: usize| if vm.pool.is_some() { everywhere } else { busy[n] };
+            let on = vm.cores.iter().enumerate().map(|(n, core)| (&cores[*core], used(n) / STEP_S));
+            vm.busy = spend_each(on, packages, watts_per_core);
+        }
     }
 }
 

@@ -146,14 +146,10 @@ impl Columnar {
                 Some(number) if !instants => times.whole(number),
                 _ => times.read(&number.map_or(Cell::Null, Cell::Instant), rfc_3339),
             };
-
-            let t_s = match ms {
-                Ok(ms) => ms.div_euclid(1000),
-                Err(needed) => {
-                    let value = number.map(|number| number.to_string()).unwrap_or_default();
-                    return Err(self.refuse(first + row, &self.time, &value, &needed));
-                }
-            };
+            let t_s = ms.map(|ms| ms.div_euclid(1000)).map_err(|needed| {
+                let value = number.map(|number| number.to_string()).unwrap_or_default();
+                self.refuse(first + row, &self.time, &value, &needed)
+            })?;
 
             let Some(key) = chassis.key(row) else {
                 return Err(self.refuse(first + row, &self.chassis, "", NAME));
@@ -166,13 +162,11 @@ impl Columnar {
                     if name.is_empty() {
                         return Err(self.refuse(first + row, &self.chassis, "", NAME));
                     }
-                    let generation = generation.as_ref().zip(of);
-                    let of_name = generation.map_or("", |(all, of)| text(all, of));
+                    let of_name = generation.as_ref().zip(of).map_or("", |(all, of)| text(all, of));
                     let index = to
                         .chassis(name, of_name)
                         .with_context(|| format!("{}, row {}", self.path.display(), first + row))?;
                     known.all[key] = Some((of, index));
-
                     index
                 }
             };

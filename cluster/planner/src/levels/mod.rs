@@ -305,6 +305,19 @@ impl Kind<'_> {
     }
 }
 
+/// The chassis that each node feeds, by itself and through the nodes below it.
+fn fed_by_node(topology: &Topology) -> Vec<Vec<&str>> {
+    let mut fed: Vec<Vec<&str>> = vec![vec![]; topology.nodes.len()];
+    for (at, node) in topology.nodes.iter().enumerate().rev() {
+        fed[at].extend(node.chassis.iter().map(String::as_str));
+        if let Some(parent) = topology.parents[at] {
+            let under = fed[at].clone();
+            fed[parent].extend(under);
+        }
+    }
+    fed
+}
+
 /// Every node with what its own sums admit.
 fn nodes(
     topology: &Topology,
@@ -315,15 +328,7 @@ fn nodes(
     terms: &Terms,
 ) -> Result<Vec<NodePlan>, LevelsError> {
     let readings = generations.readings;
-    let mut fed: Vec<Vec<&str>> = vec![vec![]; topology.nodes.len()];
-    for (at, node) in topology.nodes.iter().enumerate().rev() {
-        fed[at].extend(node.chassis.iter().map(String::as_str));
-        if let Some(parent) = topology.parents[at] {
-            let under = fed[at].clone();
-            fed[parent].extend(under);
-        }
-    }
-
+    let fed = fed_by_node(topology);
     let mut kinds = BTreeMap::new();
     let mut seen = vec![];
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use ballast_agent_core::{ControlledVm, VmUsage};
 use ballast_hw::cpufreq::CpufreqOriginals;
-use ballast_hw::{Binders, Cgroup, Domain, HwError, Journal, MemoryLimits, Originals, Root};
+use ballast_hw::{Binders, Cgroup, CpuList, Domain, HwError, Journal, MemoryLimits, Originals, Root};
 use ballast_types::wire::{Alarm, AlarmId, VmSpec};
 use ballast_types::{BootId, Instant, OnExtreme, VmClass, VmId};
 
@@ -282,24 +282,14 @@ impl Vms {
                 continue;
             };
             let cpus = self.specs.cpus(vm);
-            let placed = match (&self.pods, &self.floating) {
-                (Some(_), None) => self.watch(&path),
-                (Some(_), Some(_)) => self.follow(&path, vm),
-                (None, _) => Cgroup::check_vm(&self.root, &path).and_then(|()| match self.floating {
-                    Some(_) => self.follow(&path, vm),
-                    None if self.is_in_slice(vm, &path) => self.check_slice(&path, &cpus),
-                    None => self.confine(&path, &cpus),
-                }),
-            };
-
-            let placed = placed.and_then(|group| Ok((group.inode()?, group)));
-            if placed.is_err() && vm.vcpus.is_some() {
-                // In a pool its use counts all the same.
-                let group =
-                    Cgroup::at(&self.root, &path).and_then(|group| Ok((group.clone(), group.inode()?)));
-                if let Ok(group) = group {
-                    meters.measure(&vm.id, cpus.len(), group, &mut self.meters);
-                }
+            let placed = self.place(vm, &path, &cpus).and_then(|group| Ok((group.inode()?, group)));
+            // In a pool its use counts all the same.
+            if placed.is_err()
+                && vm.vcpus.is_some()
+                && let Ok(group) = Cgroup::at(&self.root, &path)
+                && let Ok(inode) = group.inode()
+            {
+                meters.measure(&vm.id, cpus.len(), (group, inode), &mut self.meters);
             }
             match placed {
                 Ok((inode, group)) => {
@@ -316,11 +306,7 @@ impl Vms {
                     self.is_not_placed(vm, Some(&path));
                 }
                 Err(error) => {
-                    let error = error.to_string();
-                    if self.troubles.get(&vm.id) != Some(&error) {
-                        tracing::warn!(vm = %vm.id, error, "the VM is not held on its cores");
-                    }
-                    troubles.insert(vm.id.clone(), error);
+                    troubles.insert(vm.id.clone(), self.trouble(&vm.id, &error));
                     self.is_not_placed(vm, Some(&path));
                 }
             }
@@ -328,18 +314,45 @@ impl Vms {
 
         (self.meters, self.troubles) = (meters, troubles);
         let set = self.followed(set);
-
-        // Last: only who is still low-priority may be killed.
-        self.killable.replace(
-            set.iter()
-                .filter(|vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill)
-                .filter_map(|vm| Some((vm.id.clone(), targets.remove(&vm.id)?)))
-                .collect(),
-        );
+        self.may_kill(&set, targets);
         self.set.clone_from(&set);
         self.note();
 
         set
+    }
+
+    /// Why a VM is not held on its cores; logged where it is new.
+    fn trouble(&self, vm: &VmId, error: &HwError) -> String {
+        let error = error.to_string();
+        if self.troubles.get(vm) != Some(&error) {
+            tracing::warn!(%vm, error, "the VM is not held on its cores");
+        }
+        error
+    }
+
+    /// Only who is low-priority may be killed.
+    fn may_kill(&mut self, set: &[ControlledVm], mut targets: BTreeMap<VmId, Target>) {
+        let killable = set
+            .iter()
+            .filter(|vm| vm.class == VmClass::NonUserFacing && vm.on_extreme == OnExtreme::Kill)
+            .filter_map(|vm| Some((vm.id.clone(), targets.remove(&vm.id)?)));
+        self.killable.replace(killable.collect());
+    }
+
+    /// Binds a VM to its cores, or follows or watches it, as its groups are made.
+    fn place(&mut self, vm: &ControlledVm, path: &str, cpus: &CpuList) -> Result<Cgroup, HwError> {
+        match (&self.pods, &self.floating) {
+            (Some(_), None) => self.watch(path),
+            (Some(_), Some(_)) => self.follow(path, vm),
+            (None, _) => {
+                Cgroup::check_vm(&self.root, path)?;
+                match self.floating {
+                    Some(_) => self.follow(path, vm),
+                    None if self.is_in_slice(vm, path) => self.check_slice(path, cpus),
+                    None => self.confine(path, cpus),
+                }
+            }
+        }
     }
 
     /// Tells the status what an operator should know.
