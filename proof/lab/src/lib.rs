@@ -52,7 +52,8 @@ pub struct Shape {
     #[arg(long, value_name = "W", default_value_t = Self::PAPER.full_w, value_parser = positive)]
     pub full_w: f64,
     /// The same at half frequency
-    #[arg(long, value_name = "W", default_value_t = Self::PAPER.half_frequency_full_w, value_parser = positive)]
+    #[arg(long, value_name = "W", default_value_t = Self::PAPER.half_frequency_full_w,
+        value_parser = positive)]
     pub half_frequency_full_w: f64,
 }
 

@@ -17,8 +17,9 @@ pub struct Seeds {
     #[arg(long, value_name = "S", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
     pub seed: u64,
-    /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// How many seeds, each the one before plus 1
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,
 }
 

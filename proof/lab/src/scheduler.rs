@@ -53,13 +53,16 @@ pub struct Options {
     #[arg(long, value_name = "id|hash[:SEED]", default_value_t = Policy::POWER.ties)]
     pub ties: Ties,
     /// The share of cores that is asked for on average
-    #[arg(long, value_name = "F", default_value_t = 0.65, value_parser = |text: &str| within(text, 0.01, 2.0))]
+    #[arg(long, value_name = "F", default_value_t = 0.65,
+        value_parser = |text: &str| within(text, 0.01, 2.0))]
     pub load: f64,
-    /// How long
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=366))]
+    /// How many days are played
+    #[arg(long, value_name = "N", default_value_t = 30,
+        value_parser = clap::value_parser!(u16).range(1..=366))]
     pub days: u16,
     /// Chassis in the cluster, of 12 servers with 40 cores each
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub chassis: u32,
     #[arg(skip = 12u32)]
     pub servers: u32,

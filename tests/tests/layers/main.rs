@@ -14,10 +14,11 @@ use source::Source;
 /// A rule of the source: what is said where it is broken, and the places that break it.
 type Rule = (&'static str, fn(&[Source]) -> Vec<String>);
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     ("no file takes names from one that takes names from it", files::circles_between_files),
     ("a command imports no other command, nor `main`", files::commands_that_import_commands),
-    ("a function has at most 80 lines", shape::long_functions),
+    ("a function has at most 60 lines", shape::long_functions),
+    ("closures with a name outside tests: a function says more", shape::named_closures),
     (
         "functions of 20 lines or more have blank lines between their paragraphs",
         shape::functions_without_paragraphs,

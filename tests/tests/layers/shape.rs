@@ -3,12 +3,14 @@
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Block, Expr, Field, ImplItemFn, Item, ItemFn, ItemMod, Lit, Meta};
+use syn::{Attribute, Block, Expr, Field, ImplItemFn, Item, ItemFn, ItemMod, Lit, Local, Meta};
 
 use super::source::{Source, is_for_tests};
 
 /// The lines that a function may have outside tests.
-const LONGEST_FUNCTION: usize = 80;
+const LONGEST_FUNCTION: usize = 60;
+/// The closures with a name that all code outside tests may have. A function says more: the number only falls.
+const NAMED_CLOSURES: usize = 1340;
 /// The columns that a line of code may have.
 const WIDEST_LINE: usize = 110;
 /// A doc comment on a field says more than this many words, or goes.
@@ -23,6 +25,8 @@ struct Shape {
     comments: Vec<(usize, String)>,
     /// Files of modules that are compiled for tests only.
     test_modules: Vec<String>,
+    /// `let name = |…| …` outside tests.
+    named_closures: usize,
 }
 
 impl Shape {
@@ -32,10 +36,8 @@ impl Shape {
         shape
     }
 
-    fn function(&mut self, attributes: &[Attribute], span: Span, block: &Block) {
-        if !is_for_tests(attributes) {
-            self.functions.push((span.start().line, block.span().end().line));
-        }
+    fn function(&mut self, span: Span, block: &Block) {
+        self.functions.push((span.start().line, block.span().end().line));
     }
 }
 
@@ -69,13 +71,23 @@ impl<'a> Visit<'a> for Shape {
     }
 
     fn visit_item_fn(&mut self, function: &'a ItemFn) {
-        self.function(&function.attrs, function.sig.span(), &function.block);
-        visit::visit_item_fn(self, function);
+        if !is_for_tests(&function.attrs) {
+            self.function(function.sig.span(), &function.block);
+            visit::visit_item_fn(self, function);
+        }
     }
 
     fn visit_impl_item_fn(&mut self, function: &'a ImplItemFn) {
-        self.function(&function.attrs, function.sig.span(), &function.block);
-        visit::visit_impl_item_fn(self, function);
+        if !is_for_tests(&function.attrs) {
+            self.function(function.sig.span(), &function.block);
+            visit::visit_impl_item_fn(self, function);
+        }
+    }
+
+    fn visit_local(&mut self, local: &'a Local) {
+        let value = local.init.as_ref().map(|init| &*init.expr);
+        self.named_closures += usize::from(matches!(value, Some(Expr::Closure(_))));
+        visit::visit_local(self, local);
     }
 
     fn visit_field(&mut self, field: &'a Field) {
@@ -98,6 +110,13 @@ pub(crate) fn long_functions(sources: &[Source]) -> Vec<String> {
         }
     }
     found
+}
+
+/// Outside tests there are at most [`NAMED_CLOSURES`] closures with a name.
+pub(crate) fn named_closures(sources: &[Source]) -> Vec<String> {
+    let product = sources.iter().filter(|source| !source.is_named_as_test());
+    let all = product.map(|source| Shape::of(source).named_closures).sum::<usize>();
+    if all > NAMED_CLOSURES { vec![format!("{all}, at most {NAMED_CLOSURES}")] } else { Vec::new() }
 }
 
 /// Functions of 20 lines or more have blank lines between their paragraphs.

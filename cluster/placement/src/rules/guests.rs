@@ -25,7 +25,7 @@ const OLDER: u32 = 2;
 /// A VM, or room that is held for one.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest {
-    /// The VM's key.
+    /// Unique among the guests of a host.
     pub vm: VmKey,
     pub(super) end: Option<ExpectedEnd>,
     since: Instant,

@@ -50,19 +50,24 @@ pub struct Options {
         value_parser = clap::value_parser!(u32).range(5_000..=1_000_000))]
     pub vms: u32,
     /// Days of history before the first VM is placed
-    #[arg(long, value_name = "N", default_value_t = 28, value_parser = clap::value_parser!(u32).range(14..=366))]
+    #[arg(long, value_name = "N", default_value_t = 28,
+        value_parser = clap::value_parser!(u32).range(14..=366))]
     pub learn_days: u32,
     /// Days after these until draws are planned from: the cluster becomes one that this chain has filled
-    #[arg(long, value_name = "N", default_value_t = 28, value_parser = clap::value_parser!(u32).range(1..=366))]
+    #[arg(long, value_name = "N", default_value_t = 28,
+        value_parser = clap::value_parser!(u32).range(1..=366))]
     pub settle_days: u32,
     /// Days whose draws are planned from
-    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u32).range(4..=366))]
+    #[arg(long, value_name = "N", default_value_t = 21,
+        value_parser = clap::value_parser!(u32).range(4..=366))]
     pub plan_days: u32,
     /// Days after these that the budget is held against
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=366))]
+    #[arg(long, value_name = "N", default_value_t = 7,
+        value_parser = clap::value_parser!(u32).range(1..=366))]
     pub held_out_days: u32,
     /// Days from one training to the next
-    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(1..=366))]
+    #[arg(long, value_name = "N", default_value_t = 14,
+        value_parser = clap::value_parser!(u32).range(1..=366))]
     pub retrain_days: u32,
     /// The share of cores that is allocated on average: there are as many chassis as that takes
     #[arg(long, value_name = "F", default_value_t = 0.65, value_parser = |text: &str| within(text, 0.1, 0.9))]

@@ -21,10 +21,13 @@ const MOVED_MAX: f64 = 0.05;
 
 /// What is drawn and packed.
 #[derive(Args, Clone, Debug, PartialEq, Serialize)]
-#[command(mut_arg("seeds", |arg| arg.long("instances").default_value("12").help("Instances of the population")))]
+#[command(mut_arg("seeds", |arg| {
+    arg.long("instances").default_value("12").help("Instances of the population")
+}))]
 pub struct Options {
     /// Tasks of an instance
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pub tasks: u32,
     /// Samples of a task
     #[arg(long, value_name = "N", default_value_t = 10_000,
