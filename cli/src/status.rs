@@ -281,7 +281,7 @@ fn mhz(khz: KiloHertz) -> String {
 mod tests {
     use super::*;
     use crate::common::answers::parse;
-    use ballast_types::wire::{Alarm, AlarmId};
+    use ballast_types::wire::{AgentsStatus, Alarm, AlarmId, InventoryStatus};
 
     fn report() -> serde_json::Value {
         serde_json::json!({
@@ -428,6 +428,7 @@ mod tests {
             let status = serde_json::json!({
                 "role": "place", "name": "p1", "now_ms": 5,
                 "alarms": [Alarm::new(AlarmId::ModelOld, "the model is old")],
+                "inventory": InventoryStatus::default(), "agents": AgentsStatus::default(),
                 "predict": {
                     "model": model, "loads": 1, "failed_loads": 0,
                     "requests": 12, "refused_requests": 1, "predictions": 40, "conservative": 3

@@ -116,11 +116,11 @@ fn a_scheduler_is_answered_by_a_cluster_that_is_followed() {
     small["status"]["allocatable"]["cpu"] = json!("500m");
     whole["nodes"]["items"].as_array_mut().expect("items").push(small);
     let answer = ask(&lab, "/filter", &whole);
-    assert_eq!(answer["nodes"]["items"], json!([whole["nodes"]["items"][0]]), "as it was sent");
-    let never = &answer["failedAndUnresolvableNodes"];
+    assert_eq!(answer["Nodes"]["items"], json!([whole["nodes"]["items"][0]]), "as it was sent");
+    let never = &answer["FailedAndUnresolvableNodes"];
     assert_eq!(never, &json!({"node-b": "cordoned", "node-small": "750m CPU asked, 500m allocatable"}));
 
-    assert_eq!(ask(&lab, "/prioritize", &whole)[2], json!({"host": "node-small", "score": 5}));
+    assert_eq!(ask(&lab, "/prioritize", &whole)[2], json!({"Host": "node-small", "Score": 5}));
 
     // A wrong hint is told once; the job's pod had one as well.
     let mut wrong = question();
@@ -336,7 +336,7 @@ fn a_question_of_16_mib_takes_50_ms_of_the_loop_and_64_mib_at_most() {
 
     let before = (Usage::of(lab.process()).expect("a process").rss_kib, of_loop(&lab));
     let answer = ask(&lab, "/filter", &question);
-    assert!(answer["nodes"]["items"].is_array());
+    assert!(answer["Nodes"]["items"].is_array());
     let after = (Usage::of(lab.process()).expect("a process").peak_rss_kib, of_loop(&lab));
 
     let (mib, took) = ((after.0 - before.0) / 1024, after.1 - before.1);
