@@ -44,10 +44,10 @@ fn agent(server: &str) -> Value {
     let report = json!({"server": server, "boot_id": "00000000-0000-0000-0000-000000000000", "agent_ms": 5,
         "epoch_obeyed": 4, "seq_obeyed": 1, "enforced_seq": 1, "state": "uncapped", "power_w": 150.0,
         "cap_w": null, "sheddable_w": 10.0, "restorable_w": 0.0, "low_cores": 4, "min_khz": null,
-        "server_limit": false, "leaving": false, "actuator_failures": 0});
-    json!({"role": "agent", "chassis_id": "c1", "policy": "stepwise", "report": report,
-        "fallback_w": 200.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0, "vms": [],
-        "alarms": []})
+        "server_limit": false, "leaving": false, "actuator_failures": 0, "dry_run": false, "classes": []});
+    json!({"role": "agent", "chassis_id": "c1", "policy": "stepwise", "policy_effective": "stepwise",
+        "report": report, "fallback_w": 200.0, "lease_ms": null, "refused_alerts": 0, "power_faults": 0,
+        "vms": [], "vm_kills": 0, "last_vm_kills": [], "sensors": [], "alarms": []})
 }
 
 /// The exit code, and the finding with this id.
