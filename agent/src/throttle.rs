@@ -224,14 +224,21 @@ impl Throttle {
         self.move_cores(count, least, true);
     }
 
+    /// The class whose cores move next: the last one on the way up, the first one on the way down.
+    fn next_class(&self, up: bool) -> Option<usize> {
+        let mut movable = self
+            .classes
+            .iter()
+            .enumerate()
+            .filter(|(_, class)| class.cores.iter().any(|core| self.can_move(usize::from(*core), up)));
+        let next = if up { movable.next_back() } else { movable.next() };
+        next.map(|(index, _)| index)
+    }
+
     fn move_cores(&mut self, count: usize, least: usize, up: bool) {
         let mut left = count;
         while left > 0 {
-            let has = |class: &Class| class.cores.iter().any(|c| self.can_move(usize::from(*c), up));
-            let class =
-                if up { self.classes.iter().rposition(has) } else { self.classes.iter().position(has) };
-
-            let Some(class) = class else { return };
+            let Some(class) = self.next_class(up) else { return };
 
             if self.equal {
                 return self.move_together(class, if up { 1 } else { -1 });

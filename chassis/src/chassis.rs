@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::slots::Agent;
 use crate::supplies::Supplies;
 use crate::tuning::Tuning;
-use crate::{Input, Ledger, Output, Params, Server};
+use crate::{Input, Ledger, Output, Params};
 use hardware::Hardware;
 use identity::Identity;
 
@@ -89,20 +89,20 @@ pub struct Chassis {
     outputs: VecDeque<Output>,
 }
 
-/// The agents of the configured servers, with what the ledger says of them.
+/// The agents of the configured servers, with their hardware caps and highest draws from the ledger.
 fn agents(params: &Params, ledger: &Ledger, now: Instant) -> Vec<Agent> {
     let even = params.budget.per(params.servers.len() as u64);
-    let agent = |server: &Server| {
+    let agents = params.servers.iter().map(|server| {
         let capped = newest(&ledger.out_of_band, &server.id);
         let mut agent = Agent::new(server.clone(), capped, even, now);
         agent.highest = newest(&ledger.highest_w, &server.id).unwrap_or_default().at_least_zero();
         agent
-    };
-    params.servers.iter().map(agent).collect()
+    });
+    agents.collect()
 }
 
-fn newest(of: &[(ServerId, Watts)], id: &ServerId) -> Option<Watts> {
-    of.iter().rev().find(|(server, _)| server == id).map(|&(_, watts)| watts)
+fn newest(entries: &[(ServerId, Watts)], id: &ServerId) -> Option<Watts> {
+    entries.iter().rev().find(|(server, _)| server == id).map(|&(_, watts)| watts)
 }
 
 impl Chassis {

@@ -110,8 +110,8 @@ pub struct Params {
 impl Params {
     /// The documented defaults, for these servers behind these supplies.
     ///
-    /// `shared_floor` is not told, and the lift rule is [`LiftRule::Restorable`]; every other
-    /// default stands at its field.
+    /// `shared_floor` is `None`, and the lift rule is [`LiftRule::Restorable`]. Every other default is
+    /// documented at its field.
     pub fn defaults(chassis_id: ChassisId, budget: Watts, rated: Vec<Watts>, servers: Vec<Server>) -> Self {
         let heartbeat = Duration::from_millis(500);
         Self {

@@ -166,8 +166,8 @@ fn tune(args: &TuneArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| file.display().to_string())?;
     }
     let written = toml::to_string(&tuned)?;
-    let all = json!({ "tuned": tuned, "arrivals_per_h": arrivals_per_h, "rows": rows });
-    answer(args.cluster.json, &all, || format!("{}\n\n[tuned]\n{}", table(&rows), written.trim_end()))?;
+    let result = json!({ "tuned": tuned, "arrivals_per_h": arrivals_per_h, "rows": rows });
+    answer(args.cluster.json, &result, || format!("{}\n\n[tuned]\n{}", table(&rows), written.trim_end()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -225,7 +225,7 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a policy would have done.
+/// The decisions of the policy, as text.
 fn tallied(tally: &ReplayTally, capacity: f64) -> String {
     let mut text = format!(
         "{} deployments in {:.0} h: {} admitted, {} refused ({:.1} %)\n\

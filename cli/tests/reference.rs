@@ -89,6 +89,16 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// `tests/layers` checks that the links of this page lead to a heading.
+#[test]
+fn every_alarm_has_a_link_to_the_runbook() {
+    let page = read("docs/reference/http-api.md");
+    let missing: Vec<_> =
+        AlarmId::ALL.iter().filter(|id| !page.contains(&format!("](../{})", id.link()))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(AlarmId::ALL.len() > 40);
+}
+
 /// An alert that nobody can look up, or that no test has seen fire and stay silent, is noise.
 #[test]
 fn every_alert_has_a_link_to_the_runbook_a_row_in_the_book_and_a_test() {

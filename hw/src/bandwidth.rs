@@ -60,7 +60,7 @@ pub enum Through {
 }
 
 impl Through {
-    /// The unit that a previous instance had limited: by the systemd that is told anyway, or that of this machine.
+    /// The unit that a previous instance had limited, with the configured systemd or this machine's.
     pub(crate) fn left(&self, root: &Root, unit: Option<&String>) -> Result<Option<Unit>, HwError> {
         let Some(unit) = unit else { return Ok(None) };
         let systemd = match self {
@@ -70,7 +70,7 @@ impl Through {
         Ok(Some((systemd, unit.clone())))
     }
 
-    /// The unit of a group that systemd is told to limit; `None` where `file` is written.
+    /// The unit through which systemd limits a group; `None`: `file` is written instead.
     pub(crate) fn unit(&self, root: &Root, path: &str, file: &str) -> Result<Option<Unit>, HwError> {
         match self {
             Self::Systemd(systemd) => {
@@ -85,7 +85,7 @@ impl Through {
     }
 }
 
-/// Who is told to limit a group, and by what name.
+/// A systemd connection, and the unit's name.
 pub(crate) type Unit = (Systemd, String);
 
 /// One VM's group.

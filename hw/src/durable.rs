@@ -62,8 +62,8 @@ pub struct Lock {
     _held: Vec<Flock<File>>,
 }
 
-/// Takes a folder for this process alone: its file `lock`, which nobody else can open, and the folder itself, which needs
-/// no room on its disk. One of the two is enough.
+/// Locks a directory for this process. The file `lock` cannot be opened by other users; the directory itself needs no
+/// disk space. One of the two locks is enough.
 ///
 /// Whoever can open a file can lock it. So nobody else may open `lock`, and who holds a folder that all may list
 /// counts only where there can be no `lock`.

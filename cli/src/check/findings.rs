@@ -91,19 +91,20 @@ fn cpufreq(machine: &Machine) -> Vec<Finding> {
         })];
     }
 
-    let mut found: Vec<_> = scaling.groups.iter().flat_map(|group| [driver(group), ladder(group)]).collect();
-    found.extend(limits(machine));
+    let mut findings: Vec<_> =
+        scaling.groups.iter().flat_map(|group| [driver(group), ladder(group)]).collect();
+    findings.extend(limits(machine));
 
     if !scaling.read_only.is_empty() {
         let text = format!("policies {} cannot be written", scaling.read_only);
-        found.push(
+        findings.push(
             finding("cpufreq.writable", Missing, text)
                 .because("not root, or /sys is read-only here")
                 .remedy("run as root; in a unit: ProtectKernelTunables=no"),
         );
     }
 
-    found
+    findings
 }
 
 fn driver(group: &PolicyGroup) -> Finding {
@@ -112,7 +113,7 @@ fn driver(group: &PolicyGroup) -> Finding {
     match group.known {
         true => finding("cpufreq.driver", Works, text),
         false => finding("cpufreq.driver", Degraded, text)
-            .because("nobody knows whether this driver obeys a limit: the agent runs dry"),
+            .because("this driver is not known to obey limits: the agent only watches"),
     }
 }
 
@@ -252,7 +253,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
         ];
     }
 
-    let found = machine.meters.iter().map(|meter| {
+    let findings = machine.meters.iter().map(|meter| {
         let name = channel(meter);
         let id = format!("meter.{name}");
         if let Some(error) = &meter.error {
@@ -270,7 +271,7 @@ fn meters(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
 
         Finding { reason, ..finding(id, state, text) }
     });
-    found.collect()
+    findings.collect()
 }
 
 fn bmc(machine: &Machine) -> Finding {
@@ -345,16 +346,16 @@ fn domains(machine: &Machine) -> Option<Finding> {
 
 fn services(machine: &Machine) -> Vec<Finding> {
     let services = machine.services;
-    let all = [
+    let buses = [
         ("systemd", services.systemd, "no watchdog, and no slices to move VMs by"),
         ("dbus", services.dbus, "CPU sets are not set through systemd"),
-        ("libvirt", services.libvirt, "VMs are told by config, by the API, or by their cgroups"),
+        ("libvirt", services.libvirt, "VMs are configured by file, by the API or by their cgroups"),
     ];
-    let found = all.map(|(id, is_there, without)| match is_there {
+    let findings = buses.map(|(id, is_running, without)| match is_running {
         true => finding(id, Works, "runs"),
         false => finding(id, Missing, "none").because(without),
     });
-    found.into()
+    findings.into()
 }
 
 /// What of a Kubernetes node's pods can be slowed.
@@ -401,7 +402,7 @@ fn competing_writers(machine: &Machine) -> Vec<Finding> {
     if machine.competing_writers.is_empty() {
         return vec![finding("competing_writers", Works, "none")];
     }
-    let found = machine.competing_writers.iter().map(|writer| {
+    let findings = machine.competing_writers.iter().map(|writer| {
         let found = match (writer.running, writer.enabled) {
             (true, true) => "runs, and is started at boot",
             (true, false) => "runs",
@@ -425,7 +426,7 @@ fn competing_writers(machine: &Machine) -> Vec<Finding> {
 
         finding(format!("competing_writer.{name}"), Degraded, found).because(reason).remedy(remedy)
     });
-    found.collect()
+    findings.collect()
 }
 
 fn process(machine: &Machine) -> Vec<Finding> {

@@ -105,30 +105,31 @@ fn exit_code(findings: &[Finding]) -> u8 {
 
 fn findings(daemons: &[Daemon]) -> Vec<Finding> {
     let mut found: Vec<_> = daemons.iter().map(Daemon::answers).collect();
-    let there: Vec<_> = daemons.iter().filter(|it| it.is_there()).collect();
-    let running: Vec<_> = daemons.iter().filter(|it| it.is_there() || it.version.is_ok()).collect();
-    if !running.is_empty() {
-        found.push(versions(running.iter().map(|it| (it.name(), it.version.as_deref()))));
+    let answering: Vec<_> = daemons.iter().filter(|daemon| daemon.has_status()).collect();
+    let mut running =
+        daemons.iter().filter(|daemon| daemon.has_status() || daemon.version.is_ok()).peekable();
+    if running.peek().is_some() {
+        found.push(versions(running.map(|daemon| (daemon.name(), daemon.version.as_deref()))));
     }
-    for daemon in &there {
+    for daemon in &answering {
         found.push(certificate(daemon.name(), daemon.tls()));
         found.push(clock(daemon.name(), daemon.clock));
         found.extend(daemon.dry_run());
         found.extend(daemon.alarms());
     }
-    let said: Vec<_> = there.iter().map(|daemon| &daemon.answer.said).collect();
+    let said: Vec<_> = answering.iter().map(|daemon| &daemon.answer.said).collect();
     found.extend(agreement::all(&said));
     found
 }
 
 impl Daemon {
-    fn is_there(&self) -> bool {
+    fn has_status(&self) -> bool {
         !matches!(self.answer.said, Said::Error(_))
     }
 
-    /// Of its chassis, server or site; its URL if its status cannot be read.
+    /// The chassis, server or site; the URL if the status cannot be read.
     fn name(&self) -> &str {
-        if self.is_there() { self.answer.said.own_alarms().0 } else { &self.answer.url }
+        if self.has_status() { self.answer.said.own_alarms().0 } else { &self.answer.url }
     }
 
     fn tls(&self) -> Option<&TlsStatus> {
@@ -181,7 +182,7 @@ impl Daemon {
     }
 }
 
-/// Whether this program and every daemon, by its name, are of one version; if not, what to upgrade.
+/// Compares the versions of this program and of the named daemons, and says what to upgrade.
 fn versions<'a>(daemons: impl Iterator<Item = (&'a str, Result<&'a str, &'a String>)>) -> Finding {
     let mut by_version: BTreeMap<(Vec<u64>, &str), Vec<&str>> = BTreeMap::new();
     by_version.entry((release(VERSION), VERSION)).or_default().push("this program");
@@ -193,9 +194,8 @@ fn versions<'a>(daemons: impl Iterator<Item = (&'a str, Result<&'a str, &'a Stri
         }
     }
 
-    let found: Vec<_> =
-        by_version.iter().map(|((_, version), names)| format!("{version} ({})", names.join(", "))).collect();
-    let found = found.join(", ");
+    let users = by_version.iter().map(|((_, version), names)| format!("{version} ({})", names.join(", ")));
+    let found = users.collect::<Vec<_>>().join(", ");
     let Some(((newest, version), _)) = by_version.last_key_value().filter(|_| by_version.len() > 1) else {
         return match silent.is_empty() {
             true => finding("versions", Works, found),

@@ -69,7 +69,7 @@ pub(crate) fn client(
     target.reached_by(client).tls_info(true).timeout(timeout).build()
 }
 
-/// A daemon that takes orders, one after the other.
+/// A client that sends orders to one daemon.
 pub(crate) struct Orders {
     runtime: Runtime,
     client: reqwest::Client,
@@ -84,7 +84,8 @@ impl Orders {
         Ok(Self { runtime, client, target })
     }
 
-    /// The answer to one order, `null` where it has none. The code `refused` comes with an answer, too.
+    /// Sends an order and returns the answer, `null` for an empty one. A response with the code `refused` has an answer,
+    /// too.
     pub(crate) fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -191,7 +192,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// A state as operators read it: its name in messages, with spaces.
+/// A state in an operator's words: its name in JSON, with spaces.
 pub(crate) fn state(state: &impl Serialize) -> String {
     let name = serde_json::to_value(state).unwrap_or_default();
     name.as_str().unwrap_or("unknown").replace('_', " ")

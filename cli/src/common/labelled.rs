@@ -116,12 +116,12 @@ impl Labelled {
         let (rows, truth) = self.table();
         let known = self.features.iter().zip(parts).filter(|(row, _)| row.is_ok());
         let parts: Vec<usize> = known.map(|(_, part)| *part).collect();
-        let mut said = apart(&rows, &truth, &parts, SEED, threads)?.into_iter();
-        let said = self.features.iter().map(|row| match row {
-            Ok(_) => said.next().flatten(),
+        let mut scores = apart(&rows, &truth, &parts, SEED, threads)?.into_iter();
+        let scores = self.features.iter().map(|row| match row {
+            Ok(_) => scores.next().flatten(),
             Err(reason) => Some(Apart { score: unlooked(*reason), limits: [0.5; 2] }),
         });
-        Ok(said.collect())
+        Ok(scores.collect())
     }
 
     /// What all of them teach.

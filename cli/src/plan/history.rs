@@ -187,7 +187,7 @@ fn owner_in(table: &TableReader<'_>, column: usize) -> Result<Option<Owner>, Tra
     }
 }
 
-/// What an estimate's mean says, with how sure that is.
+/// A mean of an estimate, with its confidence interval.
 fn mean(estimate: Option<&Estimate>, of: fn(&Estimate) -> Option<Mean>) -> Option<(f64, Option<Mean>)> {
     estimate.and_then(of).map(|mean| (mean.mean, Some(mean)))
 }

@@ -73,14 +73,13 @@ pub(super) fn text(out: &mut impl Write, levels: &Levels) -> anyhow::Result<()> 
     writeln!(
         out,
         "Own sums admit less than the budgets add up to, since chassis do not peak together; to go that low \
-         somebody\n\
-         must lower the chassis' budgets (PUT /v1/budget) while the level draws more.\n"
+         an\noperator must lower the chassis' budgets (PUT /v1/budget) while the level draws more.\n"
     )?;
 
     lowered(out, levels)
 }
 
-/// The table of levels; nodes that are alike have one row.
+/// The table of levels, with one row for nodes that are alike.
 fn nodes(levels: &Levels) -> String {
     let head = [
         "level",
@@ -92,13 +91,13 @@ fn nodes(levels: &Levels) -> String {
         "own sums admit",
         "limited by",
     ];
-    let mut told = BTreeSet::new();
+    let mut shown = BTreeSet::new();
     let rows = levels.nodes.iter().filter_map(|node| {
-        if told.contains(node.name.as_str()) {
+        if shown.contains(node.name.as_str()) {
             return None;
         }
         let alike: Vec<_> = levels.nodes.iter().filter(|other| is_alike(other, node)).collect();
-        told.extend(alike.iter().map(|node| node.name.as_str()));
+        shown.extend(alike.iter().map(|node| node.name.as_str()));
         Some([
             node.level.clone(),
             if alike.len() == 1 { node.name.clone() } else { alike.len().to_string() },

@@ -61,7 +61,7 @@ impl Verified {
         writeln!(out)
     }
 
-    /// Events, what was shed, and where the curves do not fit.
+    /// The events, the watts that were shed, and where the curves do not fit.
     fn shed(&self, out: &mut impl Write) -> std::io::Result<()> {
         let m = &self.verdict.measured;
         let Measured { events_user_facing, events_batch, readings_above_budget, .. } = m;

@@ -87,7 +87,7 @@ fn text(timed: &Timed) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What was replayed, and what it came to: a name and a value each.
+/// The input and the results of the replay, as names and values.
 fn rows(timed: &Timed) -> Vec<(&'static str, String)> {
     let Timed { report: r, wall_s, speedup } = timed;
     let whose = if r.series_are == Meaning::Server { "a server's" } else { "a VM's" };
@@ -141,7 +141,7 @@ fn rows(timed: &Timed) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What batch lost.
+/// How far batch was throttled.
 fn batch(report: &TelemetryReport) -> String {
     format!(
         "throttled for {:.1} core-seconds; frequency {:.1} % of the highest on average, {:.1} % at worst, \

@@ -1,17 +1,17 @@
-//! Room that is held on a host for a VM on its way there.
+//! Room that is held on a host for a VM that moves there.
 
 use ballast_types::Instant;
 
 use crate::{HostId, VmRequest};
 
-/// Room on a host for a VM that is still elsewhere, and takes its room there too. It counts in all sums as if the VM were
-/// there.
+/// Room on a host for a VM that still runs on another host and uses room there, too. All sums count it as if the VM ran
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hold {
-    /// What is to come.
+    /// The VM that moves.
     pub vm: VmRequest,
-    /// Where the room is.
+    /// The host with the room.
     pub host: HostId,
-    /// The room is held from then on.
+    /// When the room was held.
     pub since: Instant,
 }

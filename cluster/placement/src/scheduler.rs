@@ -468,10 +468,10 @@ impl Scheduler {
         let before = &before;
         if let Some(hold) = self.holds.get_mut(&after.id) {
             hold.vm = *after;
-            let to = hold.host;
-            self.cluster.rehold(before, after, to);
-            self.tell(now, &Event::Released { vm: before, host: to });
-            self.tell(now, &Event::Held { vm: after, host: to });
+            let target = hold.host;
+            self.cluster.rehold(before, after, target);
+            self.tell(now, &Event::Released { vm: before, host: target });
+            self.tell(now, &Event::Held { vm: after, host: target });
         }
         if before.resources == after.resources {
             self.tell(now, &Event::Repredicted { before, after, host });

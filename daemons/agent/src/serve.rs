@@ -21,7 +21,7 @@ use crate::limit;
 use crate::message::Message;
 use crate::release::RESTORE_WITHIN;
 use crate::reload::AgentReload;
-use crate::start::{Kept, Started};
+use crate::start::{HeldUntilExit, Started};
 
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
@@ -36,14 +36,14 @@ pub(crate) struct Served {
     api: Api,
     /// Whether it ends because the next start may act.
     has_room: Arc<AtomicBool>,
-    kept: Kept,
+    held: HeldUntilExit,
 }
 
 impl Started<'_> {
     /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The journal
     /// then stays for the next start.
     pub(crate) fn serve(self, loaded: Loaded<AgentConfig>) -> anyhow::Result<Served> {
-        let Self { config, control, api, alarms, listening, waits_for_room, kept } = self;
+        let Self { config, control, api, alarms, listening, waits_for_room, held } = self;
         let has_room = Arc::new(AtomicBool::new(false));
         if waits_for_room {
             start_anew_when_there_is_room(config.journal_folders(), Arc::clone(&has_room))?;
@@ -54,12 +54,12 @@ impl Started<'_> {
         let reloader = Reloader { in_force: loaded, follows, events, alarms, tls };
         let serving =
             ballast_runtime::serve(listening, routes(api.clone()), Arc::clone(&api.access), control);
-        let leaving = kept.runtime.block_on(async {
+        let leaving = held.runtime.block_on(async {
             reloader.start()?;
             serving.await
         })?;
 
-        Ok(Served { leaving, api, has_room, kept })
+        Ok(Served { leaving, api, has_room, held })
     }
 }
 
@@ -67,8 +67,8 @@ impl Served {
     /// Has the controller lift every restriction, ends it, and puts back what it could not. The error names
     /// all that could not be put back; the journal then stays for the next start.
     pub(crate) fn restore(self) -> anyhow::Result<()> {
-        let Self { leaving, api, has_room, kept } = self;
-        let effects = kept.runtime.block_on(async {
+        let Self { leaving, api, has_room, held } = self;
+        let effects = held.runtime.block_on(async {
             // Sending fails only when the control thread has ended, and then nothing waits.
             let _ = api.messages.send(Message::Input(Input::Leave));
             tokio::time::sleep(LEAVE_WITHIN).await;
@@ -79,14 +79,14 @@ impl Served {
             leaving.end().await
         })?;
 
-        kept.shutdown_deadline.set(RESTORE_WITHIN);
+        held.shutdown_deadline.set(RESTORE_WITHIN);
         // Or limits would be set anew beside those who put back.
         lock(&api.vms).stop_limiting();
 
         // All, whatever comes of the first.
         let cores = effects.restore();
-        let rapl = || Ok(limit::put_back_rapl(&kept.root, &kept.rapl_left)?);
-        let cores = cores.and(if kept.dry { Ok(()) } else { rapl() });
+        let rapl = if held.dry { Ok(()) } else { limit::put_back_rapl(&held.root, &held.rapl_left) };
+        let cores = cores.and(rapl.map_err(anyhow::Error::from));
         let groups = lock(&api.vms).restore(cores.is_ok());
 
         if let (Err(cores), Err(groups)) = (&cores, &groups) {
@@ -98,7 +98,7 @@ impl Served {
             bail!("the journal can be written again, and the next start may act");
         }
         let said =
-            if kept.dry { "nothing was changed, and nothing is put back" } else { "everything is restored" };
+            if held.dry { "nothing was changed, and nothing is put back" } else { "everything is restored" };
         tracing::info!("{said}");
 
         Ok(())

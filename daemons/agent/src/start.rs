@@ -53,12 +53,12 @@ pub(crate) struct Started<'a> {
     pub(crate) alarms: AlarmBook,
     pub(crate) listening: Listening,
     pub(crate) waits_for_room: bool,
-    pub(crate) kept: Kept,
+    pub(crate) held: HeldUntilExit,
 }
 
-/// What lasts until everything is put back. The fields that come first are dropped first.
-pub(crate) struct Kept {
-    /// Until it is dropped; then what is under way is written down.
+/// Resources that are held until everything is restored. Earlier fields are dropped first.
+pub(crate) struct HeldUntilExit {
+    /// Writes the unfinished records when it is dropped.
     _usage: Usage,
     pub(crate) shutdown_deadline: ShutdownDeadline,
     pub(crate) root: Root,
@@ -140,8 +140,9 @@ impl<'a> Adopted<'a> {
         log_start(config);
         let access = access(config, &events, &faults);
         let api = Api { messages, snapshot, events, counts, vms, notes, faults, tls, access };
-        let kept = Kept { _usage: usage, shutdown_deadline, root, rapl_left, dry, _bmcs: bmcs, runtime };
-        Ok(Started { config, control, api, alarms, listening, waits_for_room, kept })
+        let held =
+            HeldUntilExit { _usage: usage, shutdown_deadline, root, rapl_left, dry, _bmcs: bmcs, runtime };
+        Ok(Started { config, control, api, alarms, listening, waits_for_room, held })
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
@@ -202,7 +203,7 @@ fn alarms(previous: &hw::Opened, faults: DiskFaults, tls: Option<Arc<Tls>>) -> A
     alarms
 }
 
-/// Who may do what, and where that is written down.
+/// The permissions of callers, and the audit log.
 fn access(config: &AgentConfig, events: &Events, faults: &DiskFaults) -> Arc<AccessPolicy> {
     let place = &config.daemon;
     let audit = AuditLog::new(&place.state_dir, events.clone(), faults.clone());

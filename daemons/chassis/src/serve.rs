@@ -17,7 +17,7 @@ use crate::api::{Api, routes};
 use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
 use crate::message::Message;
-use crate::start::{Kept, Started};
+use crate::start::{HeldUntilExit, Started};
 
 /// How long a stopping manager waits for its hardware caps to be lifted.
 const LIFT_WITHIN: Duration = Duration::from_secs(2);
@@ -26,26 +26,26 @@ const LIFT_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Served {
     leaving: Leaving<ChassisEffects>,
     snapshot: Arc<Snapshot<ChassisStatus>>,
-    kept: Kept,
+    held: HeldUntilExit,
 }
 
 impl Started<'_> {
     /// Serves until SIGTERM or SIGINT. Fails when HTTP or the control thread ends before that. The ledger has
     /// what is left on.
     pub(crate) fn serve(self, loaded: Loaded<ChassisConfig>) -> anyhow::Result<Served> {
-        let Self { config, control, api, reload, alarms, listening, kept } = self;
+        let Self { config, control, api, reload, alarms, listening, held } = self;
         Arc::clone(&api.orders).watch()?;
         let (events, tls) = (api.events.clone(), api.tls.clone());
         let reloader = Reloader { in_force: loaded, follows: reload, events, alarms, tls };
         let (access, snapshot) = (Arc::clone(&api.access), Arc::clone(&api.snapshot));
         let routes = routes(api, config.ui.then(|| page(config)).transpose()?);
         let serving = ballast_runtime::serve(listening, routes, access, control);
-        let leaving = kept.runtime.block_on(async {
+        let leaving = held.runtime.block_on(async {
             reloader.start()?;
             serving.await
         })?;
 
-        Ok(Served { leaving, snapshot, kept })
+        Ok(Served { leaving, snapshot, held })
     }
 }
 
@@ -60,13 +60,13 @@ impl Served {
     /// Has the controller lift every hardware cap that is safe to lift, and ends it. The ledger has the
     /// others.
     pub(crate) fn restore(self) -> anyhow::Result<()> {
-        let Self { leaving, snapshot, kept } = self;
-        kept.runtime.block_on(async {
+        let Self { leaving, snapshot, held } = self;
+        held.runtime.block_on(async {
             // Sending fails only when the control thread has ended, and then nothing waits.
-            let _ = kept.messages.send(Message::Input(Input::Leave));
+            let _ = held.messages.send(Message::Input(Input::Leave));
             wait_until(LIFT_WITHIN, || capped(&snapshot).next().is_none()).await;
 
-            let _ = kept.messages.send(Message::Stop);
+            let _ = held.messages.send(Message::Stop);
             let effects = leaving.end().await?;
 
             for (server, watts) in capped(&snapshot) {

@@ -45,11 +45,11 @@ pub(crate) struct Started<'a> {
     pub(crate) reload: ChassisReload,
     pub(crate) alarms: AlarmBook,
     pub(crate) listening: Listening,
-    pub(crate) kept: Kept,
+    pub(crate) held: HeldUntilExit,
 }
 
-/// What lasts until hardware caps are lifted. The fields that come first are dropped first.
-pub(crate) struct Kept {
+/// Resources that are held until the hardware caps are lifted. Earlier fields are dropped first.
+pub(crate) struct HeldUntilExit {
     pub(crate) messages: Sender<Message>,
     /// The supplies' sessions at their BMCs end when they are dropped.
     _bmcs: Arc<Mutex<Bmcs>>,
@@ -117,8 +117,8 @@ impl<'a> Adopted<'a> {
         let (power, tls) = (power_input.map(|input| (input, polling.events)), opened.tls);
         let api =
             Api { orders, snapshot, events, counts, history, ledger_written, power, faults, tls, access };
-        let kept = Kept { messages, _bmcs: Arc::clone(&reload.bmcs), runtime, _lock: opened.lock };
-        Ok(Started { config, control, api, reload, alarms, listening, kept })
+        let held = HeldUntilExit { messages, _bmcs: Arc::clone(&reload.bmcs), runtime, _lock: opened.lock };
+        Ok(Started { config, control, api, reload, alarms, listening, held })
     }
 }
 
@@ -132,7 +132,7 @@ fn budget_orders(
     Ok(Arc::new(orders))
 }
 
-/// Who may do what, and where that is written down.
+/// The permissions of callers, and the audit log.
 fn access(config: &ChassisConfig, events: &Events, faults: &DiskFaults) -> Arc<AccessPolicy> {
     let place = &config.daemon;
     let audit = AuditLog::new(&place.state_dir, events.clone(), faults.clone());

@@ -6,7 +6,7 @@ use ballast_predict::{Features, Request};
 use super::body::{self, VmBody};
 use ballast_runtime::http::Refused;
 
-/// What a request asks, and whether it is of one VM that is not in a list.
+/// A request for predictions: one VM, or a list of VMs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Question {
     pub(super) is_one: bool,
@@ -23,9 +23,9 @@ pub(super) struct VmQuestion {
 impl Question {
     pub(super) fn read(body: &[u8]) -> Result<Self, Refused> {
         let mut vm: VmBody = body::read(body)?;
-        let all = vm.vms.take();
-        let is_one = all.is_none();
-        let vms = match all {
+        let list = vm.vms.take();
+        let is_one = list.is_none();
+        let vms = match list {
             None => vec![VmQuestion::new(vm).map_err(|why| body::refused(&why))?],
             Some(vms) => body::each(vms.0, VmQuestion::new)?,
         };

@@ -1,5 +1,5 @@
-//! The bodies of requests. Unknown fields are ignored, but for orders to drain hosts. A wrong value is refused with its
-//! field, the value and what is allowed.
+//! The bodies of requests. Unknown fields are ignored, except in orders to drain hosts. An error names the field, the
+//! value and what is allowed.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) fn refused(why: &str) -> Refused {
     Refused(StatusCode::BAD_REQUEST, why.to_owned())
 }
 
-/// An error without its line and column: the middle of a long one is left out.
+/// An error without its line and column. A long one keeps its start and its end.
 fn shown(error: &str) -> String {
     let error = error.rsplit_once(" at line ").map_or(error, |(error, _)| error);
     let characters: Vec<char> = error.chars().collect();
@@ -62,7 +62,7 @@ impl TryFrom<String> for Name {
     }
 }
 
-/// Texts by the names of what they say something of.
+/// Labels: texts by name.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(try_from = "BTreeMap<String, Option<Name>>")]
 pub(super) struct Texts(pub(super) BTreeMap<String, String>);
@@ -105,15 +105,15 @@ impl<const MIN: u32, const MAX: u32> TryFrom<f64> for Whole<MIN, MAX> {
     }
 }
 
-/// Amounts by the names of what they are of.
+/// Amounts of resources, by the resource's name.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Amounts(BTreeMap<String, Option<Whole<0, { u32::MAX }>>>);
 
 impl From<Amounts> for BTreeMap<String, u32> {
     fn from(amounts: Amounts) -> Self {
-        let known = amounts.0.into_iter().filter_map(|(name, amount)| Some((name, amount?.0)));
-        // None of something is as good as not to name it.
-        known.filter(|(_, amount)| *amount > 0).collect()
+        let present = amounts.0.into_iter().filter_map(|(name, amount)| Some((name, amount?.0)));
+        // An amount of 0 equals an absent one.
+        present.filter(|(_, amount)| *amount > 0).collect()
     }
 }
 
@@ -133,7 +133,7 @@ impl<T, const MAX: usize> TryFrom<Vec<T>> for Several<T, MAX> {
     }
 }
 
-/// A VM, or several.
+/// One VM, or a list of VMs with their common fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 pub(super) struct VmBody {
@@ -153,45 +153,48 @@ pub(super) struct VmBody {
     pub(super) spread: Option<bool>,
     pub(super) domain_skew: Option<Whole<0, 255>>,
     pub(super) extras: Option<Amounts>,
-    /// The host that it is on, for `PUT /v1/vms/{id}`.
+    /// The host that runs the VM, for `PUT /v1/vms/{id}`.
     pub(super) host: Option<Name>,
-    /// How many hosts are wanted, for `/v1/score`.
+    /// The number of hosts to return, for `/v1/score`.
     pub(super) top: Option<Whole<1, 1000>>,
-    /// Whose lifetimes are like its own, for `/v1/predict`.
+    /// The owner, whose VMs have similar lifetimes, for `/v1/predict`.
     pub(super) tenant: Option<Name>,
-    /// When it started, for `/v1/predict`.
+    /// The start time in Unix seconds, for `/v1/predict`.
     pub(super) start_s: Option<f64>,
     pub(super) uptime_s: Option<f64>,
-    /// Several VMs: what else is here holds for those that do not say it themselves.
+    /// A list of VMs. The other fields here are the defaults of those VMs.
     pub(super) vms: Option<Several<VmBody, 1000>>,
 }
 
 impl VmBody {
-    /// The same, with what `all` says of all VMs of a request.
-    pub(super) fn or(self, all: &Self) -> Self {
+    /// The VM, with the request's common fields where it has none of its own.
+    pub(super) fn or(self, common: &Self) -> Self {
         Self {
-            vm_type: self.vm_type.or_else(|| all.vm_type.clone()),
-            batch_vms: self.batch_vms.or(all.batch_vms),
-            labels: self.labels.or_else(|| all.labels.clone()),
-            subscription: self.subscription.or_else(|| all.subscription.clone()),
-            deployment: self.deployment.or_else(|| all.deployment.clone()),
-            spread: self.spread.or(all.spread),
-            domain_skew: self.domain_skew.or(all.domain_skew),
+            vm_type: self.vm_type.or_else(|| common.vm_type.clone()),
+            batch_vms: self.batch_vms.or(common.batch_vms),
+            labels: self.labels.or_else(|| common.labels.clone()),
+            subscription: self.subscription.or_else(|| common.subscription.clone()),
+            deployment: self.deployment.or_else(|| common.deployment.clone()),
+            spread: self.spread.or(common.spread),
+            domain_skew: self.domain_skew.or(common.domain_skew),
             ..self
         }
     }
 
-    /// Its cores and its memory in GB.
+    /// The cores, and the memory in GB.
     pub(super) fn size(&self) -> Result<(f64, f64), String> {
         Ok((self.cores.ok_or("cores is missing")?, self.memory_gb.ok_or("memory_gb is missing")?))
     }
 }
 
-/// What `read` makes of each of these VMs. An error names the VM's place.
+/// Reads each VM of a list. An error names the VM's index.
 pub(super) fn each<T>(
     vms: Vec<VmBody>,
     read: impl Fn(VmBody) -> Result<T, String>,
 ) -> Result<Vec<T>, Refused> {
-    let read_one = |(n, vm)| read(vm).map_err(|why| refused(&format!("vms[{n}].{why}")));
-    vms.into_iter().enumerate().map(read_one).collect()
+    let results = vms
+        .into_iter()
+        .enumerate()
+        .map(|(index, vm)| read(vm).map_err(|why| refused(&format!("vms[{index}].{why}"))));
+    results.collect()
 }

@@ -112,7 +112,7 @@ async fn put(State(api): State<Api>, Path(name): Path<String>, body: Bytes) -> i
     (before(&api, &name), try_put(api, name, body).await)
 }
 
-/// What is told of a host.
+/// A new host, or changes of a known one.
 #[derive(Deserialize)]
 struct HostBody {
     chassis: Option<Name>,
@@ -126,38 +126,42 @@ struct HostBody {
 }
 
 impl HostBody {
-    /// The host with what is told of it; what is not told of a known one stays.
+    /// The host after the change. A known host keeps the fields that are absent here.
     fn after(self, name: &str, before: Option<&HostSpec>) -> Result<HostSpec, String> {
-        let missing = |key| format!("{key} is missing: host {name:?} is new");
-        let known = before.map(|it| (it.capacity.cores.cores(), it.capacity.memory.gb()));
-        let cores = self.cores.or(known.map(|it| it.0)).ok_or_else(|| missing("cores"))?;
-        let memory_gb = self.memory_gb.or(known.map(|it| it.1)).ok_or_else(|| missing("memory_gb"))?;
-        let chassis = self.chassis.map(|it| it.0).or_else(|| before.map(|it| it.chassis.clone()));
-        let usual = before.cloned().unwrap_or_else(|| HostSpec::new("", Resources::ZERO));
+        let size = before.map(|spec| (spec.capacity.cores.cores(), spec.capacity.memory.gb()));
+        let cores = self.cores.or(size.map(|size| size.0)).ok_or_else(|| missing(name, "cores"))?;
+        let memory_gb =
+            self.memory_gb.or(size.map(|size| size.1)).ok_or_else(|| missing(name, "memory_gb"))?;
+        let chassis = self.chassis.map(|name| name.0).or_else(|| before.map(|spec| spec.chassis.clone()));
+        let default = before.cloned().unwrap_or_else(|| HostSpec::new("", Resources::ZERO));
         Ok(HostSpec {
-            chassis: chassis.ok_or_else(|| missing("chassis"))?,
+            chassis: chassis.ok_or_else(|| missing(name, "chassis"))?,
             capacity: host_size(cores, memory_gb)?,
-            state: self.state.unwrap_or(usual.state),
-            fault_domain: self.fault_domain.map(|it| it.0).or(usual.fault_domain),
-            extras: self.extras.map_or(usual.extras, Into::into),
-            overcommit: self.overcommit.unwrap_or(usual.overcommit),
-            max_vms: self.max_vms.map_or(usual.max_vms, |max| Some(max.0).filter(|max| *max > 0)),
+            state: self.state.unwrap_or(default.state),
+            fault_domain: self.fault_domain.map(|name| name.0).or(default.fault_domain),
+            extras: self.extras.map_or(default.extras, Into::into),
+            overcommit: self.overcommit.unwrap_or(default.overcommit),
+            max_vms: self.max_vms.map_or(default.max_vms, |max| Some(max.0).filter(|max| *max > 0)),
         })
     }
 }
 
+fn missing(name: &str, key: &str) -> String {
+    format!("{key} is missing: host {name:?} is new")
+}
+
 async fn try_put(api: Api, name: String, body: Bytes) -> Result<Response, Refused> {
-    let told: HostBody = api.checked(body::read(&body))?;
+    let change: HostBody = api.checked(body::read(&body))?;
     let file = api.host_file();
     let changed = api.inventory.change(|inventory| {
-        let old = inventory.host(&name).map(|host| host.spec);
-        let after = told.after(&name, old).map_err(|why| body::refused(&why))?;
+        let before = inventory.host(&name).map(|host| host.spec);
+        let after = change.after(&name, before).map_err(|why| body::refused(&why))?;
         if let Some(file) = &file
-            && old.is_none_or(|old| HostSpec { state: after.state, ..old.clone() } != after)
+            && before.is_none_or(|before| HostSpec { state: after.state, ..before.clone() } != after)
         {
             return Err(only_state(file));
         }
-        if old == Some(&after) {
+        if before == Some(&after) {
             return Ok((false, None));
         }
         inventory.set_host(ballast_runtime::unix_now(), &name, &after)?;
@@ -212,6 +216,6 @@ async fn try_delete(api: Api, name: String, leaving: Leaving) -> Result<Response
 }
 
 fn only_state(file: &str) -> Fault {
-    let why = format!("hosts are as {file} says: only state can be changed here");
+    let why = format!("hosts are configured in {file}: only state can be changed here");
     Refused(StatusCode::CONFLICT, why).into()
 }

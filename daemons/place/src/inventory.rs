@@ -65,13 +65,13 @@ impl DurableInventory {
         let mut inventory = Inventory::new(policy);
         let Contents { inventory: snapshot, drains, deployments } = recovered.contents;
         let now = ballast_runtime::unix_now();
-        let told = inventory.replace(now, &snapshot);
-        told.with_context(|| format!("{}: what it says cannot be", folder.display()))?;
+        let replaced = inventory.replace(now, &snapshot);
+        replaced.with_context(|| format!("{}: its contents contradict each other", folder.display()))?;
         let mut drains = Drains::of(drains);
         drains.recover(now, &mut inventory);
         let history = history.map(|options| {
-            let there = inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
-            LifetimeHistory::start(folder, options, there)
+            let running = inventory.vms().map(|vm| (vm.name.to_owned(), vm.since)).collect();
+            LifetimeHistory::start(folder, options, running)
         });
         let history = history.transpose()?;
         let forgotten = admission.is_none() && !deployments.is_empty();
@@ -79,7 +79,7 @@ impl DurableInventory {
         let (durable, thread) =
             Self::over(recovered.store, inventory, drains, admission, recovered.problem, history)?;
         if forgotten {
-            // The next start is to find no deployment that nobody has watched meanwhile.
+            // Without admission deployments are not observed: a later start must not find stale ones.
             durable.give(durable.all(&durable.look())).map_err(|Refused(_, why)| anyhow::anyhow!(why))?;
         }
         Ok((durable, thread))

@@ -234,11 +234,11 @@ fn drain<'a>() -> Metric<Shown<'a>> {
 }
 
 fn by(names: &[&str], counts: &[Sure]) -> Samples {
-    let all = names.iter().zip(counts).flat_map(|(name, counts)| {
+    let samples = names.iter().zip(counts).flat_map(|(name, counts)| {
         let counts = ["false", "true"].into_iter().zip(counts);
         counts.map(|(sure, counter)| (vec![(*name).to_owned(), sure.to_owned()], count(counter) as f64))
     });
-    all.collect()
+    samples.collect()
 }
 
 fn total(counter: &AtomicU64) -> Option<f64> {

@@ -208,17 +208,17 @@ struct Many {
     vms: Vec<VmAnswer>,
 }
 
-/// The VMs that are to be placed, and whether it is one that is not in a list.
+/// The VMs to place, and whether the body is a single VM instead of a list.
 fn read(body: &[u8]) -> Result<(bool, Vec<VmRequest>), Refused> {
-    let mut all: VmBody = body::read(body)?;
-    match all.vms.take() {
+    let mut common: VmBody = body::read(body)?;
+    match common.vms.take() {
         None => {
-            let vm = VmRequest::new(all, Some(1)).and_then(VmRequest::named);
+            let vm = VmRequest::new(common, Some(1)).and_then(VmRequest::named);
             Ok((true, vec![vm.map_err(|why| body::refused(&why))?]))
         }
         Some(vms) => {
             let count = Some(vms.0.len() as u32);
-            let vms = body::each(vms.0, |vm| VmRequest::new(vm.or(&all), count)?.named())?;
+            let vms = body::each(vms.0, |vm| VmRequest::new(vm.or(&common), count)?.named())?;
             Ok((false, vms))
         }
     }
@@ -249,9 +249,7 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
         }
         let hosts = inventory.place(now, &vms)?;
         api.agents.changed(hosts.iter().map(String::as_str));
-        let placed = |(vm, host)| Placed { vm, host, since: now };
-        let placed = vms.iter().cloned().zip(hosts).map(placed);
-
+        let placed = vms.iter().cloned().zip(hosts).map(|(vm, host)| Placed { vm, host, since: now });
         Ok(((false, answers(inventory)), Some(Record { vms: placed.collect(), ..Record::default() })))
     });
 
@@ -275,14 +273,14 @@ async fn place(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
 }
 
 impl Api {
-    /// Counts what became of a request to place VMs. Who listens is told where it was refused.
+    /// Counts the result of a request to place VMs. A refusal is also an event.
     fn counted<T>(
         &self,
         changed: Result<T, Fault>,
         decided: Option<&(String, usize, AdmissionAnswer)>,
         scale_outs: u64,
     ) -> Result<T, Refused> {
-        // What is admitted and finds no host comes again, and counts then.
+        // A deployment that is admitted but finds no host asks again, and is counted then.
         if let Some((name, count, answer)) = decided.filter(|it| changed.is_ok() || !it.2.admit) {
             self.admission_decided(name, *count, answer);
         }

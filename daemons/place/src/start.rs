@@ -110,8 +110,8 @@ fn start_kube(
 ) -> anyhow::Result<Option<Arc<Kube>>> {
     let kube = config.kubernetes.as_ref().map(|kubernetes| {
         let predictor = Arc::clone(predictor);
-        let predict = move |request: &Request| predictor.predict(request);
-        Kube::start(kubernetes, config.policy, Box::new(predict), events.clone())
+        let predict = Box::new(move |request: &Request| predictor.predict(request));
+        Kube::start(kubernetes, config.policy, predict, events.clone())
     });
     kube.transpose()
 }

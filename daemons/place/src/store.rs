@@ -28,7 +28,7 @@ use crate::drains::record::Drain;
 /// In JSON what is known of each.
 type Definition = TableDefinition<'static, &'static str, &'static [u8]>;
 
-/// What a table keeps, each by its key.
+/// A row of a table, and the key that it is stored under.
 pub(super) trait Row: Serialize + DeserializeOwned {
     const TABLE: Definition;
     fn key(&self) -> Cow<'_, str>;
@@ -73,22 +73,21 @@ pub(super) struct Contents {
 /// What is kept of the file in memory: everything is in the inventory as well.
 const CACHE: usize = 4 << 20;
 
-/// One change, told as what is there afterwards: taking note of it twice is as good as once. On disk it is there as a whole or
-/// not at all.
+/// One change, as the rows that it leaves: idempotent. It is written as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Record {
-    /// Hosts that are there, and are so.
+    /// New and changed hosts.
     pub(super) hosts: Vec<NamedHost>,
-    /// The names of hosts that are gone.
+    /// The names of removed hosts.
     pub(super) gone_hosts: Vec<String>,
-    /// VMs that are there, and are so.
+    /// New and changed VMs.
     pub(super) vms: Vec<Placed>,
-    /// VMs that have ended, each with the time.
+    /// VMs that have ended, with the time of each.
     pub(super) ended: Vec<(Placed, Instant)>,
     pub(super) drains: Vec<Drain>,
     /// The numbers of drains that are forgotten.
     pub(super) gone_drains: Vec<u64>,
-    /// What has been seen of deployments.
+    /// New and changed observations of deployments.
     pub(super) deployments: Vec<DeploymentRecord>,
     /// The keys of deployments that are over.
     pub(super) gone_deployments: Vec<String>,
@@ -240,10 +239,10 @@ fn note(record: &Record, write: &WriteTransaction) -> io::Result<()> {
     set(write, &record.vms)?;
     set(write, &record.drains)?;
     set(write, &record.deployments)?;
-    remove::<Placed>(write, record.ended.iter().map(|(placed, _)| placed.key()))?;
-    remove::<NamedHost>(write, &record.gone_hosts)?;
-    remove::<Drain>(write, record.gone_drains.iter().copied().map(drain_key))?;
-    remove::<DeploymentRecord>(write, &record.gone_deployments)
+    remove::<Placed, _>(write, &record.ended, |(placed, _)| placed.key())?;
+    remove::<NamedHost, _>(write, &record.gone_hosts, |name| name.into())?;
+    remove::<Drain, _>(write, &record.gone_drains, |id| drain_key(*id).into())?;
+    remove::<DeploymentRecord, _>(write, &record.gone_deployments, |key| key.into())
 }
 
 fn replace_all(contents: &Contents, write: &WriteTransaction) -> io::Result<()> {
@@ -253,7 +252,7 @@ fn replace_all(contents: &Contents, write: &WriteTransaction) -> io::Result<()> 
     replace(write, &contents.deployments)
 }
 
-/// Only what is otherwise is written: a transaction needs room beside what it replaces.
+/// Writes only rows that differ: a transaction needs disk space beside the rows that it replaces.
 fn replace<T: Row>(write: &WriteTransaction, rows: &[T]) -> io::Result<()> {
     let keys: BTreeSet<Cow<'_, str>> = rows.iter().map(Row::key).collect();
     let mut table = write.open_table(T::TABLE).map_err(io_error)?;
@@ -263,10 +262,13 @@ fn replace<T: Row>(write: &WriteTransaction, rows: &[T]) -> io::Result<()> {
 }
 
 fn set<T: Row>(write: &WriteTransaction, rows: &[T]) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
     let mut table = write.open_table(T::TABLE).map_err(io_error)?;
     for row in rows {
         let (key, json) = (row.key(), serde_json::to_vec(row)?);
-        let same = table.get(&*key).map_err(io_error)?.is_some_and(|there| there.value() == json);
+        let same = table.get(&*key).map_err(io_error)?.is_some_and(|stored| stored.value() == json);
         if !same {
             table.insert(&*key, json.as_slice()).map_err(io_error)?;
         }
@@ -274,12 +276,16 @@ fn set<T: Row>(write: &WriteTransaction, rows: &[T]) -> io::Result<()> {
     Ok(())
 }
 
-fn remove<T: Row>(
+fn remove<T: Row, Gone>(
     write: &WriteTransaction,
-    keys: impl IntoIterator<Item = impl AsRef<str>>,
+    gone: &[Gone],
+    key: impl Fn(&Gone) -> Cow<'_, str>,
 ) -> io::Result<()> {
+    if gone.is_empty() {
+        return Ok(());
+    }
     let mut table = write.open_table(T::TABLE).map_err(io_error)?;
-    keys.into_iter().try_for_each(|key| table.remove(key.as_ref()).map(drop)).map_err(io_error)
+    gone.iter().try_for_each(|gone| table.remove(&*key(gone)).map(drop)).map_err(io_error)
 }
 
 /// In the order of numbers.
@@ -370,21 +376,23 @@ mod tests {
         Placed { vm, host: host.into(), since: Instant::from_millis(1_764_000_000_000) }
     }
 
+    fn added_host(name: &str) -> Record {
+        Record { hosts: vec![host(name)], ..Record::default() }
+    }
+
+    fn ended(vm: Placed) -> Record {
+        Record { ended: vec![(vm, Instant::ZERO)], ..Record::default() }
+    }
+
     fn records() -> Vec<Record> {
-        let hosts = |hosts: &[&str]| Record {
-            hosts: hosts.iter().map(|name| host(name)).collect(),
-            ..Record::default()
-        };
-        let vms = |vms: Vec<Placed>| Record { vms, ..Record::default() };
-        let ended = |placed: Placed| Record { ended: vec![(placed, Instant::ZERO)], ..Record::default() };
         vec![
-            hosts(&["s1"]),
-            hosts(&["s2"]),
-            vms(vec![vm("a", "s1"), vm("b", "s2")]),
+            added_host("s1"),
+            added_host("s2"),
+            Record { vms: vec![vm("a", "s1"), vm("b", "s2")], ..Record::default() },
             ended(vm("a", "s1")),
-            vms(vec![vm("b", "s1"), vm("c", "s2")]),
+            Record { vms: vec![vm("b", "s1"), vm("c", "s2")], ..Record::default() },
             Record { gone_hosts: vec!["s2".into()], ..ended(vm("c", "s2")) },
-            hosts(&["s3"]),
+            added_host("s3"),
         ]
     }
 

@@ -47,7 +47,7 @@ pub(super) struct PredictedVm {
 }
 
 impl VmRequest {
-    /// Fails where what is asked for cannot be. One of `batch_vms` that are asked for together, where that was not told.
+    /// Checks a request. `batch_vms` is the size of the batch if the request does not give it.
     pub(super) fn new(vm: VmBody, batch_vms: Option<u32>) -> Result<Self, String> {
         let (cores, memory_gb) = vm.size()?;
         let subscription = vm.subscription.map(|name| name.0);
@@ -92,7 +92,7 @@ impl VmRequest {
         Ok(request)
     }
 
-    /// The same, which must have a name.
+    /// Fails without a name.
     pub(super) fn named(self) -> Result<Self, String> {
         if self.name.is_some() { Ok(self) } else { Err("vm_id is missing".to_owned()) }
     }

@@ -44,15 +44,15 @@ pub struct Reloader<R: Reload> {
     pub in_force: Loaded<R::Config>,
     pub follows: R,
     pub events: Events,
-    /// They say what was refused.
+    /// Receives the reason of a rejected reload.
     pub alarms: AlarmBook,
-    /// Certificates that are read anew too.
+    /// Certificates to reload, too.
     pub tls: Option<Arc<Tls>>,
 }
 
 impl<R: Reload> Reloader<R> {
-    /// Obeys SIGHUP from now on, on the runtime that this is called on, and follows the files of certificates. A SIGHUP
-    /// since [`hold_hangups`] counts.
+    /// Handles SIGHUP on the current runtime, and watches the files of certificates. A SIGHUP that arrived since
+    /// [`hold_hangups`] is handled, too.
     pub fn start(mut self) -> io::Result<()> {
         if let Some(tls) = &self.tls {
             tls.watch(self.events.clone())?;

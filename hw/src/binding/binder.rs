@@ -19,7 +19,7 @@ pub struct CpusetOriginal {
 #[serde(rename_all = "snake_case")]
 pub enum Via {
     Cgroup {
-        /// The folder's inode: a group that was made anew by the same name has never been bound.
+        /// The inode of the cgroup's directory: a new group of the same name has never been bound.
         inode: u64,
     },
     Systemd {

@@ -3,7 +3,10 @@
 # scope, and its tables and marks are those of virsh 9.0.
 root=$(dirname "$0")/../..
 echo "$*" >>"$root/virsh.log"
-if [ -e "$root/virsh.slow" ]; then exec sleep 60; fi
+if [ -e "$root/virsh.slow" ]; then
+    : >"$root/virsh.sleeps"
+    exec sleep 60
+fi
 if [ -e "$root/virsh.leaves" ]; then sleep 20 & fi
 if [ -e "$root/virsh.fails" ]; then
     cat "$root/virsh.fails" >&2

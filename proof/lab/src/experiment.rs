@@ -348,41 +348,48 @@ fn all(all: &One<Runs>) -> anyhow::Result<bool> {
     let days: Vec<&str> = flags.chunks(2).filter(|flag| flag[0] != "--minutes").flatten().copied().collect();
     // Fewer chassis, and all of them replayed, which takes most of the time.
     let replayed = ["--chassis", "4", "--replay-chassis", "4"];
-    let (mut reports, mut met) = (Vec::new(), true);
+    let mut finished = Finished { results: &all.results, reports: Vec::new(), met: true };
+    finished.add(&all.one(&flags, server::report)?)?;
+    finished.add(&all.one(&flags, chassis::report)?)?;
+    finished.add(&all.one(&flags, tradeoff::report)?)?;
+    finished.add(&all.one(&flags, stability::report)?)?;
+    finished.add(&all.one(&days, scheduler::report)?)?;
+    finished.add(&all.one(&[], labels::report)?)?;
+    finished.add(&all.one(&[], models::report)?)?;
+    finished.add(&all.one(&replayed, oversubscription::report)?)?;
+    finished.add(&all.one(&[], chain::report)?)?;
+    finished.add(&all.one(&[], colocation::report)?)?;
+    finished.add(&all.one(&[], limits::report)?)?;
 
-    // Each is shown and written as soon as it is there: all of them take a while.
-    let mut done = |report: anyhow::Result<Report>| -> anyhow::Result<()> {
-        let report = report?;
-        met &= report.met();
-        if all.results.json {
-            reports.push(report.json()?);
+    if all.results.json {
+        let goals = finished.reports.iter().filter_map(|report| report["goals"].as_array()).flatten();
+        let goals: Vec<_> = goals.collect();
+        let summary = serde_json::json!({ "experiment": "all", "rows": finished.reports, "goals": goals });
+        say(&serde_json::to_string_pretty(&summary)?)?;
+    }
+
+    Ok(finished.met)
+}
+
+/// The experiments of `all` that have finished.
+struct Finished<'a> {
+    results: &'a Results,
+    /// Only with `--json`.
+    reports: Vec<Value>,
+    met: bool,
+}
+
+impl Finished<'_> {
+    /// Shows and writes a report at once, because all experiments together take hours.
+    fn add(&mut self, report: &Report) -> anyhow::Result<()> {
+        self.met &= report.met();
+        if self.results.json {
+            self.reports.push(report.json()?);
         } else {
             say(&format!("{}\n", report.text()))?;
         }
-
-        all.results.output.as_ref().map_or(Ok(()), |folder| write_page(folder, &report))
-    };
-
-    done(all.one(&flags, server::report))?;
-    done(all.one(&flags, chassis::report))?;
-    done(all.one(&flags, tradeoff::report))?;
-    done(all.one(&flags, stability::report))?;
-    done(all.one(&days, scheduler::report))?;
-    done(all.one(&[], labels::report))?;
-    done(all.one(&[], models::report))?;
-    done(all.one(&replayed, oversubscription::report))?;
-    done(all.one(&[], chain::report))?;
-    done(all.one(&[], colocation::report))?;
-    done(all.one(&[], limits::report))?;
-
-    if all.results.json {
-        let goals = |report: &Value| report["goals"].as_array().cloned().unwrap_or_default();
-        let goals: Vec<_> = reports.iter().flat_map(goals).collect();
-        let all = serde_json::json!({ "experiment": "all", "rows": reports, "goals": goals });
-        say(&serde_json::to_string_pretty(&all)?)?;
+        self.results.output.as_ref().map_or(Ok(()), |folder| write_page(folder, report))
     }
-
-    Ok(met)
 }
 
 impl One<Runs> {

@@ -234,13 +234,12 @@ fn workload(site: &Site, seed: u64) -> Workload {
 /// All months that [`rows`] needs of these cases, under this budget.
 pub fn jobs(options: &Options, cases: &[Case], budget_w: f64) -> Result<Vec<Job>, OptionError> {
     let site = options.site()?;
-    let of = |case: &Case| {
-        let (setup, site) = (case.setup, Site { load: case.load, ..site });
-        let offset = case.seeds;
-        let job = move |seed: u64| Job { site, setup, seed: seed.wrapping_add(offset), budget_w };
-        options.seeds.all().into_iter().map(job).collect::<Vec<_>>()
-    };
-    Ok(cases.iter().flat_map(of).collect())
+    let jobs = cases.iter().flat_map(|case| {
+        let site = Site { load: case.load, ..site };
+        let seeds = options.seeds.all().into_iter().map(|seed| seed.wrapping_add(case.seeds));
+        seeds.map(move |seed| Job { site, setup: case.setup, seed, budget_w })
+    });
+    Ok(jobs.collect())
 }
 
 impl Job {

@@ -486,19 +486,19 @@ fn run(
     (t, part): (f64, f64),
     cores: &[CoreState],
     packages: &mut [Package],
-    watts_per_core: f64,
+    watts: f64,
 ) {
     let width = vm.width();
 
     match &mut vm.work {
         Work::Series(line) => {
             let demand = line.at(t);
-            let used = |g: &Group| (demand * g.stretch).min(1.0) * width * part;
             let allowed = limited(&mut vm.bandwidth, &mut vm.stops, || {
-                vm.groups.iter().map(|g| used(g) * g.cores).sum()
+                vm.groups.iter().map(|group| group.wanted(demand) * width * part * group.cores).sum()
             });
             let work;
-            (vm.busy, work) = spend(&vm.groups, packages, 1.0, |g| used(g) * allowed);
+            (vm.busy, work) =
+                spend(&vm.groups, packages, 1.0, |group| group.wanted(demand) * width * part * allowed);
             if !vm.user_facing {
                 truth.work_core_s += work * STEP_S;
             }
@@ -513,10 +513,6 @@ fn run(
             truth.jobs += batch.progress(work);
         }
         Work::Queue(queue) => {
-            let share = |n: usize| match vm.pool {
-                None => speed(&cores[vm.cores[n]], packages).share,
-                Some(_) => vm.shares / vm.cores.len() as f64,
-            };
             queue.set_part(part);
             let runs = vm
                 .bandwidth
@@ -526,17 +522,21 @@ fn run(
             if !runs {
                 queue.stop(t, STEP_S);
             }
-            queue.run(t, STEP_S, share, &mut truth.latency, &mut truth.refused);
+            queue.run(
+                t,
+                STEP_S,
+                |index| match vm.pool {
+                    None => speed(&cores[vm.cores[index]], packages).share,
+                    Some(_) => vm.shares / vm.cores.len() as f64,
+                },
+                &mut truth.latency,
+                &mut truth.refused,
+            );
 
             if let Some(bandwidth) = vm.bandwidth.as_mut().filter(|_| runs) {
                 bandwidth.used(queue.busy().iter().sum());
             }
-            let busy = queue.busy();
-            // Where it runs on whatever core is free, each has the same of it.
-            let everywhere = busy.iter().sum::<f64>() * part / vm.cores.len().max(1) as f64;
-            let used = |n: usize| if vm.pool.is_some() { everywhere } else { busy[n] };
-            let on = vm.cores.iter().enumerate().map(|(n, core)| (&cores[*core], used(n) / STEP_S));
-            vm.busy = spend_each(on, packages, watts_per_core);
+            vm.busy = spend_queue(queue.busy(), &vm.cores, vm.pool.is_some(), part, cores, packages, watts);
         }
     }
 }
@@ -552,6 +552,26 @@ fn spend(groups: &[Group], packages: &mut [Package], span: f64, used: impl Fn(&G
         work += used * group.cores * group.progress * span;
     }
     (busy, work)
+}
+
+/// The cores of a VM with a queue: adds their power to their packages, and returns how many are busy. `busy` is in
+/// seconds of the step, by core.
+fn spend_queue(
+    busy: &[f64],
+    vm_cores: &[usize],
+    in_pool: bool,
+    part: f64,
+    cores: &[CoreState],
+    packages: &mut [Package],
+    watts_per_core: f64,
+) -> f64 {
+    // In a pool the VM runs on any free core, so that its use is spread evenly.
+    let even = busy.iter().sum::<f64>() * part / vm_cores.len().max(1) as f64;
+    let used = vm_cores.iter().zip(busy).map(|(core, busy)| {
+        let used = if in_pool { even } else { *busy };
+        (&cores[*core], used / STEP_S)
+    });
+    spend_each(used, packages, watts_per_core)
 }
 
 /// The same of cores that are busy for a share of the step each, and draw `watts` at the highest frequency; gives how many

@@ -61,6 +61,13 @@ pub(super) struct Group {
     pub(super) progress: f64,
 }
 
+impl Group {
+    /// The utilisation of each core at this demand.
+    pub(super) fn wanted(&self, demand: f64) -> f64 {
+        (demand * self.stretch).min(1.0)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Queue(Box<Queue>),

@@ -76,8 +76,11 @@ pub fn run_dir(state: &Path) -> PathBuf {
 
 /// A config with these values in place of `{names}`.
 fn filled(template: &str, values: &[(&str, String)]) -> String {
-    let put = |text: String, (name, value): &(&str, String)| text.replace(&format!("{{{name}}}"), value);
-    values.iter().fold(template.to_owned(), put)
+    let mut text = template.to_owned();
+    for (name, value) in values {
+        text = text.replace(&format!("{{{name}}}"), value);
+    }
+    text
 }
 
 /// `agent.toml` of one server.

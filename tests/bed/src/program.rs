@@ -30,8 +30,8 @@ impl Program {
     }
 }
 
-/// What a program says that must print JSON alone. An experiment says by code 3 that it missed a figure, and nothing
-/// else; all other programs must succeed.
+/// Parses the output of a program that prints only JSON. Exit code 3 means that an experiment missed a figure; any other
+/// failure panics.
 pub fn answer(output: &Output) -> Value {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let answer: Value = serde_json::from_slice(&output.stdout)

@@ -19,7 +19,7 @@ impl NamedHost {
     /// Whether this can be a host.
     ///
     /// # Errors
-    /// Names what is wrong, and what is allowed.
+    /// Names the wrong value and what is allowed.
     pub fn check(&self) -> Result<(), InventoryError> {
         check("host", &self.name)?;
         check("chassis", &self.spec.chassis)?;

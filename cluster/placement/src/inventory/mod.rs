@@ -176,7 +176,7 @@ impl Inventory {
         Snapshot { hosts: self.hosts().map(host).collect(), vms: self.vms().map(vm).collect() }
     }
 
-    /// A whole new inventory instead of this one. VMs are taken as they were found, whether or not there is room.
+    /// Replaces the whole inventory. VMs keep their hosts, even without room.
     ///
     /// # Errors
     /// Names the first host or VM that is wrong, is listed twice, or is on a host that is not in the list.

@@ -118,7 +118,7 @@ pub struct VmSpec {
     pub resources: Resources,
     /// What else it takes, by name.
     pub extras: BTreeMap<String, u32>,
-    /// Whether its class or its P95 is told or predicted with confidence.
+    /// Whether the class or the P95 was given, or is predicted with confidence.
     pub known: bool,
     /// Who it works for.
     pub class: VmClass,

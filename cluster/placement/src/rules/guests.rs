@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// the age.
 const OLDER: u32 = 2;
 
-/// A VM, or room that is held for one.
+/// A VM on a host, or a hold for one.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest {
     /// Unique among the guests of a host.

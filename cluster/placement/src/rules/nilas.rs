@@ -56,7 +56,7 @@ impl Nilas {
         if after < now.as_nanos() { 0 } else { after.saturating_add(1) }
     }
 
-    /// VMs on a host, and room that is held there; one that came to an empty host is the last.
+    /// The VMs and holds of a host. One that was placed on an empty host is the last.
     pub fn guests(&self, host: HostId) -> &[Guest] {
         self.exits.guests(host)
     }

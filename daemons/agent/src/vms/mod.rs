@@ -321,7 +321,7 @@ impl Vms {
         set
     }
 
-    /// Why a VM is not held on its cores; logged where it is new.
+    /// The reason why a VM is not bound to its cores. A new reason is logged.
     fn trouble(&self, vm: &VmId, error: &HwError) -> String {
         let error = error.to_string();
         if self.troubles.get(vm) != Some(&error) {
@@ -330,7 +330,7 @@ impl Vms {
         error
     }
 
-    /// Only who is low-priority may be killed.
+    /// Sets which VMs may be killed: low-priority ones whose config allows it.
     fn may_kill(&mut self, set: &[ControlledVm], mut targets: BTreeMap<VmId, Target>) {
         let killable = set
             .iter()
@@ -339,7 +339,7 @@ impl Vms {
         self.killable.replace(killable.collect());
     }
 
-    /// Binds a VM to its cores, or follows or watches it, as its groups are made.
+    /// Binds a VM to its cores. A VM that floats, or whose groups belong to another program, is only followed or watched.
     fn place(&mut self, vm: &ControlledVm, path: &str, cpus: &CpuList) -> Result<Cgroup, HwError> {
         match (&self.pods, &self.floating) {
             (Some(_), None) => self.watch(path),

@@ -168,14 +168,14 @@ impl AdmissionBook {
         }
         note_error("all", self.deployments.refresh(now_h));
 
-        let mut seen = Record::default();
+        let mut changes = Record::default();
         for key in core::mem::take(&mut self.changed) {
             match self.record(&key) {
-                Some(record) => seen.deployments.push(record),
-                None => seen.gone_deployments.push(key),
+                Some(record) => changes.deployments.push(record),
+                None => changes.gone_deployments.push(key),
             }
         }
-        (seen != Record::default()).then_some(seen)
+        (changes != Record::default()).then_some(changes)
     }
 
     fn came(&mut self, placed: &Placed, changes: &mut BTreeMap<String, Change>) {

@@ -44,7 +44,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
     ]
 }
 
-/// What is asked beside the VMs.
+/// The fields of a request beside its VMs.
 #[derive(Deserialize)]
 struct AdmitBody {
     deployment: Name,
@@ -52,20 +52,20 @@ struct AdmitBody {
     commit: Option<bool>,
 }
 
-/// The name of the deployment that is asked for, what it takes, and whether its room is to be kept.
+/// The deployment's name, its size, and whether to reserve the room.
 fn read(body: &[u8]) -> Result<(String, Newcomer, bool), Refused> {
     let AdmitBody { deployment: Name(deployment), label, commit } = body::read(body)?;
-    let mut all: VmBody = body::read(body)?;
+    let mut common: VmBody = body::read(body)?;
     if deployment.chars().any(char::is_control) {
         return Err(body::refused(&format!("deployment = {deployment:?}: without control characters")));
     }
-    let mut label = label.or(all.subscription.clone()).map(|name| name.0);
-    let vms = match (all.cores, all.vms.take()) {
+    let mut label = label.or(common.subscription.clone()).map(|name| name.0);
+    let vms = match (common.cores, common.vms.take()) {
         (Some(cores), None) => {
-            vec![host_size(cores, all.memory_gb.unwrap_or(0.0)).map_err(|why| body::refused(&why))?]
+            vec![host_size(cores, common.memory_gb.unwrap_or(0.0)).map_err(|why| body::refused(&why))?]
         }
         (None, Some(vms)) => {
-            let vms = body::each(vms.0, |vm| VmRequest::new(vm.or(&all), None))?;
+            let vms = body::each(vms.0, |vm| VmRequest::new(vm.or(&common), None))?;
             label = label.or_else(|| vms.iter().find_map(|vm| vm.tenant().map(str::to_owned)));
             vms.iter().map(VmRequest::resources).collect()
         }

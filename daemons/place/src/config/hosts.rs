@@ -50,7 +50,7 @@ struct Entry {
     extras: BTreeMap<String, u32>,
     #[serde(default)]
     overcommit: Overcommit,
-    /// Without it there is no limit.
+    /// `None`: no limit.
     max_vms: Option<NonZeroU32>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String>
 }
 
 impl Entry {
-    /// Its hosts: as many as its name is a range of.
+    /// The hosts: one for each name of the range.
     fn hosts(mut self) -> Result<Vec<HostEntry>, String> {
         let capacity = size(self.cores, self.memory_gb)?;
         self.extras.retain(|_, amount| *amount > 0);
@@ -152,7 +152,7 @@ impl Entry {
     }
 }
 
-/// The names that `text` stands for, shared evenly by so many hosts: one for each host.
+/// Expands `text` to names, and assigns them evenly to the hosts. Returns one name for each host.
 fn shared(key: &str, text: &str, hosts: usize) -> Result<Vec<String>, String> {
     let names = range(key, text)?;
     let count = names.len();
@@ -162,7 +162,7 @@ fn shared(key: &str, text: &str, hosts: usize) -> Result<Vec<String>, String> {
     Ok(names.into_iter().flat_map(|name| repeat_n(name, hosts / count)).collect())
 }
 
-/// What a host has, or a VM takes.
+/// The size of a host or of a VM.
 ///
 /// # Errors
 /// With the field, its value and what is allowed.
@@ -301,8 +301,6 @@ mod tests {
             ("c[1-2]", "c[1-3]", "hosts[0].chassis = \"c[1-3]\": 3 of them do not share 4 hosts evenly"),
             ("s[08-11]", "s[11-08]", "hosts[0].name = \"s[11-08].rack1\": a name, or a range"),
             ("s[08-11]", "s[0-999999999]", "hosts[0].name = \"s[0-999999999].rack1\": a name, or a range"),
-            ("cores = 0.5", "cores = 0.5\novercommit.cores = 17", "hosts[1].overcommit.cores: "),
-            ("cores = 0.5", "cores = 0.5\nmax_vms = 0", "hosts[1].max_vms: "),
             (
                 "cores = 40",
                 "cores = 40\nfault_domain = \"r[1-3]\"",
@@ -333,7 +331,13 @@ mod tests {
         assert!(with("s[08-11]", &long).contains("s[001-720], of at most 320 bytes"), "a name of 4 kB");
         assert!(with("cores = 40", "coers = 40").contains("line 5"), "a slip is told by its line");
         assert!(with("\"cordoned\"", "\"closed\"").contains("`open`, `cordoned`, `draining`"));
-        assert!(with("cores = 0.5", "cores = 0.5\novercommit.cores = 17").contains("17: 0.1 to 16"));
+        for (key, at, allowed) in [
+            ("overcommit.cores = 17", "hosts[1].overcommit.cores: ", "17: 0.1 to 16"),
+            ("max_vms = 0", "hosts[1].max_vms: ", "integer `0`, expected a nonzero u32"),
+        ] {
+            let why = with("cores = 0.5", &format!("cores = 0.5\n{key}"));
+            assert!(why.starts_with(at) && why.contains(allowed), "{key}: {why}");
+        }
         assert!(parse("{", true).unwrap_err().contains("line 1"));
     }
 }

@@ -57,12 +57,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Api>> {
     ]
 }
 
-/// Which drain is asked for. A misspelt field is refused: the drain would be another than was meant.
+/// A drain to propose or start. Unknown fields are rejected, because a misspelt one would change which hosts are drained.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DrainBody {
     hosts: Option<Several<String, HOSTS_MAX>>,
-    /// Hosts that are chosen, instead of `hosts`.
+    /// The number of emptiest hosts to choose, instead of `hosts`.
     count: Option<Whole<1, 200>>,
     order: Option<DrainOrder>,
     limit: Option<Whole<1, 1000>>,
@@ -73,17 +73,17 @@ struct DrainBody {
 
 impl DrainBody {
     fn read(body: &[u8]) -> Result<Self, Refused> {
-        let told: Self = body::read(body)?;
-        let mut seen = BTreeSet::new();
-        let twice = told.hosts.iter().flat_map(|hosts| &hosts.0).find(|name| !seen.insert(*name));
-        let why = match (&told.hosts, told.count, twice) {
+        let request: Self = body::read(body)?;
+        let mut names = BTreeSet::new();
+        let duplicate = request.hosts.iter().flat_map(|hosts| &hosts.0).find(|name| !names.insert(*name));
+        let why = match (&request.hosts, request.count, duplicate) {
             (None, None, _) => "hosts or count is missing",
             (Some(_), Some(_), _) => "hosts and count: one of them, not both",
-            (.., Some(twice)) => &format!("hosts: {twice:?} is listed twice"),
-            _ if told.is_dry_run() && told.approve == Some(true) => {
+            (.., Some(name)) => &format!("hosts: {name:?} is listed twice"),
+            _ if request.is_dry_run() && request.approve == Some(true) => {
                 "dry_run and approve: one of them, not both"
             }
-            _ => return Ok(told),
+            _ => return Ok(request),
         };
         Err(body::refused(why))
     }
@@ -93,15 +93,15 @@ impl DrainBody {
     }
 }
 
-/// The hosts that are meant, all of which are there.
-fn chosen(inventory: &Inventory, asked: &DrainBody) -> Result<Vec<String>, Fault> {
-    if let Some(Several(names)) = &asked.hosts {
+/// The hosts to drain. Each must be in the inventory.
+fn chosen(inventory: &Inventory, request: &DrainBody) -> Result<Vec<String>, Fault> {
+    if let Some(Several(names)) = &request.hosts {
         return match names.iter().find(|name| inventory.host(name).is_none()) {
             Some(host) => Err(InventoryError::UnknownHost { host: host.clone() }.into()),
             None => Ok(names.clone()),
         };
     }
-    let hosts = inventory.emptiest(asked.count.map_or(0, |count| count.0 as usize));
+    let hosts = inventory.emptiest(request.count.map_or(0, |count| count.0 as usize));
     let why = "count: there is no open host that has VMs".into();
     if hosts.is_empty() { Err(Refused(StatusCode::CONFLICT, why).into()) } else { Ok(hosts) }
 }
@@ -161,15 +161,15 @@ async fn changed<T>(
     change: impl FnOnce(&mut Drains, &mut Inventory) -> Result<(T, Record), Fault>,
 ) -> Result<T, Refused> {
     let changed = api.inventory.change(|inventory| {
-        let (told, record) = change(&mut api.inventory.drains(), inventory)?;
-        Ok::<_, Fault>(((told, names(&record)), Some(record)))
+        let (answer, record) = change(&mut api.inventory.drains(), inventory)?;
+        Ok::<_, Fault>(((answer, names(&record)), Some(record)))
     });
     let (told, hosts) = changed.await?.map_err(|fault| api.refuse(fault))?;
     hosts.into_iter().for_each(|host| api.tell(EventKind::HostChanged { host }));
     Ok(told)
 }
 
-/// The names of the hosts that have opened or closed.
+/// The names of hosts whose state has changed.
 fn names(record: &Record) -> Vec<String> {
     record.hosts.iter().map(|host| host.name.clone()).collect()
 }
@@ -202,11 +202,11 @@ async fn approve(State(api): State<Api>, Path(id): Path<String>) -> Result<Respo
     said(&api, id)
 }
 
-/// What became of a move.
+/// The result of a move.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveBody {
-    /// Whether the VM has arrived; else its move has failed.
+    /// Whether the VM has arrived. `false`: the move has failed.
     done: bool,
 }
 

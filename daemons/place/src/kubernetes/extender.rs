@@ -2,7 +2,7 @@
 //! (`k8s.io/kube-scheduler/extender/v1`, `ExtenderArgs`, `ExtenderFilterResult`, `HostPriorityList`).
 //!
 //! Today's Go types carry no JSON names, so the keys are `Pod`, `Nodes`, `NodeNames`; those before 1.17 said
-//! `pod`, `nodes`, `nodenames`. Go reads either, and so is either read here.
+//! `pod`, `nodes`, `nodenames`. Go accepts both, and this module does, too.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Those that do not fail.
+/// The nodes that pass.
 fn passing<'n, T>(nodes: &'n [T], verdicts: &[Verdict]) -> impl Iterator<Item = &'n T> {
     nodes.iter().zip(verdicts).filter(|(_, verdict)| !verdict.fails()).map(|(node, _)| node)
 }
@@ -152,7 +152,7 @@ fn at_most<'a, T: Deserialize<'a>>(what: &str, raw: &'a RawValue, most: usize) -
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// The fields that matter. `null` is as good as absent.
+/// The fields that are read. `null` equals absent.
 #[derive(Deserialize)]
 struct Fields<'a> {
     #[serde(borrow, alias = "Pod")]

@@ -85,7 +85,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) label_prefix: &'a str,
     /// Asked for what no label tells.
     pub(crate) predict: Predict<'a>,
-    /// The time: a pod without a stamp of its own counts as having come now.
+    /// The current time: the start of pods without `creationTimestamp`.
     pub(crate) now: Instant,
 }
 

@@ -202,20 +202,19 @@ impl Kube {
         }
 
         let mut fitting = scores(&standings).into_iter();
-        let score = |verdict: &Verdict| match verdict {
+        let scores = verdicts.iter().map(|verdict| match verdict {
             Verdict::Fits => fitting.next().unwrap_or(NEUTRAL),
             Verdict::Unknown => NEUTRAL,
             Verdict::Full(_) | Verdict::Never(_) => 0,
-        };
-
-        verdicts.iter().map(score).collect()
+        });
+        scores.collect()
     }
 }
 
 /// Of a node that is not known but was sent: whether the pod is larger than all that it has.
 fn never_fits(allocatable: Option<Amount>, asked: Amount) -> Verdict {
-    let has = allocatable.filter(|has| has.milli_cpu > 0 && has.bytes > 0);
-    let why = has.and_then(|has| super::mirror::too_little(has, asked, "allocatable"));
+    let allocatable = allocatable.filter(|amount| amount.milli_cpu > 0 && amount.bytes > 0);
+    let why = allocatable.and_then(|amount| super::mirror::too_little(amount, asked, "allocatable"));
     why.map_or(Verdict::Unknown, Verdict::Never)
 }
 

@@ -448,7 +448,7 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, request: Request, next: Nex
     let mut answer = next.run(request).await;
     drop(turn);
 
-    // What a daemon says is of now; the page's files say otherwise.
+    // Responses are of the moment, except for the page's files, which set their own header.
     answer.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if let Some(reservation) = reservation {
         answer.headers_mut().insert(RESERVATION, reservation);
@@ -456,7 +456,7 @@ pub(super) async fn admit(access: Arc<AccessPolicy>, request: Request, next: Nex
     answer
 }
 
-/// The request with its body, and the turn that a long one has until it is answered.
+/// Reads the whole body. A long one also gets a permit, which it holds until the response.
 async fn with_whole_body(
     access: &AccessPolicy,
     caller: &Caller,

@@ -34,11 +34,11 @@ fn count(count: &AtomicU64) -> Option<f64> {
 
 /// The metrics of every daemon.
 pub(super) fn metrics<'a>() -> Vec<Metric<Common<'a>>> {
-    told().into_iter().chain(refused()).chain(bounded()).collect()
+    events().into_iter().chain(refused()).chain(process()).collect()
 }
 
-/// What has happened, and what an operator should look at.
-fn told<'a>() -> [Metric<Common<'a>>; 6] {
+/// Events and alarms.
+fn events<'a>() -> [Metric<Common<'a>>; 6] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
             vec![(vec![crate::VERSION.to_owned()], 1.0)]
@@ -72,7 +72,7 @@ fn told<'a>() -> [Metric<Common<'a>>; 6] {
     ]
 }
 
-/// What was not let in.
+/// Rejected connections and requests.
 fn refused<'a>() -> [Metric<Common<'a>>; 5] {
     [
         one("evicted_connections_total", "Connections that made room for others", |it| {
@@ -91,8 +91,8 @@ fn refused<'a>() -> [Metric<Common<'a>>; 5] {
     ]
 }
 
-/// How the process itself is.
-fn bounded<'a>() -> [Metric<Common<'a>>; 5] {
+/// The process itself.
+fn process<'a>() -> [Metric<Common<'a>>; 5] {
     [
         each(
             "confined",

@@ -114,8 +114,9 @@ fn watches_without_room(guest: &mut Guest) -> anyhow::Result<u32> {
     guest.shell.run(&block)?;
     guest.shell.run("systemctl start ballast-agent")?;
     guest.agent.begin_again();
-    let watches = |status: &AgentStatus| status.dry_run.is_some() && says(&status.alarms, "journal");
-    guest.status_when("an agent that only watches", watches)?;
+    guest.status_when("an agent that only watches", |status: &AgentStatus| {
+        status.dry_run.is_some() && says(&status.alarms, "journal")
+    })?;
     let pid = guest.agent_pid()?;
     let alert = Instant::now();
     guest.agent.alert(Level::Emergency, Some(205))?;

@@ -9,23 +9,34 @@ use super::Setting;
 
 pub(super) fn report(options: &Options, setting: &Setting) -> anyhow::Result<Report> {
     let budget_w = scheduler::calibrate(options)?;
-    let measured = |cases: Vec<Case>| -> anyhow::Result<(Vec<Case>, Vec<SchedulerResult>)> {
-        let jobs = jobs(options, &cases, budget_w)?;
-        let done = run_all("scheduler", &jobs, setting.threads(), Job::run)?;
-        let rows = rows(options, &cases, &done);
-        Ok((cases, rows))
-    };
-
-    let (_, rows) = measured(options.figure7()?)?;
-    let more = || {
-        anyhow::Ok(More {
-            knowledge: measured(options.knowledge())?,
-            weights: measured(options.weights())?,
-            baseline: measured(options.baseline())?,
-            fuller: measured(options.fuller())?,
-        })
-    };
-    let more = setting.detail.document.then(more).transpose()?;
+    let measurement = Measurement { options, setting, budget_w };
+    let (_, rows) = measurement.run(options.figure7()?)?;
+    let more = setting.detail.document.then(|| measurement.more()).transpose()?;
     let command = setting.command("scheduler");
     report::scheduler::report(options, budget_w, &rows, more.as_ref(), command, setting.detail.figures)
+}
+
+struct Measurement<'a> {
+    options: &'a Options,
+    setting: &'a Setting,
+    budget_w: f64,
+}
+
+impl Measurement<'_> {
+    fn run(&self, cases: Vec<Case>) -> anyhow::Result<(Vec<Case>, Vec<SchedulerResult>)> {
+        let jobs = jobs(self.options, &cases, self.budget_w)?;
+        let results = run_all("scheduler", &jobs, self.setting.threads(), Job::run)?;
+        let rows = rows(self.options, &cases, &results);
+        Ok((cases, rows))
+    }
+
+    /// The cases that only the page shows.
+    fn more(&self) -> anyhow::Result<More> {
+        Ok(More {
+            knowledge: self.run(self.options.knowledge())?,
+            weights: self.run(self.options.weights())?,
+            baseline: self.run(self.options.baseline())?,
+            fuller: self.run(self.options.fuller())?,
+        })
+    }
 }

@@ -89,8 +89,7 @@ fn whatever_the_share(rows: &[TradeoffResult], case: Case) -> Goal {
     let ours: Vec<&TradeoffResult> = in_case.filter(|row| row.policy == PREDICTIVE).collect();
     let compared: Vec<(&TradeoffResult, f64)> =
         ours.iter().filter_map(|row| Some((*row, stepwise_at(rows, row)?))).collect();
-    let within = |(row, other): &&(&TradeoffResult, f64)| row.figures.excess <= EXCESS_RATIO.0 * other;
-    let met = compared.iter().filter(within).count();
+    let met = compared.iter().filter(|(row, other)| row.figures.excess <= EXCESS_RATIO.0 * other).count();
     Goal::new(
         format!(
             "{}: at equal time above the cap, predictive's excess at most 0.6 × stepwise's, whatever \
@@ -150,10 +149,14 @@ fn curves(rows: Vec<TradeoffResult>, cases: Vec<Case>) -> Figure {
     }
 }
 
+/// The time above the cap in percent, and the excess.
+fn plotted(row: &TradeoffResult) -> (f64, f64) {
+    (100.0 * row.point().0, row.point().1)
+}
+
 fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
     let rows: Vec<&TradeoffResult> = rows.iter().filter(|row| row.case == case).collect();
-    let shown = |row: &&TradeoffResult| (100.0 * row.point().0, row.point().1);
-    let finite = rows.iter().map(shown).filter(|(x, y)| x.is_finite() && y.is_finite());
+    let finite = rows.iter().map(|row| plotted(row)).filter(|(x, y)| x.is_finite() && y.is_finite());
     let (x, low, high) =
         finite.fold((0.1f64, 0.0f64, 0.02f64), |(x, l, h), p| (x.max(p.0), l.min(p.1), h.max(p.1)));
     let caption = named(case);
@@ -167,7 +170,7 @@ fn curve(area: &Area<'_>, rows: &[TradeoffResult], case: Case) -> Drawn {
 
     for policy in [Contender::Stepwise.name(), Contender::Predictive.name()] {
         let colour = colour(policy);
-        let points: Vec<_> = rows.iter().filter(|r| r.policy == policy).map(shown).collect();
+        let points: Vec<_> = rows.iter().filter(|r| r.policy == policy).map(|row| plotted(row)).collect();
         chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
         chart
             .draw_series(points.iter().map(|point| Circle::new(*point, 4, colour.filled())))?

@@ -131,16 +131,14 @@ impl Model {
             "PowerLimit": { "LimitInWatts": self.in_force(), "LimitException": self.exception },
         })];
         controls.resize_with(1 + self.more_controls, || json!({ "PowerConsumedWatts": 1 }));
-        let supply = |[state, health, watts]: &[Value; 3]| {
-            let status = status(state, health);
-            json!({ "Status": status, "PowerInputWatts": watts })
-        };
-        let supplies: Vec<_> = self.supplies.iter().map(supply).collect();
-
+        let supplies = self.supplies.iter().map(
+            |[state, health, watts]| json!({ "Status": status(state, health), "PowerInputWatts": watts }),
+        );
+        let supplies: Vec<_> = supplies.collect();
         json!({ "@odata.etag": self.etag(), "PowerControl": controls, "PowerSupplies": supplies })
     }
 
-    /// What newer BMCs say of one supply: `rest` is its number, and what is asked of it.
+    /// One supply of newer BMCs. `rest` is the supply's number, and the rest of the path.
     fn supply(&self, path: &str, rest: &str) -> Option<Value> {
         let (n, metrics) = rest.split_once('/').map_or((rest, false), |(n, _)| (n, true));
         let [state, health, input] = self.supplies.get(n.parse::<usize>().ok()?)?;

@@ -90,13 +90,15 @@ fn population(cases: &[CaseRow]) -> Vec<Goal> {
 
 /// Machines against the paper's.
 fn machines(cases: &[CaseRow]) -> Option<(String, bool)> {
-    let pair = |(family, parameter, reference): &(Family, f64, f64)| {
+    let counts = REFERENCE.iter().map(|(family, parameter, reference)| {
         Some((case(cases, Vary::Nothing, *family, *parameter)?.machines, *reference))
-    };
-    let pairs: Vec<(f64, f64)> = REFERENCE.iter().map(pair).collect::<Option<_>>()?;
-    let near = |(here, there): &(f64, f64)| (here - there).abs() <= f64::max(1.0, 0.03 * there);
-    let here: Vec<f64> = pairs.iter().map(|(here, _)| *here).collect();
-    Some((listed(&here, 1), pairs.iter().all(near)))
+    });
+    let counts: Vec<(f64, f64)> = counts.collect::<Option<_>>()?;
+    let machines: Vec<f64> = counts.iter().map(|(machines, _)| *machines).collect();
+    let is_met = counts
+        .iter()
+        .all(|(machines, reference)| (machines - reference).abs() <= f64::max(1.0, 0.03 * reference));
+    Some((listed(&machines, 1), is_met))
 }
 
 /// By how much best fit differs from first fit.
