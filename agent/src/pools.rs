@@ -61,12 +61,13 @@ impl Pools {
     /// VM of a class. Says whether it has moved.
     pub fn advance(&mut self, now: Instant, places: &[PhysicalCore], vms: &[(VmId, VmSpec)]) -> bool {
         let Ok((_, shared)) = split_off_pinned(places, vms) else { return false };
-        let has = VmClass::ALL.map(|class| vms.iter().any(|(_, spec)| !spec.pinned && spec.class() == class));
-        if has == [false; 2] {
+        let has_class =
+            VmClass::ALL.map(|class| vms.iter().any(|(_, spec)| !spec.pinned && spec.class() == class));
+        if has_class == [false; 2] {
             return false;
         }
-        let is_first = has.iter().zip(self.had).any(|(has, had)| *has && !had);
-        self.had = has;
+        let is_first = has_class.iter().zip(self.had).any(|(has, had)| *has && !had);
+        self.had = has_class;
 
         let target = self.target(&shared, vms);
         let next = match self.split(&shared).filter(|_| !is_first) {

@@ -63,12 +63,12 @@ pub(crate) fn run(args: &FitArgs) -> anyhow::Result<ExitCode> {
         durable::replace(file, format!("{head}{text}").as_bytes())
             .with_context(|| file.display().to_string())?;
     }
-    let seen: Vec<_> =
+    let rows: Vec<_> =
         checks.iter().map(|it| json!({ "what": it.what, "seen": it.seen, "law": it.law })).collect();
-    let all = json!({
-        "law": fitted.law, "deployments": fitted.deployments, "checks": seen, "labels": priors.labels
+    let result = json!({
+        "law": fitted.law, "deployments": fitted.deployments, "checks": rows, "labels": priors.labels
     });
-    answer(args.json, &all, || page(&fitted, &checks))?;
+    answer(args.json, &result, || page(&fitted, &checks))?;
     Ok(ExitCode::SUCCESS)
 }
 

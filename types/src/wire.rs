@@ -206,14 +206,14 @@ pub struct Report {
     /// What throttling can do, class by class in the order of throttling.
     pub classes: Vec<ClassWatts>,
     /// How far 100 ms means of the draw lie from their running mean (root mean square), by RAPL, so
-    /// without the meter's noise; `null` where there is no RAPL.
+    /// without the meter's noise; `null` without RAPL.
     pub flicker_w: Option<Watts>,
     /// How long restrictions outlive this agent, should it die: whoever watches over it lifts them then.
     pub orphan_hold_ms: Option<u64>,
 }
 
 impl Report {
-    /// A report from an agent that has obeyed nothing and measured nothing yet.
+    /// The report of an agent before its first alert and its first reading.
     pub const fn blank(server: ServerId, boot_id: BootId) -> Self {
         Self {
             server,
@@ -356,7 +356,7 @@ pub struct BudgetRequest {
     /// Sets it although batch work alone cannot make room for it.
     #[serde(default)]
     pub force: bool,
-    /// After so many seconds the configured budget comes back; `null`: when somebody resets it.
+    /// Seconds until the configured budget is restored; `null`: the order holds until it is reset.
     pub for_s: Option<u64>,
 }
 
@@ -536,7 +536,7 @@ pub struct ChassisStatus {
     pub epoch: Epoch,
     /// What it is doing.
     pub state: ChassisState,
-    /// Whether it only watches: alerts nobody, caps nothing.
+    /// Whether the manager only watches: it sends no alerts and sets no caps.
     pub dry_run: bool,
     /// Its clock, in milliseconds since boot.
     pub now_ms: u64,
@@ -544,8 +544,8 @@ pub struct ChassisStatus {
     pub at_unix_ms: Option<u64>,
     /// What the power supplies read together; `null` when there is no usable reading.
     pub power_w: Option<Watts>,
-    /// What the servers' fresh reports add up to; `null` when nobody reports. Where that is lastingly
-    /// above `power_w`, the manager judges it instead.
+    /// The sum of the servers' fresh reports; `null` without reports. Where that is lastingly above
+    /// `power_w`, the manager judges it instead.
     pub reported_w: Option<Watts>,
     /// The budget in force.
     pub budget_w: Watts,
@@ -555,7 +555,7 @@ pub struct ChassisStatus {
     pub shared_w: Watts,
     /// What the servers may share.
     pub sharable_w: Watts,
-    /// How they share it.
+    /// How the servers share it.
     pub shares: SharePolicy,
     /// Capping episodes since start.
     pub alerts: u64,
@@ -582,7 +582,7 @@ pub struct VmStatus {
     pub class: VmClass,
     /// How many physical cores it has; CPUs, if it floats or shares its cores.
     pub cores: u16,
-    /// How many physical cores it shares with the others of its pool; `null` where its cores are its own.
+    /// The number of physical cores of its pool; `null` for a VM with cores of its own.
     pub shares_cores: Option<u16>,
     /// The lowest frequency cap on its cores; `null` when none is capped.
     pub min_khz: Option<KiloHertz>,
@@ -596,7 +596,7 @@ pub struct VmStatus {
     /// Where it comes from: `config`, `api`, or `found by` a pattern; `auto` where its own use has made it
     /// non-user-facing, `predicted` where its class is what placement predicts.
     pub origin: Option<String>,
-    /// What its own use says that it is; `null` where somebody has told its class, or nobody looks.
+    /// The class that its CPU use suggests; `null` if its class is configured, or its use is not analysed.
     pub advised_class: Option<VmClass>,
     /// Why its use says so.
     pub advised_why: Option<String>,
@@ -686,7 +686,7 @@ pub struct AgentStatus {
     pub cores: Option<CoresStatus>,
     /// Its records of what VMs use; `null` if none are kept.
     pub records: Option<RecordsStatus>,
-    /// What placement has told it of VMs; `null` while nothing of that holds.
+    /// The predictions that placement sent; `null` without a valid one.
     pub predictions: Option<HeldPredictions>,
     /// What an operator should look at.
     pub alarms: Vec<Alarm>,

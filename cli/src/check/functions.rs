@@ -27,11 +27,11 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Writ
         ("fast_loop", fast_loop(machine)),
         ("core_groups", core_groups(machine)),
     ];
-    let all = functions.into_iter().chain(pods).map(|(id, (state, reason))| {
+    let tested_functions = functions.into_iter().chain(pods).map(|(id, (state, reason))| {
         let (state, reason) = tested(id, written.unwrap_or_default(), state, reason);
         Function { id, state, reason }
     });
-    all.collect()
+    tested_functions.collect()
 }
 
 /// 2 if nothing can be throttled or nothing tells the draw; 1 if a function is missing or degraded; else

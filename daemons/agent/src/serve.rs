@@ -21,7 +21,7 @@ use crate::limit;
 use crate::message::Message;
 use crate::release::RESTORE_WITHIN;
 use crate::reload::AgentReload;
-use crate::start::{HeldUntilExit, Started};
+use crate::start::{Started, UntilExit};
 
 /// How long a stopping agent goes on answering, so that its chassis hears `leaving`.
 const LEAVE_WITHIN: Duration = Duration::from_millis(700);
@@ -36,7 +36,7 @@ pub(crate) struct Served {
     api: Api,
     /// Whether it ends because the next start may act.
     has_room: Arc<AtomicBool>,
-    held: HeldUntilExit,
+    held: UntilExit,
 }
 
 impl Started<'_> {

@@ -53,11 +53,11 @@ pub(crate) struct Started<'a> {
     pub(crate) alarms: AlarmBook,
     pub(crate) listening: Listening,
     pub(crate) waits_for_room: bool,
-    pub(crate) held: HeldUntilExit,
+    pub(crate) held: UntilExit,
 }
 
 /// Resources that are held until everything is restored. Earlier fields are dropped first.
-pub(crate) struct HeldUntilExit {
+pub(crate) struct UntilExit {
     /// Writes the unfinished records when it is dropped.
     _usage: Usage,
     pub(crate) shutdown_deadline: ShutdownDeadline,
@@ -140,8 +140,7 @@ impl<'a> Adopted<'a> {
         log_start(config);
         let access = access(config, &events, &faults);
         let api = Api { messages, snapshot, events, counts, vms, notes, faults, tls, access };
-        let held =
-            HeldUntilExit { _usage: usage, shutdown_deadline, root, rapl_left, dry, _bmcs: bmcs, runtime };
+        let held = UntilExit { _usage: usage, shutdown_deadline, root, rapl_left, dry, _bmcs: bmcs, runtime };
         Ok(Started { config, control, api, alarms, listening, waits_for_room, held })
     }
 

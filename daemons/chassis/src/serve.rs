@@ -17,7 +17,7 @@ use crate::api::{Api, routes};
 use crate::config::ChassisConfig;
 use crate::effects::ChassisEffects;
 use crate::message::Message;
-use crate::start::{HeldUntilExit, Started};
+use crate::start::{Started, UntilExit};
 
 /// How long a stopping manager waits for its hardware caps to be lifted.
 const LIFT_WITHIN: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const LIFT_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Served {
     leaving: Leaving<ChassisEffects>,
     snapshot: Arc<Snapshot<ChassisStatus>>,
-    held: HeldUntilExit,
+    held: UntilExit,
 }
 
 impl Started<'_> {

@@ -45,11 +45,11 @@ pub(crate) struct Started<'a> {
     pub(crate) reload: ChassisReload,
     pub(crate) alarms: AlarmBook,
     pub(crate) listening: Listening,
-    pub(crate) held: HeldUntilExit,
+    pub(crate) held: UntilExit,
 }
 
 /// Resources that are held until the hardware caps are lifted. Earlier fields are dropped first.
-pub(crate) struct HeldUntilExit {
+pub(crate) struct UntilExit {
     pub(crate) messages: Sender<Message>,
     /// The supplies' sessions at their BMCs end when they are dropped.
     _bmcs: Arc<Mutex<Bmcs>>,
@@ -117,7 +117,7 @@ impl<'a> Adopted<'a> {
         let (power, tls) = (power_input.map(|input| (input, polling.events)), opened.tls);
         let api =
             Api { orders, snapshot, events, counts, history, ledger_written, power, faults, tls, access };
-        let held = HeldUntilExit { messages, _bmcs: Arc::clone(&reload.bmcs), runtime, _lock: opened.lock };
+        let held = UntilExit { messages, _bmcs: Arc::clone(&reload.bmcs), runtime, _lock: opened.lock };
         Ok(Started { config, control, api, reload, alarms, listening, held })
     }
 }

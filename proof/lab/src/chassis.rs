@@ -54,7 +54,7 @@ impl Placement {
 pub struct Options {
     #[command(flatten)]
     pub seeds: Seeds,
-    /// How long the batch work takes when nobody is in its way; it begins in full 20 s into the run
+    /// How long the batch work takes without throttling; it begins in full 20 s into the run
     #[arg(long, value_name = "MIN", default_value_t = 26.0, value_parser = minutes)]
     pub minutes: f64,
     #[command(flatten)]

@@ -153,16 +153,16 @@ struct Results {
     threads: Option<NonZeroUsize>,
 }
 
-/// What is not usual in runs of all experiments.
+/// Options for all experiments at once.
 #[derive(Args, Debug)]
 pub(crate) struct Runs {
-    /// The first seed; the others follow it [default: 1]
+    /// The first seed [default: 1]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
     /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5, stability 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: Option<u16>,
-    /// How long the batch work takes when nobody is in its way [default: server and tradeoff 10,
+    /// How long the batch work takes without throttling [default: server and tradeoff 10,
     /// chassis 26, stability 5]
     #[arg(long, value_name = "MIN", value_parser = minutes)]
     minutes: Option<f64>,
@@ -195,20 +195,20 @@ impl<O: Args> FromArgMatches for One<O> {
     }
 }
 
-/// Options that shape no report: what is read or written besides, or instead.
+/// Options that do not shape the report: further input and output files.
 const BESIDES: [&str; 5] = ["part", "part_file", "merge", "export_events", "export"];
 
-/// All that shapes a report, as flags. Of servers and columns only what is not usual.
+/// The options that shape a report, as flags. Options of servers and columns are left out if they have defaults.
 fn flags<O: Args>(matches: &ArgMatches) -> String {
     let options = O::augment_args(Command::new(""));
     let common = Shape::augment_args(ColumnArgs::augment_args(Command::new("")));
     let common: Vec<_> = common.get_arguments().map(Arg::get_id).collect();
-    let told = options.get_arguments().filter(|arg| {
-        let is_usual = matches.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine);
-        let is_left_out = is_usual && common.contains(&arg.get_id());
+    let shaping = options.get_arguments().filter(|arg| {
+        let is_default = matches.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine);
+        let is_left_out = is_default && common.contains(&arg.get_id());
         !is_left_out && !BESIDES.contains(&arg.get_id().as_str())
     });
-    told.map(|arg| flag(arg, matches)).collect()
+    shaping.map(|arg| flag(arg, matches)).collect()
 }
 
 /// An option as a flag; nothing where it has no value.
@@ -374,7 +374,7 @@ fn all(all: &One<Runs>) -> anyhow::Result<bool> {
 /// The experiments of `all` that have finished.
 struct Finished<'a> {
     results: &'a Results,
-    /// Only with `--json`.
+    /// In JSON, for the summary at the end; empty without `--json`.
     reports: Vec<Value>,
     met: bool,
 }
@@ -393,7 +393,7 @@ impl Finished<'_> {
 }
 
 impl One<Runs> {
-    /// The report of one of them, with these flags.
+    /// The report of one experiment with these flags.
     fn one<O: Args>(&self, flags: &[&str], report: Reporter<O>) -> anyhow::Result<Report> {
         let output = self.results.output.as_ref().map(|folder| format!("--output={}", folder.display()));
         let flags: Vec<&str> = flags.iter().copied().chain(output.as_deref()).collect();

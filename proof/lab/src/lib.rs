@@ -72,9 +72,9 @@ impl Shape {
         };
         let Self { idle_w, full_w, half_frequency_full_w } = self;
         model.check().map(|()| model).map_err(|what| {
-            let all = format_args!("{idle_w}, {full_w}, {half_frequency_full_w}").to_string();
+            let watts = format_args!("{idle_w}, {full_w}, {half_frequency_full_w}").to_string();
             let allowed = format!("{what}; allowed is idle < half frequency full < full");
-            OptionError::new("idle_w, full_w, half_frequency_full_w", all, allowed)
+            OptionError::new("idle_w, full_w, half_frequency_full_w", watts, allowed)
         })
     }
 }

@@ -9,15 +9,15 @@ use ballast_cli::common::numbers::positive;
 /// Longer batch work than this is a slip.
 const MINUTES_MAX: f64 = 1440.0;
 
-/// The seeds of runs, one after the other.
+/// Consecutive seeds.
 #[derive(Args, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "Vec<u64>")]
 pub struct Seeds {
-    /// The first seed; the others follow it
+    /// The first of the consecutive seeds
     #[arg(long, value_name = "S", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(..=u64::MAX - 1000))]
     pub seed: u64,
-    /// How many seeds, each the one before plus 1
+    /// The number of consecutive seeds
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub seeds: u16,
@@ -47,14 +47,14 @@ pub fn usual<O: Args>() -> O {
     matches.and_then(|matches| O::from_arg_matches(&matches)).expect("every option has a usual value")
 }
 
-/// Parses one of these, by its name.
+/// A parser for the names of these values.
 pub fn named<T: Copy + Send + Sync + 'static, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(all.map(name)).try_map(move |text| {
-        let found = all.into_iter().find(|value| name(*value) == text);
-        found.ok_or_else(|| format!("{text} is none of the names"))
+        let value = all.into_iter().find(|value| name(*value) == text);
+        value.ok_or_else(|| format!("{text} is none of the names"))
     })
 }
 

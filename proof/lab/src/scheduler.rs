@@ -49,14 +49,14 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = Policy::POWER.power,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub power_weight: u32,
-    /// Who wins where the rules tie: id, or hash and a seed
+    /// How ties are broken: id, or hash and a seed
     #[arg(long, value_name = "id|hash[:SEED]", default_value_t = Policy::POWER.ties)]
     pub ties: Ties,
-    /// The share of cores that is asked for on average
+    /// The average share of cores that VMs request
     #[arg(long, value_name = "F", default_value_t = 0.65,
         value_parser = |text: &str| within(text, 0.01, 2.0))]
     pub load: f64,
-    /// How many days are played
+    /// The number of days
     #[arg(long, value_name = "N", default_value_t = 30,
         value_parser = clap::value_parser!(u16).range(1..=366))]
     pub days: u16,

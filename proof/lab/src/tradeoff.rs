@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::medians::Medians;
 use super::{Contender, OptionError, server, variant};
 
-/// What is moved.
+/// The margins to compare.
 #[derive(Args, Clone, Debug, PartialEq, Serialize)]
 pub struct Margins {
     /// Margins of stepwise, as shares of the cap
@@ -16,7 +16,7 @@ pub struct Margins {
         default_value = "0,0.005,0.01,0.02,0.03,0.04,0.06,0.08",
         value_parser = |text: &str| within(text, 0.0, 0.5))]
     pub margins_share: Vec<f64>,
-    /// Shares of time that predictive may be above the cap: the margin that it is told follows from them
+    /// Shares of time that predictive may be above the cap: its margin follows from them
     #[arg(long, value_name = "F,…", value_delimiter = ',', default_value = "0.003,0.01,0.03,0.1,0.2,0.3",
         value_parser = |text: &str| within(text, 0.0, 0.5))]
     pub above_shares: Vec<f64>,
@@ -50,9 +50,9 @@ impl Options {
     pub fn cases(&self) -> Vec<Case> {
         let service_ms = self.server.service_ms;
         let caps = self.server.caps_w.iter().map(|&cap_w| Case { cap_w, service_ms });
-        let others = self.margins.services_ms.iter().filter(|other| **other != service_ms);
-        let others = others.map(|&service_ms| Case { cap_w: self.margins.service_cap_w, service_ms });
-        caps.chain(others).collect()
+        let further = self.margins.services_ms.iter().filter(|further| **further != service_ms);
+        let further = further.map(|&service_ms| Case { cap_w: self.margins.service_cap_w, service_ms });
+        caps.chain(further).collect()
     }
 }
 

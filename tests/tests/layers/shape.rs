@@ -10,7 +10,7 @@ use super::source::{Source, is_for_tests};
 /// The lines that a function may have outside tests.
 const LONGEST_FUNCTION: usize = 60;
 /// The closures with a name that all code outside tests may have. A function says more: the number only falls.
-const NAMED_CLOSURES: usize = 1340;
+const NAMED_CLOSURES: usize = 1316;
 /// The columns that a line of code may have.
 const WIDEST_LINE: usize = 110;
 /// A doc comment on a field says more than this many words, or goes.

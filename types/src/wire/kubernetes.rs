@@ -31,7 +31,7 @@ pub struct KubernetesStatus {
     pub refused_requests: u64,
     /// Labels of pods whose value means nothing, so that the careful answer stands.
     pub refused_hints: u64,
-    /// What would have been chosen beside what was; `null` outside shadow mode.
+    /// Ballast's choices compared with the scheduler's; `null` outside shadow mode.
     pub shadow: Option<ShadowStatus>,
 }
 

@@ -352,13 +352,13 @@ fn nodes(
     let alone: BTreeMap<_, _> = kinds
         .iter()
         .map(|(kind, sums)| {
-            let own = Terms { provisioned: kind.provisioned, ..*terms };
-            (kind, Plan::with(sums, policy, kind.shed(generations), &own))
+            let terms = Terms { provisioned: kind.provisioned, ..*terms };
+            (kind, Plan::with(sums, policy, kind.shed(generations), &terms))
         })
         .collect();
-    let all = topology.nodes.iter().zip(fed).zip(&seen);
+    let nodes = topology.nodes.iter().zip(fed).zip(&seen);
 
-    Ok(all
+    Ok(nodes
         .map(|((node, fed), (kind, complete_share))| {
             let budget: Watts = fed.iter().map(|chassis| budgets[chassis].0).sum();
             NodePlan {

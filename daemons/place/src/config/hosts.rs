@@ -50,7 +50,7 @@ struct Entry {
     extras: BTreeMap<String, u32>,
     #[serde(default)]
     overcommit: Overcommit,
-    /// `None`: no limit.
+    /// The most VMs that the host may have; `None`: no limit.
     max_vms: Option<NonZeroU32>,
 }
 

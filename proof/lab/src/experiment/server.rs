@@ -26,7 +26,7 @@ const TRACED: [Contender; 4] =
 pub(crate) struct Choice {
     #[command(flatten)]
     seeds: Seeds,
-    /// How long the batch work takes when nobody is in its way
+    /// How long the batch work takes without throttling
     #[arg(long, value_name = "MIN", default_value_t = 10.0, value_parser = minutes)]
     minutes: f64,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use super::Setting;
 pub(crate) struct Choice {
     #[command(flatten)]
     seeds: Seeds,
-    /// How long the batch work takes when nobody is in its way
+    /// How long the batch work takes without throttling
     #[arg(long, value_name = "MIN", default_value_t = 5.0, value_parser = minutes)]
     minutes: f64,
     #[command(flatten)]

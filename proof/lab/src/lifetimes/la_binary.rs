@@ -1,4 +1,4 @@
-//! VMs that live long apart from others: LA-Binary.
+//! LA-Binary: VMs with long lives on other hosts than VMs with short ones.
 //!
 //! Source: LAVA, arXiv 2412.09840, section 2, after Barbalho et al., MLSys 2023.
 
@@ -11,8 +11,8 @@ use ballast_types::Instant;
 /// VMs that live less than two hours are short.
 const LONG: Duration = Duration::from_secs(7_200);
 
-/// VMs that live two hours or more go together, and so do others: to hosts of their class, then to others with VMs, then
-/// to empty ones. What was first known of a VM's end stands for ever.
+/// There are two classes of VMs: those that live two hours or more, and the rest. A VM goes to a host of its class, then to
+/// a host of the other class, then to an empty one. A VM's first expected end is never corrected.
 #[derive(Clone, Debug)]
 pub(super) struct LaBinary {
     /// Knows whether lifetimes have come true of late.
@@ -22,7 +22,7 @@ pub(super) struct LaBinary {
 }
 
 impl LaBinary {
-    /// For a cluster whose VMs it is told of afterwards, under a ranking with these ties.
+    /// A rule for an empty cluster. The cluster's VMs follow as events.
     pub(super) fn new(cluster: &Cluster, ties: Ties) -> Self {
         Self { nilas: Nilas::classes(cluster, ties), exits: Vec::new() }
     }

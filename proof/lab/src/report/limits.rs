@@ -170,18 +170,18 @@ fn severe(rows: &[LimitsRow]) -> Option<(String, bool)> {
 fn quiet(rows: &[LimitsRow]) -> Option<(String, bool)> {
     let (quiet, experts) = (best(rows, BITBRAINS, "quiet", 0.001)?, best(rows, BITBRAINS, "experts", 0.001)?);
     let lost = quiet.slack - experts.slack;
-    let said = format!(
+    let text = format!(
         "{} changes, {} % of days without, {} points of slack lost",
         number(quiet.changes_per_job_day, 2),
         percent(quiet.unchanged_days_ratio, 0),
         number(100.0 * lost, 1)
     );
     let met = quiet.changes_per_job_day <= 2.0 && quiet.unchanged_days_ratio >= 0.5 && lost <= 0.03;
-    Some((said, met))
+    Some((text, met))
 }
 
 fn memory(rows: &[LimitsRow]) -> Option<(String, bool)> {
     let row = chosen(rows, GOOGLE_MEMORY, "auto", 0.001)?;
-    let said = format!("{}, {} % clean", number(row.slack, 3), percent(row.clean_days_ratio, 1));
-    Some((said, row.slack <= 0.2 && row.clean_days_ratio >= 0.97))
+    let text = format!("{}, {} % clean", number(row.slack, 3), percent(row.clean_days_ratio, 1));
+    Some((text, row.slack <= 0.2 && row.clean_days_ratio >= 0.97))
 }

@@ -13,7 +13,7 @@ const CAPTION: &str =
 
 type Curve = (Contestant, Vec<(f64, Paired)>);
 
-/// Each policy against best fit, by the accuracy of what it is told.
+/// Each policy against best fit, by the accuracy of its predictions.
 fn curves(table: &PairedTable<'_>, options: &Options) -> Vec<(Curve, RGBColor)> {
     let colours = [
         (Contestant::Nilas, BLUE),
