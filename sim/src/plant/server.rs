@@ -555,7 +555,7 @@ fn spend(groups: &[Group], packages: &mut [Package], span: f64, used: impl Fn(&G
 }
 
 /// The cores of a VM with a queue: adds their power to their packages, and returns how many are busy. `busy` is in
-/// seconds of the step, by core.
+/// seconds of the step, by vCPU. Outside a pool each vCPU has a core of its own.
 fn spend_queue(
     busy: &[f64],
     vm_cores: &[usize],
@@ -567,8 +567,8 @@ fn spend_queue(
 ) -> f64 {
     // In a pool the VM runs on any free core, so that its use is spread evenly.
     let even = busy.iter().sum::<f64>() * part / vm_cores.len().max(1) as f64;
-    let used = vm_cores.iter().zip(busy).map(|(core, busy)| {
-        let used = if in_pool { even } else { *busy };
+    let used = vm_cores.iter().enumerate().map(|(index, core)| {
+        let used = if in_pool { even } else { busy[index] };
         (&cores[*core], used / STEP_S)
     });
     spend_each(used, packages, watts_per_core)
