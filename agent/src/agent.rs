@@ -4,6 +4,7 @@
 
 mod control_policy;
 mod floors;
+mod height;
 mod kills;
 mod last_resort;
 mod mechanism;
@@ -185,7 +186,7 @@ impl Agent {
             self.enforced.restart();
         }
         self.enforced.message(now, alert.seq, accepted.cap);
-        self.ordered(now, alert, &accepted);
+        self.ordered(now, alert);
         let report = self.report(now);
         self.out.push_back(Output::Report(report));
     }

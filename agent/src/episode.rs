@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use ballast_types::{Instant, Watts};
+use ballast_types::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::{Params, Tuning};
@@ -17,16 +17,12 @@ pub(crate) struct Episode {
     hold: Duration,
     /// It has been set.
     limited: bool,
-    /// What was drawn at the floor when it was set.
-    drawn: Option<Watts>,
-    /// Whether the chassis would allow that again.
-    allowed: bool,
 }
 
 impl Episode {
     pub(crate) fn new(params: &Params, began: Instant) -> Self {
         let hold = params.server_limit_hold;
-        Self { began, dropped: false, hold, limited: false, drawn: None, allowed: false }
+        Self { began, dropped: false, hold, limited: false }
     }
 
     pub(crate) fn began(&self) -> Instant {
@@ -43,27 +39,11 @@ impl Episode {
         self.dropped = true;
     }
 
-    /// The server's own limit is set, because of this draw.
-    pub(crate) fn limited(&mut self, tuning: &Tuning, drawn: Option<Watts>) {
+    /// The server's own limit is set.
+    pub(crate) fn limited(&mut self, tuning: &Tuning) {
         if core::mem::replace(&mut self.limited, true) {
             self.hold = self.hold.saturating_mul(2).min(tuning.longest_hold);
         }
-        (self.drawn, self.allowed) = (drawn, false);
-    }
-
-    /// The chassis says what the server gets in the end.
-    pub(crate) fn take_target(&mut self, target: Watts) {
-        self.allowed = self.drawn.is_some_and(|drawn| drawn <= target);
-    }
-
-    /// Whether it allows what was drawn before the limit.
-    pub(crate) fn is_allowed(&self) -> bool {
-        self.allowed
-    }
-
-    /// What was drawn before the limit, if that is known.
-    pub(crate) fn drawn(&self) -> Option<Watts> {
-        self.drawn
     }
 
     /// How long the limit stays on after the draw came under the target.

@@ -50,6 +50,10 @@ struct Grant {
     cap: Option<Watts>,
     /// How far under it the mean draw is kept, if the chassis says that.
     margin: Option<Watts>,
+    /// How high low-priority cores may run, if the chassis says that, in parts per million.
+    height_ppm: Option<u32>,
+    /// Whether the cap is held by what slows user-facing work too.
+    own_limit: bool,
     end: Instant,
     /// From here on the fallback alone holds.
     rise: Instant,
@@ -74,10 +78,6 @@ impl Grant {
 pub(crate) struct Accepted {
     /// The cap that it means.
     pub(crate) cap: Option<Watts>,
-    /// What the server will get, if it is told that this is less than it may want.
-    pub(crate) target: Option<Watts>,
-    /// The report of this instance that it answers.
-    pub(crate) echo: Option<Instant>,
     /// It opened a new epoch.
     pub(crate) new_epoch: bool,
     /// What is to be remembered has changed.
@@ -135,9 +135,7 @@ impl Orders {
         let emergency = alert.level == Level::Emergency;
         let cap = alert.cap_w.or(emergency.then_some(alert.fallback_w));
         self.obey(now, alert, cap);
-        let target = alert.target_w.or(cap).filter(|_| cap.is_some());
-        let echo = self.echo(now, alert);
-        Ok(Accepted { cap, target, echo, new_epoch, remember: self.remember() })
+        Ok(Accepted { cap, new_epoch, remember: self.remember() })
     }
 
     /// Whether a message would be obeyed; one that would not be is noted.
@@ -182,16 +180,22 @@ impl Orders {
         if let Some(end) = live {
             let rise = if cap.is_some() { kept } else { end + span };
             let margin = alert.margin_w.map(Watts::at_least_zero);
-            self.grant = Some(Grant { cap, margin, end, rise, held: false });
+            let (height_ppm, own_limit) = (alert.height_ppm, alert.own_limit.unwrap_or(true));
+            self.grant = Some(Grant { cap, margin, height_ppm, own_limit, end, rise, held: false });
         } else if cap.is_some() {
             let restricts = lower(cap, self.cap()) == cap;
             self.grant = match self.grant {
                 Some(grant) => {
                     let cap = if restricts { cap } else { grant.cap };
-                    Some(Grant { cap, rise: grant.rise.max(kept), ..grant })
+                    // A late message may lower the cores, and raises nothing.
+                    let lowest = grant.height_ppm.min(alert.height_ppm.or(grant.height_ppm));
+                    let height_ppm = grant.height_ppm.and(lowest);
+                    Some(Grant { cap, height_ppm, rise: grant.rise.max(kept), ..grant })
                 }
                 None => {
-                    let held = Grant { cap, margin: None, end: now, rise: kept, held: true };
+                    let (margin, height_ppm) = (None, None);
+                    let (end, rise) = (now, kept);
+                    let held = Grant { cap, margin, height_ppm, own_limit: true, end, rise, held: true };
                     restricts.then_some(held)
                 }
             };
@@ -254,6 +258,16 @@ impl Orders {
     /// How far under its cap the server keeps its mean draw, if a live lease says that.
     pub(crate) fn margin(&self) -> Option<Watts> {
         self.grant.filter(|grant| !grant.held)?.margin
+    }
+
+    /// How high low-priority cores may run, in parts per million, if a live lease says that.
+    pub(crate) fn height_ppm(&self) -> Option<u32> {
+        self.grant.filter(|grant| !grant.held && grant.cap.is_some())?.height_ppm
+    }
+
+    /// Whether the cap is held by what slows user-facing work too: on the chassis's order, or where it says nothing.
+    pub(crate) fn own_limit(&self) -> bool {
+        self.grant.is_none_or(|grant| grant.held || grant.own_limit)
     }
 
     /// Whether nothing may rise yet: a previous instance may have obeyed a lower cap than the fallback, and

@@ -29,10 +29,6 @@ impl Recent {
         self.values.push_back((now, watts));
     }
 
-    pub(crate) fn newest(&self) -> Option<(Instant, Watts)> {
-        self.values.back().copied()
-    }
-
     pub(crate) fn mean(&self) -> Option<Watts> {
         let sum: Watts = self.values.iter().map(|(_, watts)| *watts).sum();
         (!self.values.is_empty()).then(|| sum.per(self.values.len() as u64))

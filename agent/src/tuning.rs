@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Params;
 
-/// Between a jump and a message that answers it: two messages, the meters' lag, and as much again.
+/// Between a jump and a message that knows of it: two messages, the meters' lag, and as much again.
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// The longest that the server's own limit stays on after the draw came under the target.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);

@@ -31,7 +31,7 @@ fn classes_reach_their_floor_one_by_one_as_one_quota_a_vm() {
     let report = it.report();
     assert_eq!((report.min_khz, report.min_share_percent, report.low_cores), (None, Some(71), 6));
     assert_eq!(it.samples(200, 2).log(), "late=1428m");
-    it.samples(200, 2).tell(Some(180));
+    it.samples(200, 2).steer(180, 0, true);
     assert_eq!(it.log(), "limit=180.0 W, Throttled>Shedding: the floor was not enough");
 }
 

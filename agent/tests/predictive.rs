@@ -246,7 +246,7 @@ fn flickering(margin: i64, change: impl Fn(&mut Tuning)) -> (Vec<f64>, usize, Se
         s.world.seq += 1;
         let told = alert(s.world.seq, Some(w(220)), Some(s.world.now));
         let margin_w = Some(w(margin));
-        s.world.input(Input::Alert(wire::Alert { margin_w, target_w: Some(w(220)), ..told }));
+        s.world.input(Input::Alert(wire::Alert { margin_w, ..told }));
 
         for k in 0..20u64 {
             // Evenly spread, in an order that looks like none: 50 +- 20 %.

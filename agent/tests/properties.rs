@@ -179,7 +179,7 @@ impl Play {
                 // At times a newer manager, that says more.
                 let odd = self.seq % 5;
                 let margin_w = (odd == 1).then(|| w((self.seq % 9) as i64 - 1));
-                let target_w = (odd < 2).then(|| cap.map(|cap| w(cap.saturating_add(9)))).flatten();
+                let height_ppm = (odd < 2).then_some((self.seq * 77_777 % 1_100_000) as u32);
                 let power = (odd == 2).then(|| w(2400));
 
                 Input::Alert(Alert {
@@ -187,7 +187,8 @@ impl Play {
                     level: *level,
                     valid_for_ms: *valid,
                     margin_w,
-                    target_w,
+                    height_ppm,
+                    own_limit: (odd < 3).then_some(odd == 0),
                     chassis_power_w: power,
                     ..told
                 })

@@ -72,17 +72,19 @@ fn ten_logs(it: &mut World) -> Vec<String> {
 }
 
 #[test]
-fn a_word_from_the_chassis_sets_the_limit_no_sooner_than_the_kill() {
-    for level in [Level::Cap, Level::Emergency] {
-        let mut it = floored(may_kill(), preferring(&["soon"]));
-        for _ in 0..2 {
-            it.samples(200, 1);
-            assert_eq!(it.tell_level(Some(180), level).log(), "", "{level:?}");
-        }
-        let log = it.samples(200, 1).tell_level(Some(180), level).log();
-        let limit = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
-        assert!(log.starts_with("kill soon") && log.contains(limit), "{level:?}: {log}");
+fn an_order_sets_the_limit_no_sooner_than_the_kill() {
+    let mut it = floored(may_kill(), preferring(&["soon"]));
+    for _ in 0..2 {
+        it.samples(200, 1);
+        assert_eq!(it.steer(180, 0, true).log(), "");
     }
+    let log = it.samples(200, 1).steer(180, 0, true).log();
+    let limit = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
+    assert!(log.starts_with("kill soon") && log.contains(limit), "{log}");
+
+    // What is not ordered neither kills nor limits.
+    let mut it = floored(may_kill(), preferring(&["soon"]));
+    assert_eq!(it.steer(180, 0, false).samples(200, 20).log(), "");
 }
 
 #[test]
@@ -119,7 +121,7 @@ fn one_that_is_enough_spares_the_rest_and_the_limit() {
 fn under_the_servers_own_limit_noise_around_the_cap_kills_nobody() {
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
     assert!(it.samples(200, 3).log().contains("kill soon"));
-    it.tell(Some(180)).log();
+    it.steer(180, 0, true).log();
     assert_eq!(it.state(), AgentState::Shedding);
     assert_eq!(it.samples(184, 50).log(), "");
     // But the limit cannot hold it either.
@@ -136,7 +138,7 @@ fn nobody_is_killed_by_a_stale_order_a_lost_meter_or_while_only_watching() {
     it.draw(150);
     it.input(Input::Alert(wire::Alert { level: Level::Cap, ..alert(1, Some(w(180)), None) }));
     let log = it.samples(230, 20).log();
-    assert!(log.contains("limit=180.0 W") && !log.contains("kill"), "late: {log}");
+    assert!(log.contains("limit=204.0 W") && !log.contains("kill"), "late: {log}");
 
     let mut it = floored(may_kill(), preferring(&["soon", "late"]));
     it.seq += 1;

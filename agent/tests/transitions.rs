@@ -45,45 +45,28 @@ fn above_the_cap_the_classes_reach_the_floor_one_by_one() {
 const LIMITED: &str = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
 
 #[test]
-fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
+fn under_a_lease_the_last_resort_comes_with_the_order_and_goes_with_it() {
     // Floored, and a sample at 11 000 ms is the first that shows it.
     let floored = |draw| {
         let mut it = World::new();
         it.samples(200, 1).tell_level(Some(180), Level::Emergency);
-        it.tell(Some(180)).samples(draw, 4).log();
+        it.steer(180, 0, false).samples(draw, 4).log();
 
         it
     };
 
-    let message = |it: &mut World, echo: u64, cap: i64, target: Option<i64>| {
-        it.seq += 1;
-        let told = alert(it.seq, Some(w(cap)), Some(echo));
-        let (target_w, valid_for_ms) = (target.map(w), 30_000);
-        it.input(Input::Alert(wire::Alert { target_w, valid_for_ms, ..told }));
-
-        it.log()
-    };
-
     let mut it = floored(200);
-    let first = it.now - 400;
+    assert_eq!(it.samples(200, 20).steer(180, 0, false).log(), "", "nobody has ordered it");
+    assert_eq!(it.steer(180, 0, true).log(), LIMITED);
+    // Under its limit it stays limited for as long as the order lasts.
+    assert_eq!(it.samples(150, 5).steer(180, 0, true).samples(150, 5).log(), "");
+    let lifted = "limit=free, Shedding>Throttled: the chassis no longer orders the server's own limit";
+    assert_eq!(it.steer(180, 0, false).log(), lifted);
+    assert_eq!(it.limit, None);
 
-    for (echo, cap, target, expected) in [
-        (first - 1, 180, None, ""),       // a report from before
-        (first, 180, Some(210), ""),      // others make room
-        (first, 180, Some(196), ""),      // as much less as noise may be
-        (first, 180, Some(192), LIMITED), // nobody will
-    ] {
-        assert_eq!(message(&mut it, echo, cap, target), expected, "{echo} {target:?}");
-    }
-
-    // Without a target the cap is what the server will get.
-    let mut it = floored(200);
-    assert_eq!(message(&mut it, first, 180, None), LIMITED);
-
-    // As much above as noise may be: not by a message, nor by time.
-    let mut it = floored(185);
-    assert_eq!(message(&mut it, first, 180, None), "");
-    assert_eq!(it.samples(185, 8).log(), "");
+    // With the order what may be noise counts too, and at the cap itself nothing is needed.
+    assert_eq!(floored(185).steer(180, 0, true).log(), LIMITED);
+    assert_eq!(floored(180).steer(180, 0, true).samples(180, 8).log(), "");
 
     // In an emergency nobody waits.
     let mut it = floored(200);
@@ -95,27 +78,60 @@ fn under_a_lease_the_last_resort_waits_for_a_message_that_knows_of_the_draw() {
 }
 
 #[test]
+fn the_height_moves_low_priority_cores_whatever_the_server_draws() {
+    let mut it = World::new();
+    it.input(Input::Vms(vec![vm("b", VmClass::NonUserFacing, 0, &[0, 1, 2, 3])]));
+    let lowest = |it: &World| it.caps.values().min().copied();
+
+    it.samples(150, 1).steer(180, 1_000_000, false);
+    assert_eq!(it.caps.len(), 0, "free");
+    it.samples(250, 3).steer(180, 1_000_000, false);
+    assert_eq!((it.caps.len(), it.limit), (0, None), "a server may draw more than its cap");
+    it.steer(180, 500_000, false);
+    let half = lowest(&it).expect("lowered");
+    it.samples(100, 3).steer(180, 0, false);
+    let floor = lowest(&it).expect("at the floor");
+    assert!(floor < half && it.caps.len() == 4, "{floor} {half}");
+    it.steer(180, 500_000, false);
+    assert_eq!(lowest(&it), Some(half));
+
+    // A message that comes late lowers, and raises nothing.
+    it.late(180, 900_000);
+    assert_eq!(lowest(&it), Some(half));
+    it.late(180, 0);
+    assert_eq!(lowest(&it), Some(floor));
+
+    // Without a lease the server keeps under its fallback by itself.
+    it.samples(150, 400);
+    assert_eq!((it.caps.len(), it.agent.cap()), (0, Some(w(204))));
+}
+
+#[test]
 fn without_a_lease_the_last_resort_comes_after_its_time() {
     let mut it = World::new();
     it.input(Input::Vms(vec![]));
     it.input(Input::Alert(wire::Alert { valid_for_ms: 30_000, ..alert(1, Some(w(180)), None) }));
     it.log();
     assert_eq!(it.samples(200, 1).log(), "Uncapped>Throttled: above the cap");
-    assert_eq!(it.samples(200, 2).log(), "");
-    assert_eq!(it.samples(200, 1).log(), LIMITED);
+    // What the server may draw alone, 204 W, is no reason, whatever it was told last.
+    assert_eq!(it.samples(200, 9).log(), "");
+    assert_eq!(it.samples(205, 1).log(), LIMITED.replace("180", "204"));
 }
 
 #[test]
-fn the_last_resort_goes_at_once_when_the_cap_rises_above_what_was_drawn() {
+fn the_last_resort_follows_the_cap_and_comes_back_at_once_after_it_was_lifted() {
     let mut it = World::new();
     it.samples(200, 1).tell_level(Some(180), Level::Emergency);
     assert!(it.samples(200, 2).log().contains(LIMITED));
-    assert_eq!(it.tell(Some(199)).log(), "limit=199.0 W");
-    it.tell(Some(200));
-    assert_eq!(it.log(), "limit=free, Shedding>Throttled: the cap rose above what was drawn");
-    // The draw comes back, and more of it.
-    assert_eq!(it.samples(220, 1).log(), "");
-    it.samples(220, 1);
+    assert_eq!(it.steer(199, 0, true).log(), "limit=199.0 W");
+    it.steer(200, 0, false);
+    assert_eq!(
+        it.log(),
+        "limit=free, Shedding>Throttled: the chassis no longer orders the server's own limit"
+    );
+    // The draw comes back, and more of it; and so does the order.
+    assert_eq!(it.samples(220, 2).log(), "");
+    it.steer(200, 0, true);
     assert_eq!(it.log(), "limit=200.0 W, Throttled>Shedding: the floor was not enough");
 }
 
@@ -454,7 +470,7 @@ fn no_low_priority_core_leads_to_the_last_resort() {
     it.input(Input::Vms(vec![]));
     it.tell(Some(180)).log();
     assert_eq!(it.samples(200, 1).log(), "Uncapped>Throttled: above the cap");
-    assert_eq!(it.tell(Some(180)).log(), LIMITED);
+    assert_eq!(it.steer(180, 0, true).log(), LIMITED);
     // Without one to set it says so.
     let mut it = World::with(Params { server_limit_floor: None, ..params() }, RecoveredState::default());
     it.draw(200).tell(Some(180));
@@ -691,7 +707,7 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
 
         // Only then the server's own limit.
         assert_eq!(it.limit, None);
-        it.samples(200, 2).tell(Some(180));
+        it.samples(200, 2).steer(180, 0, true);
         assert_eq!(it.limit, Some(w(180)));
 
         // They are the first to be lifted.
@@ -706,7 +722,7 @@ fn user_facing_cores_are_the_last_class_where_that_is_allowed() {
 }
 
 #[test]
-fn a_jump_of_user_facing_load_within_an_event_is_limited_within_a_second() {
+fn a_jump_of_user_facing_load_is_limited_within_a_second_where_that_is_ordered() {
     let mut it = World::new();
     it.input(Input::Vms(vec![vm("uf", VmClass::UserFacing, 0, &[1, 2, 3])]));
     it.tell(Some(180)).samples(120, 10);
@@ -722,7 +738,7 @@ fn a_jump_of_user_facing_load_within_an_event_is_limited_within_a_second() {
         } else {
             it.seq += 1;
             let told = alert(it.seq, Some(w(180)), Some(echo));
-            it.input(Input::Alert(wire::Alert { target_w: Some(w(180)), ..told }));
+            it.input(Input::Alert(wire::Alert { height_ppm: Some(0), ..told }));
             echo = it.now;
         }
 

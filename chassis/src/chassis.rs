@@ -8,6 +8,7 @@ mod plan;
 mod polls;
 mod reload;
 mod status;
+mod steer;
 
 use core::time::Duration;
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::crosscheck::Crosscheck;
 use crate::detector::Detector;
 use crate::event::{CappingEvent, Integral};
+use crate::height::{Height, Range};
 use crate::lowered::Lowered;
 use crate::shared::Shared;
 use crate::slots::Agent;
@@ -45,14 +47,15 @@ pub struct Chassis {
     agents: Vec<Agent>,
     hardware: Hardware,
     event: Option<CappingEvent>,
+    height: Height,
+    /// Since when servers are to hold their caps by what slows user-facing work too.
+    own_limits: Option<Instant>,
     /// What is drawn by servers that report nothing: at once when it rises, slowly when it falls.
     unseen: Watts,
     /// Every agent that should answer has, by the last poll.
     all_heard: bool,
     /// Somebody gets less than it needs.
     lacking: bool,
-    /// What is shared out is less than what user-facing work needs.
-    slows_user_facing: bool,
     /// Whether some poll has given a reading yet.
     sighted: bool,
     blind: bool,
@@ -135,10 +138,11 @@ impl Chassis {
             hardware: Hardware::new(&agents, unconfigured, params.out_of_band_hold, now),
             agents,
             event: None,
+            height: Height::at(Range::default()),
+            own_limits: None,
             unseen: Watts::ZERO,
             all_heard: false,
             lacking: false,
-            slows_user_facing: false,
             sighted: false,
             blind: false,
             published: ChassisState::Boot,

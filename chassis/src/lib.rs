@@ -16,6 +16,7 @@
 //! | `shared` | watts that no agent's meter sees |
 //! | `detector` | is there an excess, and how urgent is it |
 //! | `event` | one capping event, and the term that closes the loop over the total |
+//! | `height` | how high the low-priority cores of all servers may run |
 //! | `allocate` | who gets how many watts |
 //! | `needs` | what one server needs, from its reports |
 //! | `holds` | what one server may hold, by the messages it was sent |
@@ -33,6 +34,7 @@ mod crosscheck;
 mod detector;
 mod draws;
 mod event;
+mod height;
 mod holds;
 mod io;
 mod lowered;

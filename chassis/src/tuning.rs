@@ -52,6 +52,8 @@ pub struct Tuning {
     /// What would be drawn with every low-priority core at its floor is a mean over readings, and followed at
     /// once where it moves by more than this share of the limit, in parts per million.
     pub floor_moves_ppm: u32,
+    /// A reading under the limit moves the common height by this part of what is missing to the set point.
+    pub height_gain: f64,
     /// The integral term takes over so much of the difference to the set point with every reading, in
     /// parts per million. A reading shows a change after about four polls, so a loop of this gain has a
     /// phase margin of more than 60 degrees.
@@ -107,6 +109,7 @@ impl Tuning {
             noise: f64::from(params.noise_ppm) / 1e6,
             set_point: SetPoint::new(params.above_share_ppm),
             floor_moves_ppm: 50_000,
+            height_gain: 0.5,
             integral_ppm: 60_000,
             integral_max_ppm: 30_000,
             floor_at: 0.25,

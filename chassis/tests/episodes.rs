@@ -1,8 +1,8 @@
 //! Episodes: how they begin, what they tell, how they end.
 mod common;
 
-use ballast_chassis_core::{Input, LiftRule, Mode, Output, Poll};
-use ballast_types::wire::{ChassisState, EventKind, Level, Slot};
+use ballast_chassis_core::{Input, LiftRule, Mode, Output, Params, Poll};
+use ballast_types::wire::{ChassisState, EventKind, Level, SharePolicy, Slot};
 use ballast_types::{Epoch, Supply, SupplyState, Watts};
 use common::{W, World, ms, name, params};
 
@@ -110,9 +110,10 @@ fn the_total_closes_the_loop() {
     assert!(w.granted() < before - W(5), "{} of {before}", w.granted());
     assert!(w.fallbacks() <= fallbacks);
 
-    // Everybody wants more than there is, and the draw stays under the set point of 792 W: what the
+    // Where the total is not steered, everybody wants more than there is, and the draw stays under the set point of 792 W: what the
     // servers leave is granted too, up to 3 % of the limit. Fallbacks have no part in it.
-    let mut w = World::after(params(4), ms(60_000));
+    let even = Params { shares: SharePolicy::Even, ..params(4) };
+    let mut w = World::after(even, ms(60_000));
 
     for i in 0..4 {
         (w.agent(i).power, w.agent(i).restorable) = (Some(W(190)), W(60));
@@ -549,4 +550,30 @@ fn two_budgets_lowered_at_once_are_shared_out_at_once() {
         assert!(w.fallbacks() <= sharable, "{} of {sharable}", w.fallbacks());
         w.run(ms(1000));
     }
+}
+
+/// What server 0 was told last: its height, and whether it limits itself.
+fn told(w: &World) -> (Option<u32>, Option<bool>) {
+    let alerts = w.alerts_to(0);
+    let (_, alert) = alerts.last().expect("a message");
+    (alert.height_ppm, alert.own_limit)
+}
+
+#[test]
+fn own_limits_are_ordered_where_the_floors_do_not_fit_and_end_with_the_need() {
+    let mut w = World::new(params(4));
+    w.begin_event(W(830));
+    w.clear();
+    w.run(ms(1000));
+    assert_eq!(told(&w), (Some(0), Some(true)), "nothing can be shed");
+    w.reads(W(600)).run(ms(3000));
+    let (height, own_limit) = told(&w);
+    assert!(height > Some(0) && own_limit == Some(false), "{height:?} {own_limit:?}");
+
+    // By the paper's rules every server keeps under its own cap, and nobody is told a height.
+    let mut w = World::new(params(4).as_in_the_paper());
+    w.begin_event(W(830));
+    w.clear();
+    w.run(ms(200));
+    assert_eq!(told(&w), (None, None));
 }

@@ -6,13 +6,13 @@ use core::time::Duration;
 use ballast_agent_core::{Agent, Input, Memory, Output, Params, Policy, Reading, RecoveredState};
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
 use ballast_sim::demo::loaded;
-use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad};
+use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad, peak_draw};
 use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window, World};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
 use ballast_types::{
-    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass, VmId,
-    Watts,
+    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, SplitMix64,
+    VmClass, VmId, Watts,
 };
 
 use crate::at;
@@ -72,6 +72,46 @@ fn row_01_a_load_that_fits_is_not_throttled() {
     assert!(user_facing == 0.0, "row 1: user-facing cores are held for {user_facing} core-seconds");
     let drawn = truth.mean_power_w.as_f64();
     assert!(drawn > 0.98 * mean, "row 1: {drawn:.0} W are drawn of {mean:.0} W that fit");
+}
+
+/// User-facing use of so many servers, for so many seconds: each quarter of a second it flips between 10 and 50 % with
+/// probability 0.03, and at most 60 % of the servers are high.
+fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
+    let mut random = SplitMix64::new(seed);
+    let mut high = vec![false; servers];
+    let mut steps = vec![vec![(0.0, 0.1)]; servers];
+    for quarter in 1..4 * seconds {
+        for n in 0..servers {
+            let flips = random.draw() % 100 < 3;
+            let most = high.iter().filter(|h| **h).count() >= servers * 6 / 10;
+            if flips && (high[n] || !most) {
+                high[n] = !high[n];
+                steps[n].push((f64::from(quarter) / 4.0, if high[n] { 0.5 } else { 0.1 }));
+            }
+        }
+    }
+    steps.into_iter().map(|steps| Profile::Steps(steps.into())).collect()
+}
+
+/// Each server limited itself when its own grant was too small, although batch work of the others had room to give.
+#[test]
+fn moving_user_facing_load_is_paid_for_by_batch_work_alone() {
+    for (servers, floor, seed) in [(4, 0.93, 1), (12, 0.93, 2), (12, 0.85, 3), (30, 0.75, 4), (12, 0.95, 5)] {
+        let loads = moving(servers, 120, seed);
+        let mut plant = loaded(servers, |n, class| match class {
+            VmClass::UserFacing => loads[n].clone(),
+            VmClass::NonUserFacing => Profile::Steps([(0.0, 0.2), (20.0, 1.0)].into()),
+        });
+        let highest = peak_draw(&plant, 120.0, 480, true).as_f64();
+        plant.budget = Watts::from_f64(highest / floor).unwrap();
+        for policy in [Policy::Stepwise, Policy::Predictive] {
+            let world = run(made(plant.clone(), policy, seed, &[]), 120.0);
+            let (truth, outcome) = (world.truth(), world.outcome());
+            let slowed = truth.user_facing_throttled_core_s.total();
+            assert!(slowed == 0.0, "{servers} servers at {floor}: {slowed} core-seconds are slowed");
+            assert!(outcome.trip_fraction_max < 0.2, "{servers} at {floor}: {}", outcome.trip_fraction_max);
+        }
+    }
 }
 
 /// `predictive`, no fault, steady load: in 15 of 24 runs every server ended under hardware caps.

@@ -53,7 +53,12 @@ fn critical_first_spares_user_facing_vms_wherever_they_are() {
         let mut world = World::new(scenario);
         world.run(Instant::from_millis(120_000)).unwrap_or_else(|violation| panic!("{violation}"));
         let (truth, outcome) = (world.truth(), world.outcome());
-        assert!(outcome.out_of_band_s == 0.0);
+        assert!(
+            outcome.out_of_band_s == 0.0,
+            "{shares:?} {} {}",
+            outcome.out_of_band_s,
+            outcome.trip_fraction_max
+        );
         (truth.user_facing_throttled_core_s.total(), truth.over_budget_s_max)
     };
     let (even, critical) = (run(SharePolicy::Even), run(SharePolicy::CriticalFirst));

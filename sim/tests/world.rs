@@ -61,8 +61,8 @@ fn steady_load_moves_p_states_rarely() {
     let before = world.pstate_changes_max();
     world.run(at(180)).unwrap();
     let per_minute = f64::from(world.pstate_changes_max() - before) / 2.0;
-    // One step per settle time could be 150. A step moves as many cores as the room asks for.
-    assert!(per_minute <= 80.0, "{per_minute} changes of one core a minute");
+    // Every reading moves the height a little, 300 times a minute, and few of them this core.
+    assert!(per_minute <= 150.0, "{per_minute} changes of one core a minute");
 }
 
 fn overload(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {

@@ -75,10 +75,14 @@ pub struct Alert {
     pub valid_for_ms: u64,
     /// Which start of a chassis manager sends it.
     pub instance: Option<Instance>,
-    /// What the server will get once the others' cuts are proven, and, while all servers fit with every
-    /// low-priority core at its floor, no less than it draws so. A server at its floor limits itself only above this.
-    /// `null`: it is `cap_w`.
-    pub target_w: Option<Watts>,
+    /// How high all low-priority cores of the chassis may run, in parts per million of the way from their floor
+    /// to free. While the lease is live the server follows this, and not its cap. `null`: the server keeps
+    /// under its cap by itself.
+    pub height_ppm: Option<u32>,
+    /// The server holds its cap with what slows user-facing work too: its own limit, and user-facing cores where
+    /// the operator allows that. If not, it lowers low-priority cores only as long as the lease is live. `null`: the
+    /// server finds out by itself when that is needed.
+    pub own_limit: Option<bool>,
     /// How far under its cap a server keeps its mean draw. The chassis keeps the margin that its breaker
     /// needs, so a server may flicker above its cap. `null`: the server keeps a
     /// margin of its own.
@@ -101,7 +105,8 @@ impl Alert {
             fallback_w: Watts::ZERO,
             valid_for_ms: 0,
             instance: None,
-            target_w: None,
+            height_ppm: None,
+            own_limit: None,
             margin_w: None,
         }
     }

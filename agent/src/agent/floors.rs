@@ -36,7 +36,8 @@ impl Agent {
 
     /// The lowest that a model may go: user-facing cores are not its own to touch.
     pub(super) fn lowest_height(&self) -> usize {
-        let proven = self.overdraw.is_on() || self.throttle.user_facing_restricted();
+        let proven =
+            (self.overdraw.is_on() && self.limits_itself()) || self.throttle.user_facing_restricted();
         if proven && self.throttle.all_floored() { 0 } else { self.throttle.user_facing_span() }
     }
 

@@ -42,14 +42,13 @@ impl Agent {
     /// Whether throttling has nothing left to give, and it is not enough.
     fn extreme(&self, cap: Watts, sample: Sample) -> bool {
         // The server's own limit keeps the draw at the cap: around it noise alone would show too much.
-        // So it would where the chassis lets the draw flicker around the cap.
-        let flickers = self.orders.margin().is_some() && !self.overdraw.is_on();
         let most = match self.state {
-            State::Throttled { .. } if !flickers => cap,
+            State::Throttled { .. } => cap,
             State::Shedding { .. } => cap + self.params.deadband,
             _ => return false,
         };
         sample.watts > most
+            && self.limits_itself()
             && self.orders.capped_by_lease()
             && self.throttle.all_floored()
             && self.mechanism().floor_obeyed(self)

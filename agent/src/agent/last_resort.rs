@@ -23,15 +23,36 @@ impl Agent {
         &self,
         now: Instant,
         cap: Watts,
+        draw: Watts,
         over_since: Option<Instant>,
         probation: bool,
     ) -> bool {
         if self.orders.lease_end().is_none() {
-            return over_since.is_some_and(|at| probation || now.since(at) >= self.params.escalate_after);
+            let above = self.fallback().is_none_or(|fallback| cap >= fallback || draw > fallback);
+            return above
+                && over_since.is_some_and(|at| probation || now.since(at) >= self.params.escalate_after);
         }
         let waits = self.kill_comes_first(now, over_since);
-        let at_once = probation || (self.orders.emergency(now) && !waits);
-        (at_once && self.overdraw.is_on()) || self.overdraw.lasts(now, cap)
+        let at_once = probation || (self.limits_at_once(now) && !waits);
+        let shown = (at_once && self.overdraw.is_on()) || self.overdraw.lasts(now, cap);
+        self.limits_itself() && shown
+    }
+
+    /// Whether what slows user-facing work may be used: the chassis orders it, or nobody says anything.
+    pub(super) fn limits_itself(&self) -> bool {
+        self.orders.own_limit()
+    }
+
+    /// Whether one sample above the cap is enough for that: the chassis has seen it, or there is an emergency.
+    pub(super) fn limits_at_once(&self, now: Instant) -> bool {
+        self.limits_itself() && (self.orders.height_ppm().is_some() || self.orders.emergency(now))
+    }
+
+    /// Whether the floor was shown not to be enough. Where the chassis orders it, what may be noise counts: that the total
+    /// is too much has been shown.
+    pub(super) fn is_over_at_floor(&self, now: Instant, cap: Watts) -> bool {
+        let newest = self.meter.newest(now).filter(|sample| sample.watts > cap && self.is_settled(*sample));
+        self.overdraw.is_on() || (self.orders.height_ppm().is_some() && newest.is_some())
     }
 
     /// A VM whose tenant prefers to be killed gets that before the server's own limit, as long as that comes
@@ -43,7 +64,9 @@ impl Agent {
     /// Sets the server's own limit, or follows the cap with it.
     pub(super) fn limit(&mut self, now: Instant, cap: Watts) {
         let Some(floor) = self.params.server_limit_floor else { return };
-        let (server, watts) = (self.actuators.server(), cap.max(floor));
+        // Nobody is there to tell it more; so much is its own.
+        let alone = self.fallback().filter(|_| self.orders.lease_end().is_none()).unwrap_or(cap);
+        let (server, watts) = (self.actuators.server(), cap.max(alone).max(floor));
         // Without a meter it follows downward only.
         let raise = matches!(self.actuators.goal(server), Goal::Limit(set) if set < watts);
         if self.sighted() || !raise {
@@ -64,7 +87,7 @@ impl Agent {
         if self.params.server_limit_floor.is_none() || self.actuators.limit_requested() {
             return;
         }
-        self.episode.limited(&self.tuning, self.overdraw.draw());
+        self.episode.limited(&self.tuning);
         self.overdraw.reset();
         self.limit(now, cap);
         self.changed_at = Some(now);

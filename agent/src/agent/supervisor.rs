@@ -9,7 +9,6 @@ use super::stepwise::Stepwise;
 use super::{Agent, Leaving};
 use crate::Policy;
 use crate::episode::Episode;
-use crate::lease::Accepted;
 use crate::meter::Sample;
 use crate::state::State;
 use crate::throttle::Joining;
@@ -43,7 +42,7 @@ impl Agent {
     }
 
     /// A message was accepted.
-    pub(super) fn ordered(&mut self, now: Instant, alert: &Alert, accepted: &Accepted) {
+    pub(super) fn ordered(&mut self, now: Instant, alert: &Alert) {
         let before = self.cap;
         self.cap_changed(now, "the chassis lifted the cap");
         let Some(cap) = self.acting_cap() else { return self.lift_if_granted(now) };
@@ -51,6 +50,8 @@ impl Agent {
         let message = (alert.epoch, alert.seq);
         if self.orders.emergency(now) {
             self.floor_all(now, Some(message), "emergency");
+        } else if let Some(height_ppm) = self.orders.height_ppm() {
+            self.follow_height(now, message, height_ppm);
         } else {
             let guess = alert.chassis_power_w.is_none_or(|watts| watts > alert.chassis_limit_w);
             let alarmed = alert.level >= Level::Cap;
@@ -58,13 +59,9 @@ impl Agent {
             self.obey_cap(now, Some(Order { message, alarmed, guess, lowers }));
         }
 
-        let target = accepted.target.unwrap_or(cap);
-        self.episode.take_target(target);
-        let answered = self.overdraw.is_acknowledged(accepted.echo, target);
-        let urgent = self.orders.emergency(now) && self.overdraw.is_on();
-
         if let State::Throttled { over_since, .. } = self.state
-            && (answered || urgent)
+            && self.limits_at_once(now)
+            && self.is_over_at_floor(now, cap)
             && !self.kill_comes_first(now, over_since)
         {
             if self.throttle.nothing_left() {
@@ -100,13 +97,11 @@ impl Agent {
         if is.is_none() && self.acts() && self.sighted() {
             self.lift_all(now);
             self.transition_to(now, State::Uncapped, cause);
-        } else if let (Some(cap), true) = (self.acting_cap(), self.actuators.limit_requested()) {
-            let shedding = matches!(self.state, State::Shedding { .. });
-            if shedding && self.episode.drawn().is_some_and(|drawn| cap >= drawn) {
-                self.lift_limit(now, "the cap rose above what was drawn");
-            } else {
-                self.limit(now, cap);
-            }
+        } else if let Some(cap) = self.acting_cap()
+            && self.actuators.limit_requested()
+            && self.limits_itself()
+        {
+            self.limit(now, cap);
         }
     }
 
@@ -260,9 +255,11 @@ impl Agent {
                     (true, false) if !self.throttle.all_floored() => {
                         self.floor_next(now, None, "above the cap");
                     }
-                    (true, false) if self.overdraw.is_on() => self.lower_user_facing(now, cap),
+                    (true, false) if self.overdraw.is_on() && self.limits_itself() => {
+                        self.lower_user_facing(now, cap);
+                    }
                     (true, false) => {}
-                    (true, true) if self.needs_limit(now, cap, over_since, probation) => {
+                    (true, true) if self.needs_limit(now, cap, draw, over_since, probation) => {
                         self.escalate(now, cap);
                     }
                     (true, true) => {}
@@ -283,11 +280,10 @@ impl Agent {
                 self.transition_to(now, to, "above the cap at the floor");
             }
             State::Recovering { over_run } => policy.recover(self, now, cap, sample, over_run),
+            // The chassis lifts what it has ordered.
+            State::Shedding { .. } if self.orders.height_ppm().is_some() => {}
             State::Shedding { under_since } => {
-                // A limit that the draw flickers around would never be under the target.
-                let allowed = self.episode.is_allowed() && self.orders.lease_end().is_some();
-                let may_end = draw < target || allowed;
-                let under_since = may_end.then(|| under_since.unwrap_or(now));
+                let under_since = (draw < target).then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };
 
                 if under_since.is_some_and(|at| now.since(at) >= self.episode.hold()) {

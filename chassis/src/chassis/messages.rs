@@ -3,12 +3,12 @@
 //! A message is desired state. A stricter one goes out at once; otherwise a calm server hears every
 //! heartbeat, at a phase of its own, and a capped one every poll. Answers are not waited for.
 
-use ballast_types::wire::{Alert, EventKind, Level, SharePolicy};
+use ballast_types::wire::{Alert, EventKind, Level};
 use ballast_types::{Instant, Watts};
 
 use super::{Chassis, level};
+use crate::Output;
 use crate::slots::Agent;
-use crate::{LiftRule, Output};
 
 impl Chassis {
     /// Whether agents are spoken to at all. Before the first reading they are not: a `watch` would
@@ -67,10 +67,9 @@ impl Chassis {
         let poll = self.params.poll();
         let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
         let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
-        let (epoch, target) = (self.identity.epoch(), self.promised_target(i));
-
-        // The paper's servers keep a margin of their own.
-        let ours = self.params.lift_rule != LiftRule::Paper && self.params.shares != SharePolicy::Even;
+        let epoch = self.identity.epoch();
+        let height_ppm = cap_w.and_then(|_| self.height_of(now, i));
+        let own_limit = height_ppm.map(|_| self.orders_own_limits());
 
         let agent = &mut self.agents[i];
         let raised = level > agent.level;
@@ -94,8 +93,9 @@ impl Chassis {
             fallback_w: agent.fallback,
             valid_for_ms: u64::try_from(self.params.lease.as_millis()).unwrap_or(u64::MAX),
             instance: Some(self.params.instance),
-            target_w: cap_w.map(|cap| target.max(cap)),
-            margin_w: cap_w.map(|_| Watts::ZERO).filter(|_| ours),
+            height_ppm,
+            own_limit,
+            margin_w: None,
         };
 
         self.outputs.push_back(Output::Alert { server: server.clone(), alert });

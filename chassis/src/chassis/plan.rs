@@ -7,11 +7,13 @@ use ballast_types::{Instant, Watts};
 
 use super::Chassis;
 use crate::allocate::{Claim, Party, allocate, grants};
-use crate::event::CappingEvent;
 use crate::slots::{Agent, Bound};
 
 /// A server that draws more than its cap for so long is not on its way to its floor.
 const OBEYS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A server whose own limit holds it draws up to this share less.
+const UNHELD_PPM: u32 = 50_000;
 
 impl Chassis {
     /// In a capping event the draw is kept at this. Servers flicker independently of each other.
@@ -20,21 +22,9 @@ impl Chassis {
             .filter_map(|a| a.report.as_ref()?.flicker_w)
             .map(|w| w.as_f64() * w.as_f64())
             .sum();
-        self.tuning.set_point.under(self.limit(), libm::sqrt(squares))
-    }
-
-    /// What the integral term drives the draw to, where `floor` would be drawn with every low-priority core at its
-    /// floor. The set point is no reason to slow user-facing work: where the floor is higher, that may be drawn, as
-    /// far as the limit. Where it is above that, user-facing work has to be slowed anyway.
-    pub(super) fn aim(&self, floor: Watts) -> Watts {
-        if self.params.shares == SharePolicy::Even {
-            return self.set_point();
-        }
         let limit = self.limit();
-        if self.slows_user_facing && floor <= limit {
-            return limit;
-        }
-        self.set_point().max(floor.min(limit - (floor - limit)))
+        let readings = self.height.spread(0.3 * self.tuning.noise) * limit.as_f64();
+        self.tuning.set_point.under(limit, libm::sqrt(squares).max(readings))
     }
 
     /// What would be drawn with every low-priority core at its floor and no server's own limit, where `draw` is
@@ -43,24 +33,16 @@ impl Chassis {
         let sheds = |agent: &Agent| {
             let (power, need) = agent.last_power().zip(agent.needs.need())?;
             let limited = agent.report.as_ref().is_some_and(|report| report.server_limit);
-            let refuses = agent.overdraws(now, OBEYS_WITHIN).is_some();
+            // What draws clearly less than its limit is not held by that.
+            if limited && agent.cap.is_some_and(|cap| power < cap - cap.ppm(UNHELD_PPM)) {
+                return Some(Watts::ZERO);
+            }
+            let refuses = self.holds_by_watts() && agent.overdraws(now, OBEYS_WITHIN).is_some();
             let most = if refuses { Watts::ZERO } else { Watts::MAX };
             let least = if limited { -need.base } else { Watts::ZERO };
             Some((power - need.base).min(most).max(least))
         };
         draw - self.agents.iter().filter(|a| a.shares()).filter_map(sheds).sum()
-    }
-
-    /// What server `i` is told that it gets in the end: at its floor it sets its own limit when it draws more,
-    /// and slows user-facing work. While all floors together fit in the limit nobody has to, so a base that
-    /// was cut by what a meter flickers by is told whole, with its guard.
-    pub(super) fn promised_target(&self, i: usize) -> Watts {
-        let agent = &self.agents[i];
-        let floor = self.event.as_ref().and_then(CappingEvent::floor).filter(|_| self.sees());
-        if floor.is_none_or(|floor| floor > self.limit()) {
-            return agent.target;
-        }
-        agent.target.max(self.claim(agent, Watts::ZERO).guarded_base())
     }
 
     /// What the servers may share, without what the integral term lends.
@@ -140,7 +122,6 @@ impl Chassis {
 
         let pool = (self.sharable() - reserved).at_least_zero();
         let targets = allocate(pool, &claims);
-        self.slows_user_facing = pool < claims.iter().map(|c| c.base).sum();
         self.lacking = match self.params.shares {
             SharePolicy::Even => takes_part.iter().any(|&i| self.agents[i].is_restricted()),
             SharePolicy::CriticalFirst => {
@@ -181,7 +162,7 @@ impl Chassis {
         claims: &[Claim],
     ) {
         // Who draws more than its cap keeps it, or gets less; the others pay for what it draws.
-        let over = self.is_over_set_point(now);
+        let over = self.holds_by_watts() && self.is_over_set_point(now);
         let (mut rest, mut obeying) = (pool, Vec::with_capacity(takes_part.len()));
 
         for (n, &i) in takes_part.iter().enumerate() {

@@ -79,8 +79,10 @@ impl Chassis {
         let fits = self.everything_fits(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
-        let floor = self.floor_of(now, draw);
+        let (floor, set_point) = (self.floor_of(now, draw), self.set_point());
 
+        let (steers, by_watts) = (self.steers(), self.holds_by_watts());
+        let corrects = by_watts || self.integral.watts() < Watts::ZERO;
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
             if draw >= threshold {
@@ -88,16 +90,19 @@ impl Chassis {
             }
             event.follow_floor(floor, limit.ppm(self.tuning.floor_moves_ppm));
             self.integral.take(Deviation {
-                below: self.aim(floor) - draw,
+                below: set_point - draw,
                 limit,
                 lacking: self.lacking && measured,
                 overdrawn: self.is_overdrawn(),
                 excess: self.detector.is_excess(),
-                gain_ppm: self.tuning.integral_ppm,
-                max_ppm: self.tuning.integral_max_ppm,
+                gain_ppm: if corrects { self.tuning.integral_ppm } else { 0 },
+                max_ppm: if by_watts { self.tuning.integral_max_ppm } else { 0 },
             });
         }
 
+        if steers && self.event.is_some() {
+            self.steer(now, draw, measured);
+        }
         self.hardware.note_fit(now, fits);
         self.end_if_fitted(now);
     }
@@ -281,6 +286,7 @@ impl Chassis {
         }
         self.alerts = self.alerts.saturating_add(1);
         self.event = Some(CappingEvent::new(now));
+        (self.height, self.own_limits) = (self.height.again(self.range()), None);
         self.cause = cause.into();
         self.unplanned = true;
         for agent in &mut self.agents {

@@ -82,7 +82,7 @@ fn capping_hits_whom_the_policy_lets_it_hit() {
     // User-facing cores follow where the policy has them follow, and not below their floor.
     let deeper = measure("minimal-impact", 2200, &high(2800), &open);
     assert_eq!((deeper.events_user_facing, deeper.events_hardware), (3, 0), "{deeper:?}");
-    assert_eq!((deeper.lowest_batch_frequency, deeper.lowest_user_facing_frequency), (0.5, 0.75));
+    assert_eq!((deeper.lowest_batch_frequency, deeper.lowest_user_facing_frequency), (0.5, 19.0 / 24.0));
 
     // Where they may not be touched, hardware does it.
     let broken = measure("no-impact", 2200, &high(2800), &open);
