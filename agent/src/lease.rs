@@ -50,9 +50,9 @@ struct Grant {
     cap: Option<Watts>,
     /// How far under it the mean draw is kept, if the chassis says that.
     margin: Option<Watts>,
-    /// How high low-priority cores may run, if the chassis says that, in parts per million.
+    /// The common height of low-priority cores, in parts per million; `None` with a cap alone.
     height_ppm: Option<u32>,
-    /// Whether the cap is held by what slows user-facing work too.
+    /// Whether the server's own limit and user-facing cores hold the cap too.
     own_limit: bool,
     end: Instant,
     /// From here on the fallback alone holds.
@@ -187,15 +187,20 @@ impl Orders {
             self.grant = match self.grant {
                 Some(grant) => {
                     let cap = if restricts { cap } else { grant.cap };
-                    // A late message may lower the cores, and raises nothing.
-                    let lowest = grant.height_ppm.min(alert.height_ppm.or(grant.height_ppm));
-                    let height_ppm = grant.height_ppm.and(lowest);
+                    // A late message may lower the height and never raises it.
+                    let height_ppm = grant.height_ppm.min(alert.height_ppm.or(grant.height_ppm));
                     Some(Grant { cap, height_ppm, rise: grant.rise.max(kept), ..grant })
                 }
                 None => {
-                    let (margin, height_ppm) = (None, None);
-                    let (end, rise) = (now, kept);
-                    let held = Grant { cap, margin, height_ppm, own_limit: true, end, rise, held: true };
+                    let held = Grant {
+                        cap,
+                        margin: None,
+                        height_ppm: None,
+                        own_limit: true,
+                        end: now,
+                        rise: kept,
+                        held: true,
+                    };
                     restricts.then_some(held)
                 }
             };
@@ -260,12 +265,12 @@ impl Orders {
         self.grant.filter(|grant| !grant.held)?.margin
     }
 
-    /// How high low-priority cores may run, in parts per million, if a live lease says that.
+    /// The common height of low-priority cores in a live lease, in parts per million.
     pub(crate) fn height_ppm(&self) -> Option<u32> {
         self.grant.filter(|grant| !grant.held && grant.cap.is_some())?.height_ppm
     }
 
-    /// Whether the cap is held by what slows user-facing work too: on the chassis's order, or where it says nothing.
+    /// Whether the server's own limit and user-facing cores hold the cap too: by order, or without a live lease.
     pub(crate) fn own_limit(&self) -> bool {
         self.grant.is_none_or(|grant| grant.held || grant.own_limit)
     }

@@ -1,7 +1,7 @@
 //! Whether a server that has nothing left to lower draws more than its cap.
 //!
-//! Where the chassis steers, its order says when the server limits itself. Where the server keeps under its cap by
-//! itself, a draw that has just jumped may fit the next message: then its own limit waits for 1.5 s.
+//! With a common height the chassis orders the server's own limit. With a cap alone the next message may allow a draw that
+//! has just jumped, so the own limit waits for 1.5 s.
 
 use ballast_types::{Instant, Watts};
 use serde::{Deserialize, Serialize};
@@ -47,12 +47,12 @@ impl Overdraw {
         self.first.is_some()
     }
 
-    /// Whether that has gone on for too long.
+    /// Whether the overdraw lasts too long for a jump that the next message allows.
     pub(crate) fn lasts(&self, now: Instant, cap: Watts) -> bool {
         let (Some(first), Some(mean)) = (self.first, self.samples.mean()) else { return false };
-        // What may be noise has to show for twice as long.
-        let patience = if self.tuning.clearly_over(mean, cap) { 1 } else { 2 } * self.tuning.patience;
-        now.since(first) >= patience && mean > cap
+        // An excess within the meter's noise needs twice the time.
+        let periods = if self.tuning.clearly_over(mean, cap) { 1 } else { 2 };
+        now.since(first) >= self.tuning.patience * periods && mean > cap
     }
 }
 

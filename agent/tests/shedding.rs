@@ -73,18 +73,18 @@ fn ten_logs(it: &mut World) -> Vec<String> {
 
 #[test]
 fn an_order_sets_the_limit_no_sooner_than_the_kill() {
-    let mut it = floored(may_kill(), preferring(&["soon"]));
+    let mut world = floored(may_kill(), preferring(&["soon"]));
     for _ in 0..2 {
-        it.samples(200, 1);
-        assert_eq!(it.steer(180, 0, true).log(), "");
+        world.samples(200, 1);
+        assert_eq!(world.steer(180, 0, true).log(), "");
     }
-    let log = it.samples(200, 1).steer(180, 0, true).log();
+    let log = world.samples(200, 1).steer(180, 0, true).log();
     let limit = "limit=180.0 W, Throttled>Shedding: the floor was not enough";
     assert!(log.starts_with("kill soon") && log.contains(limit), "{log}");
 
-    // What is not ordered neither kills nor limits.
-    let mut it = floored(may_kill(), preferring(&["soon"]));
-    assert_eq!(it.steer(180, 0, false).samples(200, 20).log(), "");
+    // Without an order there is neither a kill nor a limit.
+    let mut world = floored(may_kill(), preferring(&["soon"]));
+    assert_eq!(world.steer(180, 0, false).samples(200, 20).log(), "");
 }
 
 #[test]

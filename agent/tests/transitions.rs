@@ -46,64 +46,64 @@ const LIMITED: &str = "limit=180.0 W, Throttled>Shedding: the floor was not enou
 
 #[test]
 fn under_a_lease_the_last_resort_comes_with_the_order_and_goes_with_it() {
-    // Floored, and a sample at 11 000 ms is the first that shows it.
+    // Floored, and a sample at 11 000 ms is the first that shows world.
     let floored = |draw| {
-        let mut it = World::new();
-        it.samples(200, 1).tell_level(Some(180), Level::Emergency);
-        it.steer(180, 0, false).samples(draw, 4).log();
+        let mut world = World::new();
+        world.samples(200, 1).tell_level(Some(180), Level::Emergency);
+        world.steer(180, 0, false).samples(draw, 4).log();
 
-        it
+        world
     };
 
-    let mut it = floored(200);
-    assert_eq!(it.samples(200, 20).steer(180, 0, false).log(), "", "nobody has ordered it");
-    assert_eq!(it.steer(180, 0, true).log(), LIMITED);
-    // Under its limit it stays limited for as long as the order lasts.
-    assert_eq!(it.samples(150, 5).steer(180, 0, true).samples(150, 5).log(), "");
+    let mut world = floored(200);
+    assert_eq!(world.samples(200, 20).steer(180, 0, false).log(), "", "without an order");
+    assert_eq!(world.steer(180, 0, true).log(), LIMITED);
+    // The limit stays as long as the order, even with a low draw.
+    assert_eq!(world.samples(150, 5).steer(180, 0, true).samples(150, 5).log(), "");
     let lifted = "limit=free, Shedding>Throttled: the chassis no longer orders the server's own limit";
-    assert_eq!(it.steer(180, 0, false).log(), lifted);
-    assert_eq!(it.limit, None);
+    assert_eq!(world.steer(180, 0, false).log(), lifted);
+    assert_eq!(world.limit, None);
 
-    // With the order what may be noise counts too, and at the cap itself nothing is needed.
+    // Under an order an excess within the meter's noise counts too. A draw at the cap needs no limit.
     assert_eq!(floored(185).steer(180, 0, true).log(), LIMITED);
     assert_eq!(floored(180).steer(180, 0, true).samples(180, 8).log(), "");
 
     // In an emergency nobody waits.
-    let mut it = floored(200);
-    assert_eq!(it.tell_level(Some(180), Level::Emergency).log(), LIMITED);
-    let mut it = World::new();
-    it.samples(200, 1).tell_level(Some(180), Level::Emergency).log();
-    assert_eq!(it.samples(200, 1).log(), "", "not settled");
-    assert_eq!(it.samples(200, 1).log(), LIMITED);
+    let mut world = floored(200);
+    assert_eq!(world.tell_level(Some(180), Level::Emergency).log(), LIMITED);
+    let mut world = World::new();
+    world.samples(200, 1).tell_level(Some(180), Level::Emergency).log();
+    assert_eq!(world.samples(200, 1).log(), "", "not settled");
+    assert_eq!(world.samples(200, 1).log(), LIMITED);
 }
 
 #[test]
 fn the_height_moves_low_priority_cores_whatever_the_server_draws() {
-    let mut it = World::new();
-    it.input(Input::Vms(vec![vm("b", VmClass::NonUserFacing, 0, &[0, 1, 2, 3])]));
-    let lowest = |it: &World| it.caps.values().min().copied();
+    let mut world = World::new();
+    world.input(Input::Vms(vec![vm("b", VmClass::NonUserFacing, 0, &[0, 1, 2, 3])]));
+    let lowest = |world: &World| world.caps.values().min().copied();
 
-    it.samples(150, 1).steer(180, 1_000_000, false);
-    assert_eq!(it.caps.len(), 0, "free");
-    it.samples(250, 3).steer(180, 1_000_000, false);
-    assert_eq!((it.caps.len(), it.limit), (0, None), "a server may draw more than its cap");
-    it.steer(180, 500_000, false);
-    let half = lowest(&it).expect("lowered");
-    it.samples(100, 3).steer(180, 0, false);
-    let floor = lowest(&it).expect("at the floor");
-    assert!(floor < half && it.caps.len() == 4, "{floor} {half}");
-    it.steer(180, 500_000, false);
-    assert_eq!(lowest(&it), Some(half));
+    world.samples(150, 1).steer(180, 1_000_000, false);
+    assert_eq!(world.caps.len(), 0, "free");
+    world.samples(250, 3).steer(180, 1_000_000, false);
+    assert_eq!((world.caps.len(), world.limit), (0, None), "a server may draw more than its cap");
+    world.steer(180, 500_000, false);
+    let half = lowest(&world).expect("lowered");
+    world.samples(100, 3).steer(180, 0, false);
+    let floor = lowest(&world).expect("at the floor");
+    assert!(floor < half && world.caps.len() == 4, "{floor} {half}");
+    world.steer(180, 500_000, false);
+    assert_eq!(lowest(&world), Some(half));
 
-    // A message that comes late lowers, and raises nothing.
-    it.late(180, 900_000);
-    assert_eq!(lowest(&it), Some(half));
-    it.late(180, 0);
-    assert_eq!(lowest(&it), Some(floor));
+    // A late message may lower the height and never raises it.
+    world.late(180, 900_000);
+    assert_eq!(lowest(&world), Some(half));
+    world.late(180, 0);
+    assert_eq!(lowest(&world), Some(floor));
 
-    // Without a lease the server keeps under its fallback by itself.
-    it.samples(150, 400);
-    assert_eq!((it.caps.len(), it.agent.cap()), (0, Some(w(204))));
+    // Without a lease the fallback of 204 W is the cap.
+    world.samples(150, 400);
+    assert_eq!((world.caps.len(), world.agent.cap()), (0, Some(w(204))));
 }
 
 #[test]
@@ -113,26 +113,26 @@ fn without_a_lease_the_last_resort_comes_after_its_time() {
     it.input(Input::Alert(wire::Alert { valid_for_ms: 30_000, ..alert(1, Some(w(180)), None) }));
     it.log();
     assert_eq!(it.samples(200, 1).log(), "Uncapped>Throttled: above the cap");
-    // What the server may draw alone, 204 W, is no reason, whatever it was told last.
+    // A draw under the fallback of 204 W needs no limit, although the last cap is lower.
     assert_eq!(it.samples(200, 9).log(), "");
     assert_eq!(it.samples(205, 1).log(), LIMITED.replace("180", "204"));
 }
 
 #[test]
 fn the_last_resort_follows_the_cap_and_comes_back_at_once_after_it_was_lifted() {
-    let mut it = World::new();
-    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
-    assert!(it.samples(200, 2).log().contains(LIMITED));
-    assert_eq!(it.steer(199, 0, true).log(), "limit=199.0 W");
-    it.steer(200, 0, false);
+    let mut world = World::new();
+    world.samples(200, 1).tell_level(Some(180), Level::Emergency);
+    assert!(world.samples(200, 2).log().contains(LIMITED));
+    assert_eq!(world.steer(199, 0, true).log(), "limit=199.0 W");
+    world.steer(200, 0, false);
     assert_eq!(
-        it.log(),
+        world.log(),
         "limit=free, Shedding>Throttled: the chassis no longer orders the server's own limit"
     );
-    // The draw comes back, and more of it; and so does the order.
-    assert_eq!(it.samples(220, 2).log(), "");
-    it.steer(200, 0, true);
-    assert_eq!(it.log(), "limit=200.0 W, Throttled>Shedding: the floor was not enough");
+    // Draw and order come back.
+    assert_eq!(world.samples(220, 2).log(), "");
+    world.steer(200, 0, true);
+    assert_eq!(world.log(), "limit=200.0 W, Throttled>Shedding: the floor was not enough");
 }
 
 #[test]

@@ -47,9 +47,8 @@ pub struct Chassis {
     agents: Vec<Agent>,
     hardware: Hardware,
     event: Option<CappingEvent>,
+    /// The common height of all low-priority cores. After an event it holds until the last server is released.
     height: Height,
-    /// Since when servers are to hold their caps by what slows user-facing work too.
-    own_limits: Option<Instant>,
     /// What is drawn by servers that report nothing: at once when it rises, slowly when it falls.
     unseen: Watts,
     /// Every agent that should answer has, by the last poll.
@@ -139,7 +138,6 @@ impl Chassis {
             agents,
             event: None,
             height: Height::at(Range::default()),
-            own_limits: None,
             unseen: Watts::ZERO,
             all_heard: false,
             lacking: false,

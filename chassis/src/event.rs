@@ -15,6 +15,8 @@ pub(crate) struct CappingEvent {
     updated_at: Instant,
     /// When the draw last was at or over the threshold; for the paper's rule.
     pub(crate) high_at: Instant,
+    /// When the manager ordered the servers' own limits; `None` without that order.
+    pub(crate) own_limits_since: Option<Instant>,
     /// What would be drawn with every low-priority core at its floor; over a second and a half, because a
     /// reading's noise is larger than what the limit leaves above a set point.
     floor: Option<Watts>,
@@ -22,7 +24,14 @@ pub(crate) struct CappingEvent {
 
 impl CappingEvent {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, fitted: Duration::ZERO, updated_at: now, high_at: now, floor: None }
+        Self {
+            began: now,
+            fitted: Duration::ZERO,
+            updated_at: now,
+            high_at: now,
+            own_limits_since: None,
+            floor: None,
+        }
     }
 
     /// Whether everything fits at `now`, by a fresh reading. Time without a reading counts for nothing:

@@ -1,12 +1,11 @@
 //! How much low-priority work the chassis may do: one common height of all low-priority cores.
 //!
-//! The height is 0 with every such core at its floor, and 1 with all of them free. One controller of the total
-//! moves it, with every reading, so that the draw comes to the set point. A reading shows what was told a while
-//! ago: what the heights told since then will still change is added to the reading first.
+//! The height is 0 with every such core at its floor, and 1 with all of them free. Each reading moves the height so that
+//! the draw approaches the set point. A reading shows the height of a refresh and a lag ago, so the controller first adds
+//! the effect of later heights (a Smith predictor).
 //!
-//! What a step changes is taken from the servers' reports: downward from what they can still shed, upward from
-//! what they would draw more without restriction. A p-state's watts rise towards the top, so an upward step
-//! is no larger than it may be.
+//! The slope in watts comes from the servers' reports: sheddable watts downward, restorable watts upward. Watts rise more
+//! steeply than frequency, so the upward slope is overestimated, and an upward step is too small rather than too large.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -14,12 +13,12 @@ use std::collections::VecDeque;
 use ballast_types::{Instant, Watts};
 use serde::{Deserialize, Serialize};
 
-/// What low-priority cores can still do, by the reports of the servers that obey.
+/// What low-priority cores can still shed and restore, by the servers' reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Range {
-    /// Less, with all of them at their floor.
+    /// Watts that all cores shed at their floor.
     pub(crate) down: Watts,
-    /// More, with all of them free.
+    /// Watts that all cores add when they are free.
     pub(crate) up: Watts,
 }
 
@@ -28,54 +27,54 @@ impl Range {
         (self.down + self.up).as_f64()
     }
 
-    /// Where the cores are.
+    /// The height of the cores.
     fn height(self) -> f64 {
         if self.watts() > 0.0 { self.down.as_f64() / self.watts() } else { 1.0 }
     }
 }
 
-/// How the height follows.
+/// How a reading moves the height.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Steps {
-    /// How old what a reading shows is.
+    /// Time from a decision until a reading shows its effect.
     pub(crate) lag: Duration,
-    /// The part of what is missing that one reading adds, or takes away.
+    /// The part of the deviation that one reading corrects.
     pub(crate) gain: f64,
-    /// So little may be a reading's noise.
+    /// A smaller deviation may be a reading's noise.
     pub(crate) noise: Watts,
 }
 
-/// The height that servers are told, and was told of late.
+/// The height in force, and recent heights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Height {
     now: f64,
-    /// Oldest first, each with when it was decided; the newest is in force.
-    told: VecDeque<(Instant, f64)>,
-    /// Since when every low-priority core is wanted at its floor.
+    /// Decisions, oldest first; the newest is in force.
+    history: VecDeque<(Instant, f64)>,
+    /// When the height became 0; `None` above.
     floored_since: Option<Instant>,
-    /// How far readings lie off the set point: the mean square, as a share of the limit.
+    /// Mean square of the readings' deviation from the set point, as a share of the limit.
     spread: f64,
 }
 
-/// What may be noise moves the height by this part of a step.
+/// Within a reading's noise the gain is divided by this.
 const QUIETER: f64 = 8.0;
 
-/// The spread follows over so many readings.
+/// Readings over which the spread is averaged.
 const SPREAD_OVER: f64 = 64.0;
 
-/// A reading further off than this shows a step of the load, and no spread.
+/// Larger deviations are steps of the load and count as this much.
 const STEP: f64 = 0.02;
 
 impl Height {
-    /// At the begin of a capping event: where the cores are by the reports.
+    /// At the start of the manager: the height of the cores by the reports.
     pub(crate) fn at(range: Range) -> Self {
         let now = range.height().clamp(0.0, 1.0);
-        // It was so before.
-        let told = VecDeque::from([(Instant::ZERO, now)]);
-        Self { now, told, floored_since: None, spread: 0.0 }
+        // Readings before the first decision show this height.
+        let history = VecDeque::from([(Instant::ZERO, now)]);
+        Self { now, history, floored_since: None, spread: 0.0 }
     }
 
-    /// At the begin of another one; how far readings lie off the set point stays known.
+    /// At the start of a capping event. The spread of earlier events is kept.
     pub(crate) fn again(&self, range: Range) -> Self {
         Self { spread: self.spread, ..Self::at(range) }
     }
@@ -83,13 +82,13 @@ impl Height {
     /// Takes a reading: `room` is the set point less the draw.
     pub(crate) fn take(&mut self, now: Instant, room: Watts, range: Range, how: Steps) {
         let Steps { lag, gain, noise } = how;
-        while self.told.get(1).is_some_and(|&(at, _)| at + lag <= now) {
-            self.told.pop_front();
+        while self.history.get(1).is_some_and(|&(at, _)| at + lag <= now) {
+            self.history.pop_front();
         }
-        let shown = self.told.front().map_or(self.now, |&(_, height)| height);
+        let shown = self.history.front().map_or(self.now, |&(_, height)| height);
         let read = room.as_f64();
         let room = read - range.watts() * (self.now - shown);
-        // What lower heights will change is an estimate: it is waited for, and nothing is raised for it.
+        // The effect of lower heights is an estimate. A reading above the set point raises nothing because of it.
         if read <= 0.0 && room > 0.0 {
             return self.note(now);
         }
@@ -99,16 +98,16 @@ impl Height {
             _ => return self.note(now),
         };
 
-        // What may be noise is followed in the mean.
         let gain = if room.abs() < noise.as_f64() { gain / QUIETER } else { gain };
 
-        // Where a step changes nothing that is known, it may be as long as the ladder.
+        // If the reports show no watts to move, one step may span the whole ladder.
         let step = if slope > 0.0 { gain * room / slope } else { gain * room.signum() };
         self.now = (self.now + step).clamp(0.0, 1.0);
         self.note(now);
     }
 
-    /// Notes how far a reading lies off the set point, as a share of the limit, while there is something to move.
+    /// Records a reading's deviation from the set point, as a share of the limit. At both ends the height cannot correct a
+    /// deviation, so it is ignored there.
     pub(crate) fn note_spread(&mut self, off: f64) {
         if self.now > 0.0 && self.now < 1.0 {
             let off = off.clamp(-STEP, STEP);
@@ -116,30 +115,29 @@ impl Height {
         }
     }
 
-    /// How far the draw lies off the set point: the root mean square, as a share of the limit, where readings
-    /// have so much noise of their own.
+    /// Root mean square of the draw's deviation from the set point, as a share of the limit, without the readings' own
+    /// `noise`.
     pub(crate) fn spread(&self, noise: f64) -> f64 {
         libm::sqrt((self.spread - noise * noise).max(0.0))
     }
 
-    /// Every low-priority core is wanted at its floor.
+    /// Sets every low-priority core to its floor.
     pub(crate) fn drop_to_floor(&mut self, now: Instant) {
         self.now = 0.0;
         self.note(now);
     }
 
     fn note(&mut self, now: Instant) {
-        self.told.push_back((now, self.now));
+        self.history.push_back((now, self.now));
         self.floored_since = (self.now <= 0.0).then(|| self.floored_since.unwrap_or(now));
     }
 
-    /// Since when every low-priority core is wanted at its floor; `None` while it is not.
+    /// When the height became 0; `None` above.
     pub(crate) fn floored_since(&self) -> Option<Instant> {
         self.floored_since
     }
 
-    /// What a server of this weight is told, in parts per million: one of twice the weight is free at half the
-    /// height.
+    /// The height for a server of this weight, in parts per million. A server of weight 2 is free at half the height.
     pub(crate) fn ppm(&self, weight: u32) -> u32 {
         let share = (self.now * f64::from(weight.max(1))).min(1.0);
         // Between 0 and a million.

@@ -552,8 +552,8 @@ fn two_budgets_lowered_at_once_are_shared_out_at_once() {
     }
 }
 
-/// What server 0 was told last: its height, and whether it limits itself.
-fn told(w: &World) -> (Option<u32>, Option<bool>) {
+/// Height and order for the own limit in the newest message to server 0.
+fn newest_order(w: &World) -> (Option<u32>, Option<bool>) {
     let alerts = w.alerts_to(0);
     let (_, alert) = alerts.last().expect("a message");
     (alert.height_ppm, alert.own_limit)
@@ -565,15 +565,15 @@ fn own_limits_are_ordered_where_the_floors_do_not_fit_and_end_with_the_need() {
     w.begin_event(W(830));
     w.clear();
     w.run(ms(1000));
-    assert_eq!(told(&w), (Some(0), Some(true)), "nothing can be shed");
+    assert_eq!(newest_order(&w), (Some(0), Some(true)), "nothing can be shed");
     w.reads(W(600)).run(ms(3000));
-    let (height, own_limit) = told(&w);
+    let (height, own_limit) = newest_order(&w);
     assert!(height > Some(0) && own_limit == Some(false), "{height:?} {own_limit:?}");
 
-    // By the paper's rules every server keeps under its own cap, and nobody is told a height.
+    // By the paper's rules every server keeps under its own cap, and messages have no height.
     let mut w = World::new(params(4).as_in_the_paper());
     w.begin_event(W(830));
     w.clear();
     w.run(ms(200));
-    assert_eq!(told(&w), (None, None));
+    assert_eq!(newest_order(&w), (None, None));
 }

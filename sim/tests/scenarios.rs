@@ -74,8 +74,8 @@ fn row_01_a_load_that_fits_is_not_throttled() {
     assert!(drawn > 0.98 * mean, "row 1: {drawn:.0} W are drawn of {mean:.0} W that fit");
 }
 
-/// User-facing use of so many servers, for so many seconds: each quarter of a second it flips between 10 and 50 % with
-/// probability 0.03, and at most 60 % of the servers are high.
+/// User-facing utilisation per server. Every 250 ms it flips between 10 and 50 % with probability 0.03. At most 60 % of
+/// the servers are high.
 fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
     let mut random = SplitMix64::new(seed);
     let mut high = vec![false; servers];
@@ -83,8 +83,8 @@ fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
     for quarter in 1..4 * seconds {
         for n in 0..servers {
             let flips = random.draw() % 100 < 3;
-            let most = high.iter().filter(|h| **h).count() >= servers * 6 / 10;
-            if flips && (high[n] || !most) {
+            let is_full = high.iter().filter(|h| **h).count() >= servers * 6 / 10;
+            if flips && (high[n] || !is_full) {
                 high[n] = !high[n];
                 steps[n].push((f64::from(quarter) / 4.0, if high[n] { 0.5 } else { 0.1 }));
             }
@@ -93,7 +93,7 @@ fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
     steps.into_iter().map(|steps| Profile::Steps(steps.into())).collect()
 }
 
-/// Each server limited itself when its own grant was too small, although batch work of the others had room to give.
+/// A server used its own limit when its grant was too small, although batch work on other servers could shed watts.
 #[test]
 fn moving_user_facing_load_is_paid_for_by_batch_work_alone() {
     for (servers, floor, seed) in [(4, 0.93, 1), (12, 0.93, 2), (12, 0.85, 3), (30, 0.75, 4), (12, 0.95, 5)] {

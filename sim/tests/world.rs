@@ -61,7 +61,7 @@ fn steady_load_moves_p_states_rarely() {
     let before = world.pstate_changes_max();
     world.run(at(180)).unwrap();
     let per_minute = f64::from(world.pstate_changes_max() - before) / 2.0;
-    // Every reading moves the height a little, 300 times a minute, and few of them this core.
+    // 300 readings a minute move the height; at most half of the moves reach one core.
     assert!(per_minute <= 150.0, "{per_minute} changes of one core a minute");
 }
 

@@ -75,13 +75,11 @@ pub struct Alert {
     pub valid_for_ms: u64,
     /// Which start of a chassis manager sends it.
     pub instance: Option<Instance>,
-    /// How high all low-priority cores of the chassis may run, in parts per million of the way from their floor
-    /// to free. While the lease is live the server follows this, and not its cap. `null`: the server keeps
-    /// under its cap by itself.
+    /// The common height of all low-priority cores, in parts per million of the way from their floor to free. While
+    /// the lease is live the server follows the height instead of its cap. `null`: the server keeps under its cap.
     pub height_ppm: Option<u32>,
-    /// The server holds its cap with what slows user-facing work too: its own limit, and user-facing cores where
-    /// the operator allows that. If not, it lowers low-priority cores only as long as the lease is live. `null`: the
-    /// server finds out by itself when that is needed.
+    /// Whether the server also uses its own limit, and user-facing cores where the operator allows that, to hold its
+    /// cap. With `false` and a live lease it lowers low-priority cores only. `null`: the agent decides.
     pub own_limit: Option<bool>,
     /// How far under its cap a server keeps its mean draw. The chassis keeps the margin that its breaker
     /// needs, so a server may flicker above its cap. `null`: the server keeps a

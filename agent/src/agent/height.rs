@@ -1,4 +1,4 @@
-//! The chassis steers: it tells how high the low-priority cores of all servers may run.
+//! The p-states that a common height of the chassis means on this server.
 
 use ballast_types::{Epoch, Instant, Seq};
 
@@ -6,8 +6,8 @@ use super::Agent;
 use crate::state::State;
 
 impl Agent {
-    /// The low-priority cores to this height, in parts per million of the way from their floor to free. What slows
-    /// user-facing work is lifted, unless the chassis orders it.
+    /// Sets the low-priority cores to the height of a message, in parts per million of the way from their floor to free.
+    /// Lifts the server's own limit if the message does not order that limit.
     pub(super) fn follow_height(&mut self, now: Instant, message: (Epoch, Seq), height_ppm: u32) {
         if !self.limits_itself() && matches!(self.state, State::Shedding { .. }) {
             self.lift_limit(now, "the chassis no longer orders the server's own limit");
@@ -20,7 +20,7 @@ impl Agent {
 
         let (above, user_facing) = (self.throttle.span(), self.throttle.user_facing_span());
         let share = f64::from(height_ppm.min(1_000_000)) / 1e6;
-        // At most the number of p-states of all cores.
+        // The product is at most the number of p-states of all cores.
         let height = user_facing + (share * (above - user_facing) as f64) as usize;
         let lowered = self.limits_itself() && self.throttle.user_facing_restricted();
         if lowered && self.throttle.all_floored() && height <= user_facing {
@@ -33,16 +33,29 @@ impl Agent {
         }
         self.write(now, drop);
 
-        // Without low-priority cores it is at its floor once that is asked for.
-        let held = self.throttle.any_restricted() || self.limits_itself();
-        let floored = held && self.throttle.all_floored();
-        let to = match self.state {
-            State::Boot | State::Blind { .. } | State::Shedding { .. } => return,
-            State::Throttled { .. } if floored => return,
-            _ if floored => State::Throttled { over_since: None, probation: false },
-            State::Uncapped if !self.throttle.any_restricted() => return,
-            _ => State::Recovering { over_run: 0 },
+        // A server without low-priority cores is at its floor as soon as the chassis orders its own limit.
+        let restricted = self.throttle.any_restricted();
+        let floored = (restricted || self.limits_itself()) && self.throttle.all_floored();
+        match self.state {
+            State::Boot | State::Shedding { .. } => {}
+            State::Uncapped if !floored && !restricted => {}
+            _ => self.enter_by_height(now, floored, None, "the height that the chassis sets"),
+        }
+    }
+
+    /// Enters `Throttled` if every low-priority core is at its floor, else `Recovering`.
+    pub(super) fn enter_by_height(
+        &mut self,
+        now: Instant,
+        floored: bool,
+        over_since: Option<Instant>,
+        cause: &'static str,
+    ) {
+        let state = match self.state {
+            _ if !floored => State::Recovering { over_run: 0 },
+            State::Throttled { .. } => return,
+            _ => State::Throttled { over_since, probation: false },
         };
-        self.transition_to(now, to, "the height that the chassis tells");
+        self.transition_to(now, state, cause);
     }
 }

@@ -38,18 +38,18 @@ impl Agent {
         self.limits_itself() && shown
     }
 
-    /// Whether what slows user-facing work may be used: the chassis orders it, or nobody says anything.
+    /// Whether the server may use its own limit and user-facing cores: the chassis orders that, or no lease is live.
     pub(super) fn limits_itself(&self) -> bool {
         self.orders.own_limit()
     }
 
-    /// Whether one sample above the cap is enough for that: the chassis has seen it, or there is an emergency.
+    /// Whether one sample above the cap suffices for that: the chassis has seen the excess, or there is an emergency.
     pub(super) fn limits_at_once(&self, now: Instant) -> bool {
         self.limits_itself() && (self.orders.height_ppm().is_some() || self.orders.emergency(now))
     }
 
-    /// Whether the floor was shown not to be enough. Where the chassis orders it, what may be noise counts: that the total
-    /// is too much has been shown.
+    /// Whether the draw at the floor exceeds the cap. Under an order of the chassis an excess within a meter's noise counts
+    /// too, because the chassis has seen that the total is too high.
     pub(super) fn is_over_at_floor(&self, now: Instant, cap: Watts) -> bool {
         let newest = self.meter.newest(now).filter(|sample| sample.watts > cap && self.is_settled(*sample));
         self.overdraw.is_on() || (self.orders.height_ppm().is_some() && newest.is_some())
@@ -64,9 +64,9 @@ impl Agent {
     /// Sets the server's own limit, or follows the cap with it.
     pub(super) fn limit(&mut self, now: Instant, cap: Watts) {
         let Some(floor) = self.params.server_limit_floor else { return };
-        // Nobody is there to tell it more; so much is its own.
-        let alone = self.fallback().filter(|_| self.orders.lease_end().is_none()).unwrap_or(cap);
-        let (server, watts) = (self.actuators.server(), cap.max(alone).max(floor));
+        // Without a lease the server may draw its fallback, even if the last cap was lower.
+        let fallback = self.fallback().filter(|_| self.orders.lease_end().is_none()).unwrap_or(cap);
+        let (server, watts) = (self.actuators.server(), cap.max(fallback).max(floor));
         // Without a meter it follows downward only.
         let raise = matches!(self.actuators.goal(server), Goal::Limit(set) if set < watts);
         if self.sighted() || !raise {

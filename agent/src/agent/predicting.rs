@@ -121,14 +121,7 @@ impl Agent {
         self.throttle.step_up_to(height);
         self.write(now, None);
         self.episode.drop_is_used();
-        let to = match self.state {
-            _ if !self.throttle.all_floored() => State::Recovering { over_run: 0 },
-            State::Throttled { .. } => return true,
-            _ => State::Throttled { over_since: None, probation: false },
-        };
-
-        self.transition_to(now, to, "the p-states that fit by the model");
-
+        self.enter_by_height(now, self.throttle.all_floored(), None, "the p-states that fit by the model");
         true
     }
 

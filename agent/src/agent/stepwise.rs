@@ -81,13 +81,9 @@ impl Agent {
             Some(Some(height)) => {
                 self.throttle.step_up_to(height);
                 self.write(now, message);
-                let to = match self.state {
-                    _ if !self.throttle.all_floored() => State::Recovering { over_run: 0 },
-                    State::Throttled { .. } => return,
-                    _ => State::Throttled { over_since: Some(now), probation: false },
-                };
-
-                self.transition_to(now, to, "the p-states that fit by the power model");
+                let floored = self.throttle.all_floored();
+                let cause = "the p-states that fit by the power model";
+                self.enter_by_height(now, floored, Some(now), cause);
             }
         }
     }

@@ -212,23 +212,21 @@ impl World {
         let told = alert(self.seq, cap.map(w), Some(self.now));
         self.input(Input::Alert(Alert { level, valid_for_ms: 30_000, ..told }))
     }
-    /// The chassis steers: this height, with the server's own limit ordered or not.
+    /// A message with a common height, and with or without the order for the server's own limit.
     pub(crate) fn steer(&mut self, cap: i64, height_ppm: u32, own_limit: bool) -> &mut Self {
         self.steer_by(Some(self.now), cap, height_ppm, own_limit)
     }
-    /// The same by a message that echoes nothing of this life.
+    /// The same without an echo, as if it were late.
     pub(crate) fn late(&mut self, cap: i64, height_ppm: u32) -> &mut Self {
         self.steer_by(None, cap, height_ppm, false)
     }
     fn steer_by(&mut self, echo: Option<u64>, cap: i64, height_ppm: u32, own_limit: bool) -> &mut Self {
         self.seq += 1;
-        let told = alert(self.seq, Some(w(cap)), echo);
-        let height_ppm = Some(height_ppm);
         self.input(Input::Alert(Alert {
-            height_ppm,
+            height_ppm: Some(height_ppm),
             own_limit: Some(own_limit),
             valid_for_ms: 30_000,
-            ..told
+            ..alert(self.seq, Some(w(cap)), echo)
         }))
     }
     pub(crate) fn log(&mut self) -> String {

@@ -174,11 +174,11 @@ impl Chassis {
     /// A server that goes on to draw more than it was told, while others lack.
     fn caps_for_overdrawing(&self, now: Instant) -> Vec<(usize, Watts)> {
         let overdraws = |a: &Agent| a.overdraws(now, OVERDRAWS_FOR).is_some();
-        // Where the total is steered a server may draw more than its cap, until its own limit is ordered.
-        let shows = OVERDRAWS_FOR + self.tuning.shows_after;
-        let ordered = self.own_limits.is_some_and(|since| now - since >= shows && self.detector.is_excess());
-        let ordered = !self.steers() || ordered;
-        if !self.agents.iter().any(overdraws) || !self.is_over_set_point(now) || !ordered {
+        // Under a common height a server may draw more than its cap until the manager orders its own limit.
+        let shown_after = OVERDRAWS_FOR + self.tuning.shows_after;
+        let disobeyed = self.own_limits_since().is_some_and(|since| now - since >= shown_after);
+        let cap_binds = !self.steers() || (disobeyed && self.detector.is_excess());
+        if !self.agents.iter().any(overdraws) || !self.is_over_set_point(now) || !cap_binds {
             return Vec::new();
         }
         let targets = self.hardware_targets();

@@ -12,8 +12,11 @@ use crate::slots::{Agent, Bound};
 /// A server that draws more than its cap for so long is not on its way to its floor.
 const OBEYS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A server whose own limit holds it draws up to this share less.
+/// A server that draws less than its limit by more than this share is not held by that limit.
 const UNHELD_PPM: u32 = 50_000;
+
+/// This part of the configured noise is subtracted from the readings' spread. The rest is left as a safety margin.
+const NOISE_PART: f64 = 0.3;
 
 impl Chassis {
     /// In a capping event the draw is kept at this. Servers flicker independently of each other.
@@ -23,7 +26,7 @@ impl Chassis {
             .map(|w| w.as_f64() * w.as_f64())
             .sum();
         let limit = self.limit();
-        let readings = self.height.spread(0.3 * self.tuning.noise) * limit.as_f64();
+        let readings = self.height.spread(NOISE_PART * self.tuning.noise) * limit.as_f64();
         self.tuning.set_point.under(limit, libm::sqrt(squares).max(readings))
     }
 
@@ -33,7 +36,6 @@ impl Chassis {
         let sheds = |agent: &Agent| {
             let (power, need) = agent.last_power().zip(agent.needs.need())?;
             let limited = agent.report.as_ref().is_some_and(|report| report.server_limit);
-            // What draws clearly less than its limit is not held by that.
             if limited && agent.cap.is_some_and(|cap| power < cap - cap.ppm(UNHELD_PPM)) {
                 return Some(Watts::ZERO);
             }

@@ -101,7 +101,8 @@ impl Chassis {
         }
 
         if steers && self.event.is_some() {
-            self.steer(now, draw, measured);
+            let aim = if measured { set_point } else { threshold };
+            self.steer(now, draw, aim);
         }
         self.hardware.note_fit(now, fits);
         self.end_if_fitted(now);
@@ -286,7 +287,7 @@ impl Chassis {
         }
         self.alerts = self.alerts.saturating_add(1);
         self.event = Some(CappingEvent::new(now));
-        (self.height, self.own_limits) = (self.height.again(self.range()), None);
+        self.height = self.height.again(self.range());
         self.cause = cause.into();
         self.unplanned = true;
         for agent in &mut self.agents {
