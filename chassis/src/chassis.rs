@@ -23,6 +23,7 @@ use crate::detector::Detector;
 use crate::event::{CappingEvent, Integral};
 use crate::height::{Height, Range};
 use crate::lowered::Lowered;
+use crate::set_point::SetPoint;
 use crate::shared::Shared;
 use crate::slots::Agent;
 use crate::supplies::Supplies;
@@ -49,6 +50,7 @@ pub struct Chassis {
     event: Option<CappingEvent>,
     /// The common height of all low-priority cores. After an event it holds until the last server is released.
     height: Height,
+    set_point: SetPoint,
     /// What is drawn by servers that report nothing: at once when it rises, slowly when it falls.
     unseen: Watts,
     /// Every agent that should answer has, by the last poll.
@@ -138,6 +140,7 @@ impl Chassis {
             agents,
             event: None,
             height: Height::at(Range::default()),
+            set_point: SetPoint::default(),
             unseen: Watts::ZERO,
             all_heard: false,
             lacking: false,

@@ -126,7 +126,7 @@ impl Detector {
         let Scale { share, trip_share, .. } = scale;
         self.far = share > 1.0 + ALONE * scale.sigma();
         let gap = self.newest.map_or(Duration::ZERO, |(at, _)| (now - at).min(LONGEST_GAP));
-        self.trip.take(trip_share, 1.0, gap.as_secs_f64());
+        self.trip.take(trip_share, gap.as_secs_f64());
         self.newest = Some((now, trip_share));
     }
 

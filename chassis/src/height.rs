@@ -27,6 +27,12 @@ impl Range {
         (self.down + self.up).as_f64()
     }
 
+    /// Replaces a range within a reading's noise: the reports do not know what the cores draw.
+    fn or_unreported(self, how: &Steps) -> Self {
+        let known = self.watts() >= how.noise.as_f64();
+        if known { self } else { Self { down: Watts::ZERO, up: how.unreported } }
+    }
+
     /// The height of the cores.
     fn height(self) -> f64 {
         if self.watts() > 0.0 { self.down.as_f64() / self.watts() } else { 1.0 }
@@ -42,6 +48,8 @@ pub(crate) struct Steps {
     pub(crate) gain: f64,
     /// A smaller deviation may be a reading's noise.
     pub(crate) noise: Watts,
+    /// What low-priority cores are assumed to shed when the reports show no watts of theirs.
+    pub(crate) unreported: Watts,
 }
 
 /// The height in force, and recent heights.
@@ -52,36 +60,27 @@ pub(crate) struct Height {
     history: VecDeque<(Instant, f64)>,
     /// When the height became 0; `None` above.
     floored_since: Option<Instant>,
-    /// Mean square of the readings' deviation from the set point, as a share of the limit.
-    spread: f64,
 }
 
 /// Within a reading's noise the gain is divided by this.
 const QUIETER: f64 = 8.0;
 
-/// Readings over which the spread is averaged.
-const SPREAD_OVER: f64 = 64.0;
-
-/// Larger deviations are steps of the load and count as this much.
-const STEP: f64 = 0.02;
+/// Where no watts are known, a downward step is this much larger than an upward one.
+const UNREPORTED_DOWN: f64 = 4.0;
 
 impl Height {
-    /// At the start of the manager: the height of the cores by the reports.
+    /// The height of the cores by the reports.
     pub(crate) fn at(range: Range) -> Self {
         let now = range.height().clamp(0.0, 1.0);
         // Readings before the first decision show this height.
         let history = VecDeque::from([(Instant::ZERO, now)]);
-        Self { now, history, floored_since: None, spread: 0.0 }
-    }
-
-    /// At the start of a capping event. The spread of earlier events is kept.
-    pub(crate) fn again(&self, range: Range) -> Self {
-        Self { spread: self.spread, ..Self::at(range) }
+        Self { now, history, floored_since: None }
     }
 
     /// Takes a reading: `room` is the set point less the draw.
     pub(crate) fn take(&mut self, now: Instant, room: Watts, range: Range, how: Steps) {
-        let Steps { lag, gain, noise } = how;
+        let Steps { lag, gain, noise, .. } = how;
+        let range = range.or_unreported(&how);
         while self.history.get(1).is_some_and(|&(at, _)| at + lag <= now) {
             self.history.pop_front();
         }
@@ -92,33 +91,24 @@ impl Height {
         if read <= 0.0 && room > 0.0 {
             return self.note(now);
         }
+        // A report may be older than the height, or show no watts. Then a downward step may be too large, not an upward
+        // one.
+        let mean = range.watts();
         let slope = match room < 0.0 {
-            true if self.now > 0.0 => range.down.as_f64() / self.now,
-            false if self.now < 1.0 => range.up.as_f64() / (1.0 - self.now),
-            _ => return self.note(now),
+            true if self.now > 0.0 && range.down > Watts::ZERO => range.down.as_f64() / self.now,
+            true => mean / UNREPORTED_DOWN,
+            false if self.now < 1.0 => mean.max(range.up.as_f64() / (1.0 - self.now)),
+            false => mean,
         };
-
         let gain = if room.abs() < noise.as_f64() { gain / QUIETER } else { gain };
-
-        // If the reports show no watts to move, one step may span the whole ladder.
-        let step = if slope > 0.0 { gain * room / slope } else { gain * room.signum() };
+        let step = if slope > 0.0 { gain * room / slope } else { 0.0 };
         self.now = (self.now + step).clamp(0.0, 1.0);
         self.note(now);
     }
 
-    /// Records a reading's deviation from the set point, as a share of the limit. At both ends the height cannot correct a
-    /// deviation, so it is ignored there.
-    pub(crate) fn note_spread(&mut self, off: f64) {
-        if self.now > 0.0 && self.now < 1.0 {
-            let off = off.clamp(-STEP, STEP);
-            self.spread += (off * off - self.spread) / SPREAD_OVER;
-        }
-    }
-
-    /// Root mean square of the draw's deviation from the set point, as a share of the limit, without the readings' own
-    /// `noise`.
-    pub(crate) fn spread(&self, noise: f64) -> f64 {
-        libm::sqrt((self.spread - noise * noise).max(0.0))
+    /// Whether low-priority cores are neither all free nor all at their floor.
+    pub(crate) fn is_between(&self) -> bool {
+        self.now > 0.0 && self.now < 1.0
     }
 
     /// Sets every low-priority core to its floor.
@@ -170,7 +160,7 @@ mod tests {
             let shown = heights[heights.len() - 3];
             let wavers = if n % 2 == 0 { noise } else { -noise };
             let room = Watts::from_f64(aim - (base + 100.0 * shown + wavers)).unwrap();
-            let steps = Steps { lag: LAG, gain: 0.5, noise: w(1) };
+            let steps = Steps { lag: LAG, gain: 0.5, noise: w(1), unreported: w(50) };
             height.take(now, room, range(height.now), steps);
             heights.push(height.now);
         }
@@ -204,25 +194,26 @@ mod tests {
             height.drop_to_floor(Instant::from_millis(1000 + 200 * n));
         }
         assert_eq!(height.floored_since(), Some(Instant::from_millis(1000)));
-        let steps = Steps { lag: LAG, gain: 0.5, noise: w(1) };
+        let steps = Steps { lag: LAG, gain: 0.5, noise: w(1), unreported: w(50) };
         height.take(Instant::from_millis(3000), w(30), range(0.0), steps);
         assert_eq!((height.floored_since(), height.ppm(1), height.ppm(4)), (None, 150_000, 600_000));
-        // Nothing is known to move: it may be the whole ladder.
-        let mut height = Height::at(Range::default());
-        let steps = Steps { lag: LAG, gain: 1.0, noise: w(1) };
-        height.take(Instant::from_millis(1000), w(-30), Range::default(), steps);
-        assert_eq!(height.ppm(1), 0);
     }
 
     #[test]
-    fn the_spread_is_what_noise_does_not_explain() {
-        let mut height = Height::at(range(0.5));
-        for n in 0..1000 {
-            height.note_spread(if n % 2 == 0 { 0.02 } else { -0.02 });
-        }
-        assert!((height.spread(0.0) - 0.02).abs() < 1e-4 && height.spread(0.02) < 1e-3);
-        // A step of the load is none.
-        height.note_spread(0.5);
-        assert!(height.spread(0.0) < 0.0205, "{}", height.spread(0.0));
+    fn without_reported_watts_it_falls_fast_and_rises_slowly() {
+        let steps = Steps { lag: LAG, gain: 0.5, noise: w(1), unreported: w(100) };
+        let after = |height: &mut Height, ms, room| {
+            height.take(Instant::from_millis(ms), w(room), Range::default(), steps);
+            height.ppm(1)
+        };
+        let mut height = Height::at(Range::default());
+        assert_eq!(after(&mut height, 1000, -30), 400_000);
+        assert_eq!(after(&mut height, 9000, -30), 0);
+        assert_eq!(after(&mut height, 18_000, 30), 150_000);
+        // A report from before the height became 0 shows cores that are free.
+        let mut height = Height::at(range(1.0));
+        height.drop_to_floor(Instant::from_millis(1000));
+        height.take(Instant::from_millis(9000), w(30), range(1.0), steps);
+        assert_eq!(height.ppm(1), 150_000);
     }
 }

@@ -102,8 +102,8 @@ pub struct Params {
     pub sensor_lag: Duration,
     /// The standard deviation of the readings' noise, in parts per million of the draw (10 000).
     pub noise_ppm: u32,
-    /// The share of time, in parts per million, that 100 ms means of the draw may lie above the limit in a
-    /// capping event (10 000): how far under the limit the draw is kept.
+    /// The share of the readings in a capping event, in parts per million, that may lie above the limit (20 000): how far
+    /// under the limit the draw is kept.
     pub above_share_ppm: u32,
 }
 
@@ -137,7 +137,7 @@ impl Params {
             sensor_refresh: Duration::from_millis(200),
             sensor_lag: Duration::from_millis(200),
             noise_ppm: 10_000,
-            above_share_ppm: 10_000,
+            above_share_ppm: 20_000,
         }
     }
 

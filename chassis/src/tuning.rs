@@ -5,7 +5,6 @@
 
 use core::time::Duration;
 
-use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
 use crate::Params;
@@ -17,38 +16,11 @@ pub(crate) const WIRE: Duration = Duration::from_millis(100);
 /// second; half a second is for the command itself.
 pub(crate) const ACTUATION: Duration = Duration::from_millis(1500);
 
-/// Where the draw is kept in a capping event: under the limit by what flickers above a mean, for the share of
-/// time that the operator allows, and by 1 % at least.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SetPoint {
-    /// So many standard deviations of the flicker lie between the set point and the limit: the normal
-    /// quantile of the share of time above it.
-    sigmas: f64,
-}
-
-impl SetPoint {
-    /// At most this share of the limit, in parts per million.
-    const MAX_PPM: u32 = 990_000;
-
-    /// For this share of 100 ms means above the limit, in parts per million.
-    pub fn new(above_share_ppm: u32) -> Self {
-        Self { sigmas: normal_quantile(f64::from(above_share_ppm) / 1e6) }
-    }
-
-    /// Under this limit, with 100 ms means that deviate by `flicker_w` watts from their mean.
-    pub fn under(&self, limit: Watts, flicker_w: f64) -> Watts {
-        let flicker = Watts::from_f64(self.sigmas * flicker_w).unwrap_or_default();
-        limit.ppm(Self::MAX_PPM).min(limit - flicker)
-    }
-}
-
 /// The numbers of the control loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// One standard deviation of the readings' noise, as a share of the limit.
     pub noise: f64,
-    /// Where the draw is kept in a capping event.
-    pub set_point: SetPoint,
     /// What would be drawn with every low-priority core at its floor is a mean over readings, and followed at
     /// once where it moves by more than this share of the limit, in parts per million.
     pub floor_moves_ppm: u32,
@@ -107,7 +79,6 @@ impl Tuning {
         let hardware = params.poll() + WIRE + ACTUATION;
         Self {
             noise: f64::from(params.noise_ppm) / 1e6,
-            set_point: SetPoint::new(params.above_share_ppm),
             floor_moves_ppm: 50_000,
             height_gain: 0.5,
             integral_ppm: 60_000,
@@ -132,33 +103,5 @@ impl Tuning {
             highest_every: Duration::from_secs(60),
             orphan_hold: Duration::from_secs(60),
         }
-    }
-}
-
-/// How many standard deviations lie beyond the mean where a normal value lies with probability `above`;
-/// within 0 and 6.
-fn normal_quantile(above: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 6.0);
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        if 0.5 * libm::erfc(middle / core::f64::consts::SQRT_2) > above {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_those_of_the_tables() {
-        for (above, sigmas) in [(0.5, 0.0), (0.1, 1.2816), (0.01, 2.3263), (0.001, 3.0902)] {
-            assert!((normal_quantile(above) - sigmas).abs() < 1e-3, "{above}");
-        }
-        assert!(normal_quantile(0.0) <= 6.0 && normal_quantile(f64::NAN).is_finite());
     }
 }

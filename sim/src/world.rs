@@ -23,6 +23,7 @@ pub(crate) mod faults;
 mod fixed;
 mod hash;
 mod host;
+mod inversion;
 pub(crate) mod kills;
 mod limit;
 mod managers;
@@ -43,7 +44,6 @@ use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
 use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Shown, VmId, Watts, turn};
 
-pub use breaker::METER_CLASS;
 pub use checks::{Checks, Excuse, Promise, Violation};
 pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window};
 pub use hash::OutputHash;
@@ -58,7 +58,7 @@ use crate::scenario::{Controller, Scenario};
 pub(crate) use chance::Chance;
 use environment::Environment;
 use event::{Envelope, Event};
-use fixed::FixedCap;
+use fixed::{FixedCap, SetPoint};
 use host::{Reader, biased};
 use managers::MANAGERS;
 use shells::{AgentShell, ChassisShell};
@@ -109,7 +109,7 @@ impl World {
         let Scenario { seed, controller, chassis, tuning, agents, .. } = scenario;
         let fixed_cap = match controller {
             Controller::FixedCap { watts, tells_margin } => {
-                let set_point = tells_margin.then(|| chassis::SetPoint::new(chassis.above_share_ppm));
+                let set_point = tells_margin.then(|| SetPoint::new(chassis.above_share_ppm));
                 Some(FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers))
             }
             Controller::Manager | Controller::Baseline(_) => None,

@@ -114,6 +114,37 @@ fn moving_user_facing_load_is_paid_for_by_batch_work_alone() {
     }
 }
 
+/// All servers swing together, faster than the polls or slower: a manager that kept the mean of its readings under the limit
+/// let the root mean square pass it.
+#[test]
+fn waves_in_phase_do_not_heat_the_breaker() {
+    for period_ms in [100_u32, 200, 500, 1000, 2000] {
+        let period = f64::from(period_ms) / 1000.0;
+        let wave = |low: f64, high: f64| {
+            let halves = (0..(160.0 / period) as u32)
+                .map(|n| (10.0 + 0.5 * period * f64::from(n), if n % 2 == 0 { high } else { low }));
+            Profile::Steps([(0.0, 0.1)].into_iter().chain(halves).collect())
+        };
+        let plant = loaded(12, |_, class| match class {
+            VmClass::UserFacing => wave(0.1, 0.5),
+            VmClass::NonUserFacing => wave(0.1, 1.0),
+        });
+        let free = peak_draw(&plant, 80.0, 8000, false).as_f64();
+        let floored = peak_draw(&plant, 80.0, 8000, true).as_f64();
+        for share in [0.3, 0.7] {
+            let mut plant = plant.clone();
+            plant.budget = Watts::from_f64(floored + share * (free - floored)).unwrap();
+            for policy in [Policy::Stepwise, Policy::Predictive] {
+                let world = run(made(plant.clone(), policy, 1, &[]), 80.0);
+                let (slowed, trip) =
+                    (world.truth().user_facing_throttled_core_s.total(), world.outcome().trip_fraction_max);
+                assert!(trip < 0.5, "{policy:?} {period_ms} ms at {share}: {trip}");
+                assert!(slowed == 0.0, "{policy:?} {period_ms} ms at {share}: {slowed} core-s");
+            }
+        }
+    }
+}
+
 /// `predictive`, no fault, steady load: in 15 of 24 runs every server ended under hardware caps.
 #[test]
 fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {

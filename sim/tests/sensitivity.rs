@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
-use ballast_chassis_core::{SetPoint, Tuning};
+use ballast_chassis_core::Tuning;
 use ballast_sim::campaign::Overload;
 use ballast_sim::demo::overloaded;
 use ballast_sim::scenario::Scenario;
@@ -22,9 +22,8 @@ fn time(number: &mut Duration, by: f64) {
     *number = number.mul_f64(by);
 }
 
-const CHANGES: [(&str, Change); 23] = [
+const CHANGES: [(&str, Change); 22] = [
     ("noise", |t, by| t.noise *= by),
-    ("set_point", |t, by| t.set_point = SetPoint::new((10_000.0 * by) as u32)),
     ("floor_moves_ppm", |t, by| ppm(&mut t.floor_moves_ppm, by)),
     ("integral_ppm", |t, by| ppm(&mut t.integral_ppm, by)),
     ("integral_max_ppm", |t, by| ppm(&mut t.integral_max_ppm, by)),

@@ -46,7 +46,7 @@ fn imbalanced() -> PlantSpec {
 }
 
 #[test]
-fn critical_first_spares_user_facing_vms_wherever_they_are() {
+fn user_facing_vms_are_spared_wherever_they_are() {
     let run = |shares| {
         let mut scenario = Scenario::new(imbalanced(), Policy::Stepwise, 1, Duration::from_secs(120));
         scenario.chassis.shares = shares;
@@ -62,8 +62,8 @@ fn critical_first_spares_user_facing_vms_wherever_they_are() {
         (truth.user_facing_throttled_core_s.total(), truth.over_budget_s_max)
     };
     let (even, critical) = (run(SharePolicy::Even), run(SharePolicy::CriticalFirst));
-    assert!(even.0 > 1000.0, "an even share must not be enough: {even:?}");
-    assert!(critical.0 * 100.0 < even.0, "{critical:?}, {even:?}");
+    // An even share is not enough for some servers; others pay for what those draw.
+    assert_eq!((even.0, critical.0), (0.0, 0.0), "user-facing core-seconds");
     assert!(critical.1 <= even.1 + 0.05, "the budget holds as long: {critical:?}, {even:?}");
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::io::BufReader;
 
 use ballast_agent_core::{Actuator, Policy};
-use ballast_sim::campaign::Overload;
+use ballast_sim::campaign::{Case, Overload};
 use ballast_sim::demo::overloaded;
 use ballast_sim::plant::PlantSpec;
 use ballast_sim::replay::{Part, Recorded, RecordingError, RecordingReport, replay};
@@ -260,4 +260,21 @@ fn a_second_lower_budget_does_not_put_the_first_one_off() {
     let one = trips_at(&[(10, 800_000)]);
     let two = trips_at(&[(10, 800_000), (14, 799_000)]);
     assert!(one > at(15) && two <= one, "{one:?} {two:?}");
+}
+
+/// Whole runs drawn from seeds, policy, shares, actuator, size and load, without a fault: the judges find nothing, and no
+/// user-facing core is slowed where low-priority cores alone can hold the limit.
+#[test]
+fn in_calm_runs_user_facing_cores_are_never_slowed() {
+    let mut judged = 0;
+    for seed in 1..=40 {
+        let scenario = Case::calm(seed).scenario().clone();
+        let reachable = scenario.agents.iter().all(|agent| agent.actuator == Actuator::Pstate);
+        let report = scenario.run(&mut []);
+        assert_eq!(report.violation, None);
+        let slowed = report.run().world().unwrap().truth().user_facing_throttled_core_s.total();
+        assert!(!reachable || slowed == 0.0, "seed {seed}: {slowed} core-s");
+        judged += usize::from(reachable);
+    }
+    assert!(judged >= 20, "{judged}");
 }

@@ -63,7 +63,9 @@ fn too_much_is_capped_and_its_peak_is_in_the_curve() {
     assert!(free.max_power_w > 900.0 && free.over_budget_s_total > 50.0, "{}", free.max_power_w);
     let report = run(&telemetry, &options(860));
     assert_eq!(report.outcome.capping_events, 1);
-    assert!(report.over_budget_s_max <= 1.1, "{} s above", report.over_budget_s_max);
+    // The draw rises by 3 % a second: most of that time passes before a reading shows the excess.
+    assert!(report.over_budget_s_max <= 1.5, "{} s above", report.over_budget_s_max);
+    assert!(report.outcome.trip_fraction_max < 0.05, "{}", report.outcome.trip_fraction_max);
     assert!(report.outcome.batch_frequency_ratio_min < 0.9 && report.batch_throttled_core_s > 100.0);
     assert!(report.user_facing_throttled_core_s == 0.0);
     let peak = report.curve.iter().map(|b| b.power_max_w).fold(0.0, f64::max);

@@ -34,6 +34,6 @@ pub use server::{Core, Ladder, LadderError, OnExtreme, VmClass};
 pub use split_mix::SplitMix64;
 pub use statistics::{median, standard_deviation};
 pub use supply::{Supply, SupplyState};
-pub use trip::{TRIP_TIME, TripCurve, TripFraction, TripPoint};
+pub use trip::{METER_CLASS, TRIP_TIME, TripCurve, TripFraction, TripPoint};
 pub use units::{KiloHertz, Microjoules, Utilisation, Watts};
 pub use usage::{Counters, CpuSeconds, Histogram, MemoryUse, UsageBin, UsageRecord, VmStart};

@@ -1,8 +1,17 @@
 //! The breaker that a budget stands for: an inverse-time device.
 //!
 //! A breaker carries a little too much for long and far too much for a moment. How far it has gone
-//! towards its trip is the *trip fraction*: at 1 it trips. With `x` = draw ÷ limit the fraction rises by
-//! `1 / t(x)` a second while the draw is above the limit, and falls by 1/60 a second at or under it.
+//! towards its trip is the *trip fraction*: at 1 it trips. With `x` = draw ÷ limit, each second changes the fraction by
+//!
+//! | draw | change |
+//! |---|---|
+//! | x > 1.01 | 1 ÷ t(x) |
+//! | 0.99 to 1.01 | 0, a meter's class |
+//! | x < 0.99 | −1 ÷ t(√(2 − x²)), down to 0 |
+//!
+//! The heat of an element goes with x², so an element cools under the limit as fast as it heats above. A square
+//! wave of equal halves whose root mean square is under the limit therefore does not trip. This stands for the
+//! bimetal element of a thermal-magnetic breaker, which is the slowest to forget.
 
 use core::time::Duration;
 
@@ -16,8 +25,11 @@ pub const TRIP_TIME: Duration = Duration::from_secs(5);
 const USUAL: [(u32, u64); 5] =
     [(1_020_000, 60_000), (1_050_000, 20_000), (1_100_000, 10_000), (1_250_000, 6_000), (1_500_000, 4_000)];
 
-/// At or under the limit the fraction falls from 1 to 0 in so many seconds.
-const COOLING_S: f64 = 60.0;
+/// Up to this share of the limit the fraction does not rise: meters of class 1 cannot tell.
+pub const METER_CLASS: f64 = 1.01;
+
+/// Down to this share of the limit the fraction does not fall.
+const COOLS_BELOW: f64 = 0.99;
 
 /// One point of a [`TripCurve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -112,13 +124,14 @@ impl TripFraction {
         self.curve = curve;
     }
 
-    /// Takes a draw of `share` times the limit, that lasted for `seconds`; 1 or more is a trip. From 1 up to
-    /// `still` the fraction stands still.
-    pub fn take(&mut self, share: f64, still: f64, seconds: f64) -> f64 {
-        if share > still.max(1.0) {
+    /// Takes a draw of `share` times the limit that lasted for `seconds`; 1 or more is a trip. A share that is no
+    /// number changes nothing.
+    pub fn take(&mut self, share: f64, seconds: f64) -> f64 {
+        if share > METER_CLASS {
             self.now += seconds / self.curve.seconds(share);
-        } else if share <= 1.0 {
-            self.now = (self.now - seconds / COOLING_S).max(0.0);
+        } else if share < COOLS_BELOW {
+            let mirrored = libm::sqrt(2.0 - share.max(0.0) * share.max(0.0));
+            self.now = (self.now - seconds / self.curve.seconds(mirrored)).max(0.0);
         }
         self.max = self.max.max(self.now);
         self.now
@@ -170,34 +183,62 @@ mod tests {
         assert!((one.seconds(1.2) - 2.5).abs() < 1e-9);
     }
 
-    #[test]
-    fn an_excess_trips_after_its_time_and_calm_forgives_in_a_minute() {
-        let mut trip = TripFraction::default();
-        for _ in 0..99 {
-            trip.take(1.1, 1.01, 0.1);
+    /// Takes `share` for `seconds` in steps of 10 ms.
+    fn last(trip: &mut TripFraction, share: f64, seconds: f64) {
+        for _ in 0..(seconds * 100.0).round() as u32 {
+            trip.take(share, 0.01);
         }
-        assert!(trip.now() < 1.0, "{}", trip.now());
-        trip.take(1.1, 1.01, 0.1);
-        trip.take(1.1, 1.01, 0.1);
-        assert!(trip.now() >= 1.0, "{}", trip.now());
-        for _ in 0..610 {
-            trip.take(1.0, 1.01, 0.1);
-        }
-        assert_eq!(trip.now(), 0.0);
-        assert!(trip.max() >= 1.0);
     }
 
     #[test]
-    fn what_is_told_to_stand_still_does() {
-        let mut trip = TripFraction::default();
-        trip.take(1.25, 1.01, 3.0);
-        let half = trip.now();
-        for _ in 0..1000 {
-            trip.take(1.0099, 1.01, 0.1);
+    fn a_constant_excess_trips_after_its_time() {
+        let curve = TripCurve::default();
+        for share in [1.011, 1.02, 1.05, 1.07, 1.1, 1.25, 1.5, 2.0] {
+            let mut trip = TripFraction::default();
+            last(&mut trip, share, curve.seconds(share) - 0.02);
+            assert!((0.99..1.0).contains(&trip.now()), "{share}: {}", trip.now());
+            last(&mut trip, share, 0.04);
+            assert!(trip.now() >= 1.0, "{share}: {}", trip.now());
         }
-        assert_eq!(trip.now(), half);
-        assert!((half - 0.5).abs() < 1e-9, "{half}");
+        assert!(TripFraction::default().take(f64::INFINITY, 0.1) >= 1.0);
+    }
+
+    #[test]
+    fn a_square_wave_whose_root_mean_square_is_under_the_limit_does_not_trip() {
+        for low in [0.0, 0.3, 0.6, 0.9, 0.985, 0.995] {
+            let high = f64::sqrt(1.999 - low * low);
+            for half_s in [0.01, 0.1, 0.5, 1.0, 2.0] {
+                let mut trip = TripFraction::default();
+                for _ in 0..2000 {
+                    last(&mut trip, high, half_s);
+                    last(&mut trip, low, half_s);
+                }
+                assert!(
+                    trip.max() <= half_s / trip.curve.seconds(high) + 1e-9,
+                    "{low} {half_s}: {}",
+                    trip.max()
+                );
+            }
+        }
+        // With a root mean square above the limit a wave does trip.
+        let mut trip = TripFraction::default();
+        for _ in 0..400 {
+            last(&mut trip, 1.3, 0.1);
+            last(&mut trip, 0.8, 0.1);
+        }
+        assert!(trip.max() >= 1.0, "{}", trip.max());
+    }
+
+    #[test]
+    fn within_a_meters_class_the_fraction_stands_still() {
+        let mut trip = TripFraction::default();
+        trip.take(1.25, 3.0);
+        for share in [0.99, 1.0, 1.01, f64::NAN] {
+            trip.take(share, 1000.0);
+        }
+        assert!((trip.now() - 0.5).abs() < 1e-9, "{}", trip.now());
         assert!((trip.left_s(1.25) - 3.0).abs() < 1e-9);
-        assert!(TripFraction::default().take(f64::INFINITY, 1.01, 0.1) >= 1.0);
+        trip.take(0.95, 60.0);
+        assert_eq!((trip.now(), trip.max() > 0.49), (0.0, true));
     }
 }

@@ -1,17 +1,35 @@
 //! The p-states that a common height of the chassis means on this server.
 
-use ballast_types::{Epoch, Instant, Seq};
+use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
+use super::control_policy::{ControlPolicy, Order};
+use crate::meter::Sample;
 use crate::state::State;
+
+/// The policy while the chassis sets a common height: only its messages move the cores, whatever the server's own cap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Following;
+
+impl ControlPolicy for Following {
+    fn by_samples(&self) -> bool {
+        false
+    }
+
+    fn is_over(&self, _: &Agent, _: Instant, _: Watts, _: Option<Order>) -> bool {
+        false
+    }
+
+    fn cap_fell(&self, _: &mut Agent, _: Instant, _: Option<(Epoch, Seq)>, _: Watts) {}
+
+    fn recover(&self, _: &mut Agent, _: Instant, _: Watts, _: Sample, _: u8) {}
+
+    fn first_step(&self, _: &mut Agent, _: Instant, _: Watts, _: Sample) {}
+}
 
 impl Agent {
     /// Sets the low-priority cores to the height of a message, in parts per million of the way from their floor to free.
-    /// Lifts the server's own limit if the message does not order that limit.
     pub(super) fn follow_height(&mut self, now: Instant, message: (Epoch, Seq), height_ppm: u32) {
-        if !self.limits_itself() && matches!(self.state, State::Shedding { .. }) {
-            self.lift_limit(now, "the chassis no longer orders the server's own limit");
-        }
         match self.state {
             State::Blind { floored_since: None } => return self.floor_all(now, Some(message), "blind"),
             State::Blind { .. } => return,

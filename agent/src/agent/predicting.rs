@@ -75,6 +75,7 @@ impl Agent {
         let all = self.estimate.dynamic().drawn_all(&self.view(now));
         if self.predictive.window(span, low, all)
             && let Some(cap) = self.acting_cap()
+            && self.orders.height_ppm().is_none()
             && self.predicts(now)
         {
             self.aim_at(now, cap, low);

@@ -4,6 +4,7 @@ use ballast_types::wire::{Alert, Level};
 use ballast_types::{Instant, Watts};
 
 use super::control_policy::{ControlPolicy, Order};
+use super::height::Following;
 use super::predicting::Predicting;
 use super::stepwise::Stepwise;
 use super::{Agent, Leaving};
@@ -19,7 +20,11 @@ const SLACK: u32 = 8;
 impl Agent {
     /// The policy in force.
     fn control_policy(&self, now: Instant) -> &'static dyn ControlPolicy {
-        if self.predicts(now) { &Predicting } else { &Stepwise }
+        match self.orders.height_ppm() {
+            Some(_) => &Following,
+            None if self.predicts(now) => &Predicting,
+            None => &Stepwise,
+        }
     }
 
     /// The cap that this agent acts on; none when it only watches.
@@ -46,6 +51,10 @@ impl Agent {
         let before = self.cap;
         self.cap_changed(now, "the chassis lifted the cap");
         let Some(cap) = self.acting_cap() else { return self.lift_if_granted(now) };
+
+        if !self.limits_itself() && matches!(self.state, State::Shedding { .. }) {
+            self.lift_limit(now, "the chassis no longer orders the server's own limit");
+        }
 
         let message = (alert.epoch, alert.seq);
         if self.orders.emergency(now) {

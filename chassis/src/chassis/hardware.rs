@@ -177,7 +177,7 @@ impl Chassis {
         // Under a common height a server may draw more than its cap until the manager orders its own limit.
         let shown_after = OVERDRAWS_FOR + self.tuning.shows_after;
         let disobeyed = self.own_limits_since().is_some_and(|since| now - since >= shown_after);
-        let cap_binds = !self.steers() || (disobeyed && self.detector.is_excess());
+        let cap_binds = !self.orders_own_limits() || (disobeyed && self.detector.is_excess());
         if !self.agents.iter().any(overdraws) || !self.is_over_set_point(now) || !cap_binds {
             return Vec::new();
         }

@@ -69,7 +69,8 @@ impl Chassis {
         let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
         let epoch = self.identity.epoch();
         let height_ppm = cap_w.and_then(|_| self.height_of(now, i));
-        let own_limit = height_ppm.map(|_| self.own_limits_since().is_some());
+        let orders = cap_w.is_some() && self.orders_own_limits() && self.knows_total(now);
+        let own_limit = orders.then(|| self.own_limits_since().is_some());
 
         let agent = &mut self.agents[i];
         let raised = level > agent.level;

@@ -15,19 +15,10 @@ const OBEYS_WITHIN: Duration = Duration::from_secs(2);
 /// A server that draws less than its limit by more than this share is not held by that limit.
 const UNHELD_PPM: u32 = 50_000;
 
-/// This part of the configured noise is subtracted from the readings' spread. The rest is left as a safety margin.
-const NOISE_PART: f64 = 0.3;
-
 impl Chassis {
-    /// In a capping event the draw is kept at this. Servers flicker independently of each other.
+    /// In a capping event the draw is kept at this.
     pub(super) fn set_point(&self) -> Watts {
-        let squares: f64 = (self.agents.iter())
-            .filter_map(|a| a.report.as_ref()?.flicker_w)
-            .map(|w| w.as_f64() * w.as_f64())
-            .sum();
-        let limit = self.limit();
-        let readings = self.height.spread(NOISE_PART * self.tuning.noise) * limit.as_f64();
-        self.tuning.set_point.under(limit, libm::sqrt(squares).max(readings))
+        self.set_point.under(self.limit())
     }
 
     /// What would be drawn with every low-priority core at its floor and no server's own limit, where `draw` is

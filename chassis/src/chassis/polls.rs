@@ -8,6 +8,7 @@ use ballast_types::{Instant, Watts};
 use super::Chassis;
 use crate::detector::Scale;
 use crate::event::{CappingEvent, Deviation};
+use crate::height::Height;
 use crate::slots::Bound;
 use crate::supplies::Outcome;
 use crate::{LiftRule, Poll};
@@ -82,6 +83,10 @@ impl Chassis {
         let (floor, set_point) = (self.floor_of(now, draw), self.set_point());
 
         let (steers, by_watts) = (self.steers(), self.holds_by_watts());
+        // At both ends of the ladder another set point would move nothing.
+        if measured && self.event.is_some() && (!steers || self.height.is_between()) {
+            self.set_point.take(draw > limit, f64::from(self.params.above_share_ppm) / 1e6);
+        }
         let corrects = by_watts || self.integral.watts() < Watts::ZERO;
         if let Some(event) = &mut self.event {
             event.fits(now, fits, gap, hold);
@@ -100,9 +105,13 @@ impl Chassis {
             });
         }
 
-        if steers && self.event.is_some() {
+        if self.event.is_some() {
             let aim = if measured { set_point } else { threshold };
-            self.steer(now, draw, aim);
+            match steers {
+                true => self.steer(now, draw, aim),
+                false if self.orders_own_limits() => self.order_own_limits(now, draw),
+                false => {}
+            }
         }
         self.hardware.note_fit(now, fits);
         self.end_if_fitted(now);
@@ -287,7 +296,7 @@ impl Chassis {
         }
         self.alerts = self.alerts.saturating_add(1);
         self.event = Some(CappingEvent::new(now));
-        self.height = self.height.again(self.range());
+        self.height = Height::at(self.range());
         self.cause = cause.into();
         self.unplanned = true;
         for agent in &mut self.agents {

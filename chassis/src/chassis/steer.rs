@@ -16,6 +16,9 @@ const CLEARLY_PPM: u32 = 20_000;
 /// at their floor.
 const UNDER_PPM: u32 = 5_000;
 
+/// The share of the limit that low-priority cores are assumed to shed when the reports show no watts of theirs.
+const UNREPORTED_PPM: u32 = 250_000;
+
 impl Chassis {
     /// Whether the manager sets a common height. Otherwise each server keeps under its own cap, as in the paper.
     pub(super) fn steers(&self) -> bool {
@@ -44,22 +47,31 @@ impl Chassis {
     /// Follows a draw in a capping event: moves the height towards `aim`, and begins or ends the order for own limits.
     pub(super) fn steer(&mut self, now: Instant, draw: Watts, aim: Watts) {
         let (range, limit) = (self.range(), self.limit());
-        self.height.note_spread((aim - draw).as_f64() / limit.as_f64().max(0.001));
         let steps = Steps {
             lag: self.tuning.shows_after + WIRE,
             gain: if draw > limit { 1.0 } else { self.tuning.height_gain },
             noise: limit.ppm(self.params.noise_ppm),
+            unreported: limit.ppm(UNREPORTED_PPM),
         };
         self.height.take(now, aim - draw, range, steps);
+        self.order_own_limits(now, draw);
+        if self.own_limits_since().is_some() || self.is_emergency() {
+            self.height.drop_to_floor(now);
+        }
+    }
 
+    /// Begins or ends the order for own limits.
+    pub(super) fn order_own_limits(&mut self, now: Instant, draw: Watts) {
+        let (range, limit) = (self.range(), self.limit());
+        let at_floor = range.down <= limit.ppm(UNDER_PPM);
+        if let Some(event) = &mut self.event {
+            event.at_floor_since = at_floor.then(|| event.at_floor_since.unwrap_or(now));
+        }
         let Some(floor) = self.event.as_ref().and_then(CappingEvent::floor) else { return };
         let needed = self.needs_own_limits(draw, floor, range);
         if let Some(event) = &mut self.event {
             let stays = event.own_limits_since.is_some() && floor >= limit - limit.ppm(UNDER_PPM);
             event.own_limits_since = (stays || needed).then(|| event.own_limits_since.unwrap_or(now));
-        }
-        if self.own_limits_since().is_some() || self.is_emergency() {
-            self.height.drop_to_floor(now);
         }
     }
 
@@ -67,7 +79,10 @@ impl Chassis {
     fn needs_own_limits(&self, draw: Watts, floor: Watts, range: Range) -> bool {
         let limit = self.limit();
         let shown_after = self.tuning.shows_after + self.params.poll();
-        let floored_since = self.height.floored_since();
+        let floored_since = match self.steers() {
+            true => self.height.floored_since(),
+            false => self.event.as_ref().and_then(|event| event.at_floor_since),
+        };
         let shown = floored_since.is_some_and(|at| self.supplies.taken_at() >= at + shown_after);
         let excess = self.detector.is_excess() && draw > limit;
 
@@ -76,9 +91,19 @@ impl Chassis {
         (excess && (clearly_above || self.is_emergency())) || (shown && (excess || above_noise))
     }
 
+    /// Whether servers use their own limits only by order: not with the paper's rule.
+    pub(super) fn orders_own_limits(&self) -> bool {
+        self.params.lift_rule != LiftRule::Paper
+    }
+
+    /// Whether the total is known: by the supplies, or by every server's report.
+    pub(super) fn knows_total(&self, now: Instant) -> bool {
+        self.sees() || self.estimated(now).is_some()
+    }
+
     /// The height for server `i`; `None` while the total is unknown.
     pub(super) fn height_of(&self, now: Instant, i: usize) -> Option<u32> {
-        let known = self.sees() || self.estimated(now).is_some();
-        (self.steers() && known).then(|| self.height.ppm(self.agents[i].server.weight.unwrap_or(1)))
+        (self.steers() && self.knows_total(now))
+            .then(|| self.height.ppm(self.agents[i].server.weight.unwrap_or(1)))
     }
 }

@@ -22,7 +22,7 @@ use ballast_sim::replay::{
 use ballast_sim::rng::{Purpose, Stream};
 use ballast_sim::scenario::{Control, Controller, Scenario};
 use ballast_sim::trace::Trace;
-use ballast_sim::world::{Checks, METER_CLASS, Violation};
+use ballast_sim::world::{Checks, Violation};
 
 /// A run begins in the middle of a load, with a manager that has not heard of any server. What that does to
 /// user-facing cores is no policy's, and is not counted.
@@ -473,7 +473,7 @@ impl<'a> Judge<'a> {
     fn window(&mut self, mean_w: f64) {
         self.windows += 1;
         self.over += usize::from(mean_w > self.budget_w);
-        self.trip.take(mean_w / self.budget_w, METER_CLASS, WINDOW_S);
+        self.trip.take(mean_w / self.budget_w, WINDOW_S);
         self.second_w += mean_w / WINDOWS_A_SECOND as f64;
         if self.windows.is_multiple_of(WINDOWS_A_SECOND) {
             let second = self.windows - WINDOWS_A_SECOND..self.windows;

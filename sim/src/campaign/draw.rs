@@ -70,6 +70,14 @@ fn watts(w: f64) -> Watts {
 
 /// Draws the run of `seed`. With `only` nothing but that kind goes wrong, once, and lasts.
 pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
+    let (mut chance, mut case) = without_troubles(seed);
+    let falls = case.scenario.quiet_from;
+    case.kinds = troubles(&mut chance, &mut case.scenario, only, falls);
+    case
+}
+
+/// The run of `seed` with nothing that goes wrong, and the chance to draw what does.
+pub(super) fn without_troubles(seed: u64) -> (Chance, Case) {
     let mut chance = Chance::new(seed, 0x5A);
     let size = match (seed.is_multiple_of(LARGE_EVERY), seed.is_multiple_of(2 * LARGE_EVERY)) {
         (false, _) => Size::Usual,
@@ -86,8 +94,7 @@ pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
 
     // An agent that is down when all are stopped is up again soon: then it is stopped too.
     scenario.stops = vec![end, end + STOPS_WITHIN];
-    let kinds = troubles(&mut chance, &mut scenario, only, falls);
-    Case { seed, size, kinds, scenario }
+    (chance, Case { seed, size, kinds: Vec::new(), scenario })
 }
 
 /// The chassis and its load.

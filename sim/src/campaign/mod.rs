@@ -61,6 +61,11 @@ impl Case {
         draw::case(seed, only)
     }
 
+    /// Draws the run of `seed` with nothing that goes wrong.
+    pub fn calm(seed: u64) -> Self {
+        draw::without_troubles(seed).1
+    }
+
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }

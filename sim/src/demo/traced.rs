@@ -54,7 +54,7 @@ pub(super) fn from_trace(options: &DemoOptions<'_>, trace: &Trace, scale: TraceS
     // Every recorded value is looked at, up to some thousands.
     let samples = (2 * window).clamp(16, 4000) as u32;
     let budget = options.budget;
-    let seen = |spec: &PlantSpec| draws(spec, options.seconds, samples, false);
+    let seen = |spec: &PlantSpec| draws(spec, options.seconds, samples, false).collect::<Vec<_>>();
     let fits = |spec: &PlantSpec| {
         let draws = seen(spec);
         let peak = draws.iter().copied().max().unwrap_or(Watts::ZERO);

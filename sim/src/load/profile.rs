@@ -108,6 +108,20 @@ impl Cursor {
         self.segment.value + self.segment.slope * (t - self.segment.start)
     }
 
+    /// The integral of the load over the first `seconds`, before anything was played.
+    pub(crate) fn integral(mut self, seconds: f64) -> f64 {
+        let (mut t, mut sum) = (0.0, 0.0);
+        while t < seconds {
+            let piece = self.next(t);
+            // Rounding may end a piece where it begins.
+            let end = if piece.end > t { piece.end.min(seconds) } else { t + 1e-6 };
+            let middle = 0.5 * (t + end) - piece.start;
+            sum += (piece.value + piece.slope * middle) * (end - t);
+            t = end;
+        }
+        sum
+    }
+
     /// The straight piece that holds `t`.
     fn next(&mut self, t: f64) -> Segment {
         match &self.profile {

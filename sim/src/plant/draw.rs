@@ -20,7 +20,7 @@ struct VmDraw {
 ///
 /// `floored` takes every core of a non-user-facing VM at the floor of its ladder, otherwise all run at
 /// their highest frequency. A queue counts with its offered load, so this is a mean over its requests.
-pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec<Watts> {
+pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> impl Iterator<Item = Watts> {
     let mut static_w = Vec::new();
     let mut vms_drawn = Vec::new();
     for server in &spec.servers {
@@ -29,23 +29,24 @@ pub fn draws(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Vec
     let idle: f64 = spec.servers.iter().map(|s| s.model.idle_w).sum();
     let full: f64 = spec.servers.iter().map(|s| s.model.full_w).sum();
     let mut supplies = Supplies::new(&spec.supplies);
-    let draw = |sample: u32| {
+    let shared = spec.shared;
+    let draw = move |sample: u32| {
         let t = seconds * f64::from(sample) / f64::from(samples);
         let mut dc: f64 = static_w.iter().sum();
         for vm in &mut vms_drawn {
             dc += (vm.cursor.at(t) * vm.stretch).min(1.0) * vm.watts;
         }
-        supplies.step(dc + spec.shared.draw_w(dc, idle, full));
+        supplies.step(dc + shared.draw_w(dc, idle, full));
 
         Watts::from_f64(supplies.input_w).unwrap_or(Watts::MAX)
     };
 
-    (0..samples).map(draw).collect()
+    (0..samples).map(draw)
 }
 
 /// The highest of [`draws`].
 pub fn peak_draw(spec: &PlantSpec, seconds: f64, samples: u32, floored: bool) -> Watts {
-    draws(spec, seconds, samples, floored).into_iter().max().unwrap_or(Watts::ZERO)
+    draws(spec, seconds, samples, floored).max().unwrap_or(Watts::ZERO)
 }
 
 /// Adds the VMs of one server, and gives what it draws without them.

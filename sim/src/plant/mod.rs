@@ -156,6 +156,11 @@ impl Plant {
         self.now
     }
 
+    /// Core-seconds for which user-facing VMs of a server were held down or stopped, by any cause.
+    pub fn user_facing_slowed_s(&self, server: usize) -> f64 {
+        self.servers[server].user_facing_slowed_s
+    }
+
     /// Runs until `to`; does nothing if that has passed.
     pub fn advance(&mut self, to: Instant) {
         if to <= self.now {
@@ -178,6 +183,8 @@ impl Plant {
         for (n, server) in self.servers.iter_mut().enumerate() {
             server.book(&mut self.truth.vms[self.first_vm[n]..self.first_vm[n + 1]]);
             engaged |= server.engaged;
+            server.user_facing_slowed_s += server.stopped.0
+                + server.held.as_ref().map_or(0.0, |(user_facing, _)| user_facing.total() * STEP_S);
             let (user_facing, other) = server.stopped;
             self.truth.user_facing_throttled_core_s.software += user_facing;
             self.truth.batch_throttled_core_s.software += other;

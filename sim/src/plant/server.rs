@@ -113,6 +113,8 @@ pub(super) struct Server {
     pub(super) engaged: bool,
     /// Core-seconds of user-facing and of other VMs that their quotas stopped in the current step.
     pub(super) stopped: (f64, f64),
+    /// Core-seconds for which user-facing VMs were held down or stopped, since the start.
+    pub(super) user_facing_slowed_s: f64,
     /// How often the cap of a core was changed.
     pub(super) cap_changes: u64,
 }
@@ -170,6 +172,7 @@ impl Server {
             held: None,
             engaged: false,
             stopped: (0.0, 0.0),
+            user_facing_slowed_s: 0.0,
             cap_changes: 0,
         }
     }

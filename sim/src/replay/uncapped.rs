@@ -10,45 +10,52 @@ use ballast_types::{VmClass, Watts};
 use crate::load::Cursor;
 use crate::plant::{Load, PlantSpec, Truth, draws};
 
+/// So often a second the draw is worked out: load may swing faster than once a second.
+const SAMPLES: u32 = 20;
+
 /// The chassis without a budget.
 #[derive(Debug)]
 pub(super) struct Uncapped {
-    /// The draw at the start of every second, and at the end of the last.
-    draws: Vec<Watts>,
+    /// The mean draw of every second, in watts.
+    means_w: Vec<f64>,
 }
 
 impl Uncapped {
     /// Of a chassis whose VMs all follow lines, for `length`.
     pub(super) fn new(spec: &PlantSpec, length: Duration) -> Self {
-        let ends = u32::try_from(length.as_secs()).unwrap_or(u32::MAX - 1) + 1;
-        Self { draws: draws(spec, f64::from(ends), ends, false) }
+        let seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX).min(u32::MAX / SAMPLES - 1);
+        let mut draws =
+            draws(spec, f64::from(seconds + 1), (seconds + 1) * SAMPLES, false).map(Watts::as_f64);
+        let mut from = draws.next().unwrap_or(0.0);
+        let means_w = (0..seconds).map(|_| {
+            let samples = draws.by_ref().take(SAMPLES as usize).map(|to| {
+                let mean = 0.5 * (from + to);
+                from = to;
+                mean
+            });
+            samples.sum::<f64>() / f64::from(SAMPLES)
+        });
+        Self { means_w: means_w.collect() }
     }
 
     /// The mean draw over second `n` of the run; `None` beyond its last whole second.
     pub(super) fn mean_w(&self, n: u64) -> Option<f64> {
-        let n = n as usize;
-        Some(0.5 * (self.draws.get(n)?.as_f64() + self.draws.get(n + 1)?.as_f64()))
+        self.means_w.get(n as usize).copied()
     }
 }
 
 /// What the batch VMs would get done without a budget in the first `seconds`, in core-seconds at the
-/// highest frequency. Between two whole seconds their lines count as straight.
+/// highest frequency.
 pub(super) fn batch_demand_core_s(spec: &PlantSpec, seconds: f64) -> f64 {
-    let steps = libm::ceil(seconds).max(1.0);
-    let width = seconds / steps;
     let vms = spec.servers.iter().flat_map(|server| &server.vms);
-    let mut demand = 0.0;
-    for vm in vms.filter(|vm| vm.class == VmClass::NonUserFacing) {
-        let Load::Profile(profile) = &vm.load else { continue };
-        let mut line = Cursor::new(profile.clone());
-        let mut from = line.at(0.0);
-        for step in 1..=steps as u64 {
-            let to = line.at(step as f64 * width);
-            demand += 0.5 * (from + to) * width * vm.cores.len() as f64;
-            from = to;
+    let batch = vms.filter(|vm| vm.class == VmClass::NonUserFacing);
+    let demand = batch.filter_map(|vm| match &vm.load {
+        Load::Profile(profile) => {
+            Some(Cursor::new(profile.clone()).integral(seconds) * vm.cores.len() as f64)
         }
-    }
-    demand
+        _ => None,
+    });
+    demand.sum()
 }
 
 /// What the batch VMs got done, likewise.
@@ -87,6 +94,28 @@ mod tests {
     use super::*;
     use crate::plant::Plant;
     use crate::trace::{ReadOptions, Trace};
+
+    #[test]
+    fn load_that_swings_faster_than_once_a_second_is_summed_up_as_it_is() {
+        let mut text = "t_s,u,v\n".to_owned();
+        for n in 0..600_u32 {
+            let high = if n % 4 < 2 { 90 } else { 10 };
+            text += &format!("{:.2},10,{high}\n", 0.05 * f64::from(n));
+        }
+        let trace = Trace::read(text.as_bytes(), "t.csv", &ReadOptions::default()).unwrap();
+        let model = PowerModel::PAPER;
+        let playback = Playback { servers: Some(1), skip_s: 0.0, length_s: None, scale: 1.0, model };
+        let loads = Loads::cut(&trace, &playback).unwrap();
+        let spec = loads.plant(|n| n, Sizes::Equal, Watts::from_whole(9000), false);
+        let uncapped = Uncapped::new(&spec, loads.length);
+        let mut plant = Plant::new(spec.clone(), 1);
+        plant.advance(Instant::from_millis(20_000));
+
+        let mean_w: f64 = (0..20).map(|second| uncapped.mean_w(second).unwrap() / 20.0).sum();
+        assert!((plant.energy_j() / 20.0 / mean_w - 1.0).abs() < 0.02, "{mean_w}");
+        let (work, demand) = (batch_work_core_s(plant.truth()), batch_demand_core_s(&spec, 20.0));
+        assert!((work / demand - 1.0).abs() < 0.02 && demand > 10.0, "{work} of {demand}");
+    }
 
     #[test]
     fn only_seconds_in_which_more_was_needed_count() {

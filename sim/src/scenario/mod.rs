@@ -87,6 +87,11 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Whether nothing fails and the budget stays.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.faults.windows.is_empty() && self.kills.is_empty() && self.budgets.is_empty()
+    }
+
     /// Default controllers for this plant, no faults, everything watched.
     pub fn new(plant: PlantSpec, policy: agent::Policy, seed: u64, length: Duration) -> Self {
         let id = |text: &str| ballast_types::ChassisId::new(text).expect("a valid constant");

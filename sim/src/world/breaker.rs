@@ -1,14 +1,8 @@
 //! The breaker over the chassis, as the true draw drives it: the judge's trip fraction.
-//!
-//! Between 1 and 1.01 times the limit the fraction stands still: that is the meters' class, and no
-//! controller can tell.
 
 use ballast_types::{Instant, TripFraction};
 
 use crate::plant::{WINDOW_S, WindowMean};
-
-/// Up to this share of the limit the fraction does not rise: the meters' class.
-pub const METER_CLASS: f64 = 1.01;
 
 /// The breaker over the chassis, as the true draw drives it.
 #[derive(Debug, Default)]
@@ -33,7 +27,7 @@ impl Breaker {
         }
         self.mean_w = mean_w;
         let share = if self.limit_w > 0.0 { mean_w / self.limit_w } else { f64::INFINITY };
-        self.fraction.take(share, METER_CLASS, WINDOW_S);
+        self.fraction.take(share, WINDOW_S);
         true
     }
 

@@ -13,6 +13,8 @@ pub enum Promise {
     TripTime,
     /// Software lowers no core of a user-facing VM, and kills none that must live.
     UserFacing,
+    /// No user-facing core is slowed while a low-priority core runs above its floor, longer than a reaction time.
+    Inversion,
     /// The caps in force add up to no more than is shared.
     SumOfCaps,
     /// What servers draw beyond their caps is paid for by the others.
@@ -33,6 +35,7 @@ impl Promise {
             Self::Breaker => "breaker",
             Self::TripTime => "trip-time",
             Self::UserFacing => "user-facing",
+            Self::Inversion => "inversion",
             Self::SumOfCaps => "sum-of-caps",
             Self::SumOfDraws => "sum-of-draws",
             Self::WorkConservation => "work-conservation",
@@ -85,6 +88,7 @@ pub struct Checks {
     /// [`Promise::TripTime`]: every single step of the plant.
     pub trip_time: bool,
     pub user_facing: bool,
+    pub inversion: bool,
     /// [`Promise::SumOfCaps`], apart from what stands at `sum`.
     pub sum_of_caps: bool,
     pub sum_of_draws: bool,
@@ -97,6 +101,7 @@ impl Checks {
         breaker: false,
         trip_time: false,
         user_facing: false,
+        inversion: false,
         sum_of_caps: false,
         sum_of_draws: false,
         conservation: false,
@@ -109,6 +114,7 @@ impl Checks {
         breaker: true,
         trip_time: false,
         user_facing: true,
+        inversion: true,
         sum_of_caps: true,
         sum_of_draws: true,
         conservation: true,

@@ -3,6 +3,7 @@
 //!
 //! - **Work conservation**: a server without a fault is not throttled below its need for a minute on end
 //!   while watts are free.
+//!   Without any fault in the run ten seconds count, and free is what is 2 % under the highest set point.
 //! - **Liveness**: a minute after the last change, and after everything fits, nothing restricts a server
 //!   without a fault. A change is a fault that begins or ends, and another budget; once a run has come to
 //!   its calm phase, what goes on to change there is no excuse any more.
@@ -21,6 +22,9 @@ const PATIENCE_S: u32 = 60;
 
 /// Watts are free when the draw is under this share of the limit.
 const FREE: f64 = 0.95;
+
+/// The same in a run without any fault: seconds, and 2 % under a set point of 98.5 % of the limit.
+const CALM: (u32, f64) = (10, 0.965);
 
 /// Everything fits when the need is under this share of the limit: below every threshold of a lift.
 const FITS: f64 = 0.93;
@@ -56,6 +60,8 @@ struct Lasting {
 #[derive(Clone, Debug)]
 pub(crate) struct Conservation {
     servers: Vec<Lasting>,
+    /// Seconds on end that a server may waste, and the share of the limit under which watts are free.
+    waste: (u32, f64),
     /// How long everything has fitted since the last change, in seconds.
     fits: u32,
     /// Server-seconds without a fault in which no manager reached the agent.
@@ -63,8 +69,10 @@ pub(crate) struct Conservation {
 }
 
 impl Conservation {
-    pub(crate) fn new(servers: usize) -> Self {
-        Self { servers: vec![Lasting::default(); servers], fits: 0, unjudged_s: 0 }
+    /// `calm`: nothing fails in the run, and the budget does not change.
+    pub(crate) fn new(servers: usize, calm: bool) -> Self {
+        let waste = if calm { CALM } else { (PATIENCE_S, FREE) };
+        Self { servers: vec![Lasting::default(); servers], waste, fits: 0, unjudged_s: 0 }
     }
 
     /// Something has changed: who is held now may be held for that.
@@ -91,7 +99,7 @@ impl Conservation {
         let drawn_w = draw_w.max(reported_w);
         let fits = drawn_w + 1.1 * back < FITS * limit_w;
         self.fits = if fits { self.fits + 1 } else { 0 };
-        let free = drawn_w < FREE * limit_w;
+        let free = drawn_w < self.waste.1 * limit_w;
 
         let mut broken = None;
         for (n, (lasting, view)) in self.servers.iter_mut().zip(views).enumerate() {
@@ -110,10 +118,10 @@ impl Conservation {
             lasting.wasted = if wasted { lasting.wasted + 1 } else { 0 };
 
             let free_now = lasting.judged.min(self.fits) >= PATIENCE_S;
-            let promise = if lasting.wasted >= PATIENCE_S {
-                Promise::WorkConservation
+            let (promise, lasted_s) = if lasting.wasted >= self.waste.0 {
+                (Promise::WorkConservation, self.waste.0)
             } else if view.restricted && free_now {
-                Promise::Liveness
+                (Promise::Liveness, PATIENCE_S)
             } else {
                 continue;
             };
@@ -121,7 +129,7 @@ impl Conservation {
             broken = broken.or_else(|| {
                 let what = format!(
                     "it draws {:.1} W of the {:.1} W that it needs, while {draw_w:.1} of {limit_w:.1} W \
-                     are drawn ({:.1} W if nothing were held), for {PATIENCE_S} s",
+                     are drawn ({:.1} W if nothing were held), for {lasted_s} s",
                     view.draw_w,
                     view.need_w,
                     draw_w + 1.1 * back,
@@ -156,7 +164,7 @@ mod tests {
 
     /// The same where the servers report so much together.
     fn breaks_where(limit_w: f64, reported_w: f64, views: &[ServerView]) -> Option<(u32, Promise, usize)> {
-        let mut conservation = Conservation::new(views.len());
+        let mut conservation = Conservation::new(views.len(), false);
         let draw_w: f64 = views.iter().map(|view| view.draw_w).sum();
         (1..=200).find_map(|second| {
             let (promise, server, _) = conservation.second(limit_w, draw_w, reported_w, views)?;
@@ -202,7 +210,7 @@ mod tests {
     #[test]
     fn after_a_change_the_minute_begins_anew() {
         let held = ServerView { restricted: true, ..FREE_SERVER };
-        let mut conservation = Conservation::new(1);
+        let mut conservation = Conservation::new(1, false);
         for second in 0..59 {
             assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
@@ -216,7 +224,7 @@ mod tests {
     #[test]
     fn time_without_a_manager_is_counted_and_the_minute_begins_anew() {
         let held = ServerView { restricted: true, ..FREE_SERVER };
-        let mut conservation = Conservation::new(1);
+        let mut conservation = Conservation::new(1, false);
         for second in 0..59 {
             assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }
@@ -232,7 +240,7 @@ mod tests {
     fn a_second_at_the_fallback_is_counted_and_the_minute_goes_on() {
         let held = ServerView { restricted: true, ..FREE_SERVER };
         let at_fallback = ServerView { leased: false, ..held };
-        let mut conservation = Conservation::new(1);
+        let mut conservation = Conservation::new(1, false);
         for second in 0..59 {
             assert_eq!(conservation.second(1000.0, 200.0, 0.0, &[held]), None, "{second}");
         }

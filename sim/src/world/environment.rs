@@ -49,13 +49,14 @@ pub(crate) struct Environment {
 impl Environment {
     /// At instant zero, with this many agents.
     pub(crate) fn new(scenario: &Scenario, agents: usize) -> Self {
-        let Scenario { seed, plant, chassis, timing, checks, record, ledger, .. } = scenario;
+        let Scenario { seed, plant, chassis, timing, record, ledger, .. } = scenario;
         let mut clocks = Chance::new(*seed, 0xC1);
         let mut ahead = || clocks.span(CLOCKS_APART);
         let new = |server| Host::new(server, ahead(), record.then(Tape::default));
         let mut hosts: Vec<_> = plant.servers.iter().map(new).collect();
-        for (host, agent) in hosts.iter_mut().zip(&scenario.agents) {
-            host.is_dry_run = agent.dry_run.is_some();
+        for (host, params) in hosts.iter_mut().zip(&scenario.agents) {
+            host.is_dry_run = params.dry_run.is_some();
+            host.uses_pstates = params.actuator == agent::Actuator::Pstate;
         }
 
         let mut chance = Chance::new(*seed, 0xC0);
@@ -78,7 +79,7 @@ impl Environment {
             timing: *timing,
             active: Active::default(),
             kills: Kills::default(),
-            observer: Observer::new(*seed, *checks, plant, chassis, agents, tally),
+            observer: Observer::new(scenario, agents, tally),
             hosts,
             plant: Plant::new(plant.clone(), *seed),
         };

@@ -26,6 +26,8 @@ pub(crate) struct Host {
     pub(crate) cut: Option<u32>,
     /// Its agent only watches: nothing of what it wants is done.
     pub(crate) is_dry_run: bool,
+    /// Its agent lowers p-states; else the bandwidth or frequency of VMs.
+    pub(crate) uses_pstates: bool,
     pub(crate) memory: Memory,
     /// The first memory that was written: an old backup.
     pub(crate) first_memory: Memory,
@@ -56,6 +58,7 @@ pub(crate) struct Host {
 #[derive(Clone, Copy, Debug)]
 struct CoreState {
     id: CoreId,
+    min: KiloHertz,
     max: KiloHertz,
     low: bool,
     /// What the journal says that it may be capped to.
@@ -104,6 +107,7 @@ impl Host {
         let cores = (spec.cores.iter())
             .map(|core| CoreState {
                 id: core.id,
+                min: core.ladder.floor(),
                 max: core.ladder.max(),
                 low: has(VmClass::NonUserFacing, &core.id) && !has(VmClass::UserFacing, &core.id),
                 journal: None,
@@ -117,6 +121,7 @@ impl Host {
             instance: 0,
             cut: None,
             is_dry_run: false,
+            uses_pstates: true,
             memory: Memory::default(),
             first_memory: Memory::default(),
             obeyed_at: None,
@@ -177,6 +182,22 @@ impl Host {
     /// Whether its agent holds anything down.
     pub(crate) fn is_restricted(&self) -> bool {
         self.server_limit.is_some() || self.capped() > 0 || self.limited() > 0
+    }
+
+    /// Low-priority cores above their lowest p-state, or, without p-states, low-priority VMs without any limit.
+    pub(crate) fn above_floor(&self) -> usize {
+        if self.uses_pstates {
+            return self
+                .cores
+                .iter()
+                .filter(|core| core.low && core.written.is_none_or(|khz| khz > core.min))
+                .count();
+        }
+        let vms = self.vms.iter().zip(&self.gone).zip(&self.quotas);
+        vms.filter(|((vm, gone), quota)| {
+            vm.class == VmClass::NonUserFacing && !**gone && quota.written.is_none()
+        })
+        .count()
     }
 
     /// Whether the journal is empty: every original value is back.

@@ -2,22 +2,23 @@
 
 use core::time::Duration;
 
-use ballast_chassis_core as chassis;
 use ballast_types::wire::{ChassisState, SharePolicy};
-use ballast_types::{Instant, TRIP_TIME, Watts};
+use ballast_types::{Instant, METER_CLASS, TRIP_TIME, Watts};
 
 use super::bmcs::Bmcs;
-use super::breaker::{Breaker, METER_CLASS};
+use super::breaker::Breaker;
 use super::checks::{Checks, Excuse, Promise, Violation};
 use super::conservation::{Conservation, ServerView};
 use super::faults::{Active, Fault};
 use super::hash::OutputHash;
 use super::host::Host;
+use super::inversion::{Inversion, Priorities};
 use super::limit::Limit;
 use super::mean::Means;
 use super::sum::SumRule;
 use super::tally::{Sample, Tally, seconds};
-use crate::plant::{Plant, PlantSpec};
+use crate::plant::Plant;
+use crate::scenario::Scenario;
 
 /// An agent that obeyed no message for so long is not ruled by anybody.
 const RULED_FOR: Duration = Duration::from_secs(3);
@@ -52,6 +53,9 @@ pub(crate) struct Observer {
     /// Whether servers have even shares.
     even_shares: bool,
     pub(crate) conservation: Conservation,
+    pub(crate) inversion: Inversion,
+    /// An agent that answered within this time is in reach.
+    lease: Duration,
     is_quiet: bool,
     /// What servers draw in the mean of a second, and of a window of 100 ms.
     by_second: Means,
@@ -64,23 +68,22 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(
-        seed: u64,
-        checks: Checks,
-        plant: &PlantSpec,
-        chassis: &chassis::Params,
-        agents: usize,
-        tally: Tally,
-    ) -> Self {
+    pub(crate) fn new(scenario: &Scenario, agents: usize, tally: Tally) -> Self {
+        let Scenario { seed, checks, plant, chassis, .. } = scenario;
         let servers = plant.servers.len();
+        // Even shares hold a server under its share, whatever the total.
+        let even_shares = chassis.shares == SharePolicy::Even;
+        let shown_after = plant.supply_meter.refresh + plant.supply_meter.lag + chassis.poll_period;
         Self {
-            seed,
-            checks,
+            seed: *seed,
+            checks: *checks,
             limit: Limit::new(plant),
             breaker: Breaker::default(),
             sum: SumRule::new(agents, chassis.lease),
-            even_shares: chassis.shares == SharePolicy::Even,
-            conservation: Conservation::new(servers),
+            even_shares,
+            conservation: Conservation::new(servers, scenario.is_calm() && !even_shares),
+            inversion: Inversion::new(servers, shown_after),
+            lease: chassis.lease,
             is_quiet: false,
             by_second: Means::new(servers),
             by_window: Means::new(servers),
@@ -208,6 +211,20 @@ impl Observer {
                 self.breaker.mean_w()
             );
             self.violated(at, Promise::Breaker, what);
+        }
+        if self.checks.inversion {
+            let servers = at.hosts.iter().enumerate().map(|(n, host)| Priorities {
+                in_reach: !host.is_dry_run
+                    && !at.active.affects(n)
+                    && host.leased
+                    && host.obeyed_at.is_some_and(|obeyed| at.now.since(obeyed) < self.lease),
+                slowed_s: at.plant.user_facing_slowed_s(n),
+                above_floor: host.above_floor(),
+            });
+            let servers: Vec<_> = servers.collect();
+            if let Some(what) = self.inversion.window(at.now, &servers) {
+                self.violated(at, Promise::Inversion, what);
+            }
         }
         if self.checks.sum_of_draws {
             let draws = self.by_window.look(at.now, at.plant);

@@ -27,6 +27,9 @@ pub struct Outcome {
     /// Server-seconds without a fault that the oracles did not judge, because no chassis manager reached
     /// the agent.
     pub unjudged_server_s: u64,
+    /// Slowed user-facing core-seconds that [`Promise::Inversion`](crate::world::Promise) does not judge: those of
+    /// servers with a fault or out of a manager's reach.
+    pub inversion_left_out_core_s: f64,
     /// Seconds in which some agent was told `emergency`.
     pub emergency_s: f64,
     /// Seconds in which some server had an out-of-band cap.
@@ -69,7 +72,8 @@ impl World {
 
     pub fn outcome(&self) -> Outcome {
         let Environment { managers, network, observer, .. } = &self.environment;
-        let Observer { tally, breaker, capping_events, outputs, hash, conservation, .. } = observer;
+        let Observer { tally, breaker, capping_events, outputs, hash, conservation, inversion, .. } =
+            observer;
         Outcome {
             elapsed_s: self.truth().elapsed_s,
             polls: managers.iter().map(|manager| manager.polls).sum(),
@@ -78,6 +82,7 @@ impl World {
             over_limit_s_max: tally::seconds(tally.over_limit_max),
             trip_fraction_max: breaker.fraction().max(),
             unjudged_server_s: conservation.unjudged_s(),
+            inversion_left_out_core_s: inversion.left_out_s(),
             emergency_s: tally.emergency_s(),
             out_of_band_s: tally.out_of_band_s(),
             server_limit_s: tally.server_limit_s(),

@@ -29,9 +29,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, METER_CLASS, Watts};
 
-use super::breaker::METER_CLASS;
 use super::mean::MeanDraws;
 
 /// One server's agent.

@@ -34,7 +34,6 @@ use std::thread;
 use std::time::Instant as Clock;
 
 use ballast_sim::plant::Plant;
-use ballast_sim::world::METER_CLASS;
 use ballast_types::{Instant, ServerId, TripFraction, VmId};
 
 pub use error::RigError;
@@ -145,7 +144,7 @@ impl Rig {
         let seconds = now.since(self.plant.now()).as_secs_f64();
         self.plant.advance(now);
         let share = self.plant.power().as_f64() / self.plant.spec().budget.as_f64();
-        self.breaker.take(share, METER_CLASS, seconds);
+        self.breaker.take(share, seconds);
         self.meters.show(&self.plant, &self.publisher)?;
         if now >= self.truth_due {
             self.truth_due = now + TRUTH;

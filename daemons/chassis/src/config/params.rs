@@ -70,8 +70,8 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params) {
     let of_limit = || percent("a percentage of the limit", 0.0001..=100.0);
     params.alert_ppm =
         section.key("at_percent", "A capping event begins here.").or(params.alert_ppm, of_limit());
-    let help = "In a capping event so much of the time may be above the limit: the draw is kept as far under \
-                it as that needs.";
+    let help = "In a capping event so many of the readings may be above the limit: the draw is kept as far \
+                under it as that needs.";
     params.above_share_ppm = section
         .key("above_share_percent", help)
         .or(params.above_share_ppm, percent("a percentage of the time", 0.1..=10.0));
