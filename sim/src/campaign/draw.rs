@@ -72,6 +72,7 @@ fn watts(w: f64) -> Watts {
 pub(super) fn case(seed: u64, only: Option<Kind>) -> Case {
     let (mut chance, mut case) = without_troubles(seed);
     let falls = case.scenario.quiet_from;
+    case.scenario.checks.inversion = false;
     case.kinds = troubles(&mut chance, &mut case.scenario, only, falls);
     case
 }
@@ -291,7 +292,8 @@ fn controllers(chance: &mut Chance, plant: PlantSpec, seed: u64, end: Instant) -
         slot.out_of_band_floor = (!chance.happens(30_000)).then_some(floor);
     }
 
-    Scenario { checks: Checks::ORACLES, ..scenario }
+    scenario.checks = Checks::ORACLES;
+    scenario
 }
 
 /// The lowest hardware cap that a server takes: what it draws at full load and a third of its frequency.

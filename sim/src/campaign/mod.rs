@@ -53,6 +53,9 @@ pub struct Verdict {
     pub violation: Option<Violation>,
     /// Server-seconds that the oracles did not judge, because no chassis manager reached the server.
     pub unjudged_server_s: u64,
+    /// Seconds in which user-facing cores were slowed while low-priority cores ran above their floor. Counted and not
+    /// judged: hardware caps that faults cause last longer than a reaction time.
+    pub inversion_s: f64,
 }
 
 impl Case {
@@ -73,10 +76,12 @@ impl Case {
     /// Runs it to the end, or to the first broken promise.
     pub fn run(&self) -> Verdict {
         let report = self.scenario.clone().run(&mut []);
-        let unjudged_server_s = report.outcome().map_or(0, |outcome| outcome.unjudged_server_s);
+        let outcome = report.outcome().unwrap_or_default();
+        let (unjudged_server_s, inversion_s) = (outcome.unjudged_server_s, outcome.inversion_s);
         let violation = self.left_behind(&report);
         let violation = report.violation.or(violation);
-        Verdict { seed: self.seed, size: self.size, kinds: self.kinds.clone(), violation, unjudged_server_s }
+        let kinds = self.kinds.clone();
+        Verdict { seed: self.seed, size: self.size, kinds, violation, unjudged_server_s, inversion_s }
     }
 
     /// The first server without a fault on which agents that were told to stop left something behind.

@@ -8,8 +8,7 @@ use core::time::Duration;
 
 use ballast_types::Instant;
 
-/// From a decision of the manager until the last agent has written its p-states.
-const WIRE_AND_WRITES: Duration = Duration::from_millis(250);
+use crate::plant::WINDOW_S;
 
 /// Less slowed core-time in a window is rounding.
 const LEAST_S: f64 = 1e-6;
@@ -31,13 +30,14 @@ pub(crate) struct Inversion {
     since: Option<Instant>,
     before_s: Vec<f64>,
     left_out_s: f64,
+    broken_windows: u32,
 }
 
 impl Inversion {
-    /// `shown_after`: from a change of the draw until a poll reads its effect.
-    pub(crate) fn new(servers: usize, shown_after: Duration) -> Self {
+    /// `reaction`: from a change of the draw until what was decided has its effect, hardware limits included.
+    pub(crate) fn new(servers: usize, reaction: Duration) -> Self {
         let before_s = vec![0.0; servers];
-        Self { reaction: shown_after + WIRE_AND_WRITES, since: None, before_s, left_out_s: 0.0 }
+        Self { reaction, since: None, before_s, left_out_s: 0.0, broken_windows: 0 }
     }
 
     /// Takes a window of 100 ms. What is wrong, if the promise is broken.
@@ -57,13 +57,20 @@ impl Inversion {
             return None;
         }
         let lasted = now.since(*self.since.get_or_insert(now));
-        (lasted > self.reaction).then(|| {
-            format!(
-                "user-facing cores of {slowed} servers are slowed for {:.1} s while {above_floor} low-priority cores \
+        if lasted <= self.reaction {
+            return None;
+        }
+        self.broken_windows += 1;
+        Some(format!(
+            "user-facing cores of {slowed} servers are slowed for {:.1} s while {above_floor} low-priority cores \
                  run above their floor",
-                lasted.as_secs_f64()
-            )
-        })
+            lasted.as_secs_f64()
+        ))
+    }
+
+    /// Seconds in which the promise was broken.
+    pub(crate) fn broken_s(&self) -> f64 {
+        f64::from(self.broken_windows) * WINDOW_S
     }
 
     /// Slowed user-facing core-seconds of servers out of reach.
@@ -78,7 +85,7 @@ mod tests {
 
     /// Windows of two servers: the first is slowed in each window where that is given. The first broken window.
     fn broken_at(slowed: &[bool], above_floor: usize, in_reach: [bool; 2]) -> Option<usize> {
-        let mut judge = Inversion::new(2, Duration::from_millis(250));
+        let mut judge = Inversion::new(2, Duration::from_millis(500));
         let mut slowed_s = 0.0;
         slowed.iter().enumerate().position(|(n, slowed)| {
             slowed_s += if *slowed { 0.05 } else { 0.0 };

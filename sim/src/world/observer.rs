@@ -73,7 +73,6 @@ impl Observer {
         let servers = plant.servers.len();
         // Even shares hold a server under its share, whatever the total.
         let even_shares = chassis.shares == SharePolicy::Even;
-        let shown_after = plant.supply_meter.refresh + plant.supply_meter.lag + chassis.poll_period;
         Self {
             seed: *seed,
             checks: *checks,
@@ -82,7 +81,7 @@ impl Observer {
             sum: SumRule::new(agents, chassis.lease),
             even_shares,
             conservation: Conservation::new(servers, scenario.is_calm() && !even_shares),
-            inversion: Inversion::new(servers, shown_after),
+            inversion: Inversion::new(servers, chassis.reaction_time()),
             lease: chassis.lease,
             is_quiet: false,
             by_second: Means::new(servers),
@@ -212,26 +211,31 @@ impl Observer {
             );
             self.violated(at, Promise::Breaker, what);
         }
-        if self.checks.inversion {
-            let servers = at.hosts.iter().enumerate().map(|(n, host)| Priorities {
-                in_reach: !host.is_dry_run
-                    && !at.active.affects(n)
-                    && host.leased
-                    && host.obeyed_at.is_some_and(|obeyed| at.now.since(obeyed) < self.lease),
-                slowed_s: at.plant.user_facing_slowed_s(n),
-                above_floor: host.above_floor(),
-            });
-            let servers: Vec<_> = servers.collect();
-            if let Some(what) = self.inversion.window(at.now, &servers) {
-                self.violated(at, Promise::Inversion, what);
-            }
-        }
+        self.judge_priorities(at);
         if self.checks.sum_of_draws {
             let draws = self.by_window.look(at.now, at.plant);
             let reported = at.hosts.iter().map(|host| host.reported);
             if let Some(what) = self.sum.overdrawn(at.now, limit_w, &draws, reported) {
                 self.violated(at, Promise::SumOfDraws, what);
             }
+        }
+    }
+
+    /// Judges whether user-facing cores are slowed while low-priority cores run.
+    fn judge_priorities(&mut self, at: &Moment<'_>) {
+        let servers = at.hosts.iter().enumerate().map(|(n, host)| Priorities {
+            in_reach: !host.is_dry_run
+                && !at.active.affects(n)
+                && host.leased
+                && host.obeyed_at.is_some_and(|obeyed| at.now.since(obeyed) < self.lease),
+            slowed_s: at.plant.user_facing_slowed_s(n),
+            above_floor: host.above_floor(),
+        });
+        let servers: Vec<_> = servers.collect();
+        if let Some(what) = self.inversion.window(at.now, &servers)
+            && self.checks.inversion
+        {
+            self.violated(at, Promise::Inversion, what);
         }
     }
 

@@ -27,6 +27,9 @@ pub struct Outcome {
     /// Server-seconds without a fault that the oracles did not judge, because no chassis manager reached
     /// the agent.
     pub unjudged_server_s: u64,
+    /// Seconds in which user-facing cores were slowed while low-priority cores ran above their floor, beyond one
+    /// reaction time.
+    pub inversion_s: f64,
     /// Slowed user-facing core-seconds that [`Promise::Inversion`](crate::world::Promise) does not judge: those of
     /// servers with a fault or out of a manager's reach.
     pub inversion_left_out_core_s: f64,
@@ -82,6 +85,7 @@ impl World {
             over_limit_s_max: tally::seconds(tally.over_limit_max),
             trip_fraction_max: breaker.fraction().max(),
             unjudged_server_s: conservation.unjudged_s(),
+            inversion_s: inversion.broken_s(),
             inversion_left_out_core_s: inversion.left_out_s(),
             emergency_s: tally.emergency_s(),
             out_of_band_s: tally.out_of_band_s(),

@@ -32,6 +32,8 @@ pub struct Campaign {
     large: Large,
     /// Server-seconds that were not judged, because no chassis manager reached the server.
     unjudged_server_s: u64,
+    /// Runs in which user-facing cores were slowed while low-priority cores ran above their floor, beyond a reaction time.
+    inverted_runs: u64,
     /// CPU seconds that a run took, in the mean.
     core_s_mean: f64,
     /// The broken runs, of any size.
@@ -94,6 +96,7 @@ impl Campaign {
         self.core_s_mean += (core_s - self.core_s_mean) / (self.runs + 1) as f64;
         self.runs += 1;
         self.unjudged_server_s += verdict.unjudged_server_s;
+        self.inverted_runs += u64::from(verdict.inversion_s > 0.0);
         let usual = verdict.size == Size::Usual;
         let (broken, excused) = if usual {
             (&mut self.broken, &mut self.excused)
@@ -216,7 +219,7 @@ mod tests {
             excuse,
         });
         let kinds = vec![Kind::FeedLoss, Kind::Partition];
-        Verdict { seed, size, kinds, violation, unjudged_server_s: 2 }
+        Verdict { seed, size, kinds, violation, unjudged_server_s: 2, inversion_s: 0.5 }
     }
 
     #[test]
@@ -231,7 +234,7 @@ mod tests {
         assert_eq!(campaign.broken_by, BTreeMap::from([("breaker".to_owned(), 2)]));
         assert_eq!(campaign.seeds.len(), 2);
         assert_eq!(campaign.seeds[0].command, "ballast-lab experiment faults --seed 2 --seeds 1");
-        assert_eq!(campaign.unjudged_server_s, 8);
+        assert_eq!((campaign.unjudged_server_s, campaign.inverted_runs), (8, 4));
         assert!((campaign.core_s_mean - 0.2).abs() < 1e-9, "{}", campaign.core_s_mean);
     }
 }
