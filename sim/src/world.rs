@@ -413,6 +413,8 @@ impl World {
         let vms = host.there();
         self.agents[server] = Some(agent::Agent::new(params, found, at));
         self.environment.observer.sum.agent_starts(self.environment.now, server);
+        // What it remembers holds even if it stands still from its first moment.
+        self.note_shares(server);
         self.tell_agent(server, agent::Input::Vms(vms), None);
     }
 
