@@ -160,6 +160,16 @@ fn two_agents_that_obey_a_manager_that_is_alive_fence_this_one() {
     let grants = |alert: &Alert| alert.level != Level::Watch || alert.echo_agent_ms.is_some();
     assert!(!asked.iter().any(|(_, alert)| grants(alert)), "{asked:?}");
 
+    // One suffices once no other agent answers, or both managers would order hardware caps for ever.
+    let mut w = settled();
+    obey(&mut w, &[0], 2, None);
+    w.run(ms(12_000));
+    assert_ne!(w.state(), ChassisState::Fenced, "others obey");
+    for i in 1..4 {
+        w.silence(i);
+    }
+    assert!(w.until(ChassisState::Fenced).has_alarm("another manager rules"));
+
     // A manager whose messages do not advance is no more: they are set aside.
     let mut w = settled();
     for i in [0, 2] {

@@ -11,7 +11,7 @@
 //!
 //! Over one other manager it does so once, or two would race for ever. Otherwise two agents, or all there are,
 //! are believed if the other's messages advance: another manager rules, and this one is fenced. A single
-//! agent is set aside, for it may be mistaken. Since precedence only grows, of two managers never both are
+//! agent is set aside while others obey, for it may be mistaken. Since precedence only grows, of two managers never both are
 //! fenced by each other.
 //!
 //! A fenced manager asks the agents from time to time whom they obey, by messages that nobody obeys. When half of
@@ -101,7 +101,7 @@ impl Chassis {
         self.agents[i].contradicts(now, newest, instance, newest_seq);
 
         let words = self.words(now, self.silent_after());
-        let believed = words.len() >= 2 || words.len() == self.messaged();
+        let believed = words.len() >= 2 || words.len() == self.messaged() || self.is_obeyed_by_none(now);
         let Some(rival) = words.iter().copied().max_by_key(|o| (o.epoch, o.instance)) else {
             return;
         };
@@ -129,6 +129,13 @@ impl Chassis {
     fn words(&self, now: Instant, within: Duration) -> Vec<Contradiction> {
         let messaged = self.agents.iter().filter(|a| a.is_messaged());
         messaged.filter_map(|a| a.other).filter(|o| now - o.at < within).collect()
+    }
+
+    /// Whether no agent answers as one that obeys this manager, some time after its start. Then a single word suffices: all
+    /// other agents may be gone for good.
+    fn is_obeyed_by_none(&self, now: Instant) -> bool {
+        let obeys = |agent: &Agent| agent.other.is_none() && agent.fresh(now, self.silent_after()).is_some();
+        now - self.identity.started >= self.tuning.adopts_for && !self.agents.iter().any(obeys)
     }
 
     fn messaged(&self) -> usize {

@@ -288,6 +288,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_lasts_three_polls_at_least() {
+        let slow = "[trip_curve]\npoints = [{ draw = 1.02, carried_s = 600 }, { draw = 1.25, carried_s = 120 }]\n\
+                    [poll]\nperiod_ms = 5000\nrefresh_ms = 5000\n";
+        let params = ChassisConfig::parse("c", &config("250", slow)).unwrap().params;
+        assert_eq!(
+            (params.lease, params.silent_after),
+            (Duration::from_secs(15), Duration::from_millis(12_500))
+        );
+        let text =
+            problems(&config("250", &format!("{slow}[alert]\nlease_ms = 2000\nsilent_after_ms = 1500\n")));
+        let says = "alert.lease_ms = 2000: 2000 is below three polls of 5000 ms: at least 15000";
+        assert!(text.contains(says), "{text}");
+    }
+
+    #[test]
     fn a_servers_bounds_are_read_and_go_together() {
         let with = |more: &str| format!("{}{more}", config("250", ""));
         let of = |more: &str| {

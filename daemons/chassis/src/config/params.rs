@@ -44,6 +44,12 @@ pub(super) fn read(root: &mut Section<'_, '_>, params: &mut Params) -> Breaker {
     if params.lease > breaker.carried {
         root.refuse_key("alert.lease_ms", format_args!("no longer than the breaker: {breaker}"));
     }
+    let least = 3 * params.poll_period;
+    if params.lease < least {
+        let (lease, poll) = (params.lease.as_millis(), params.poll_period.as_millis());
+        let why = format!("{lease} is below three polls of {poll} ms: at least {}", least.as_millis());
+        root.refuse_key("alert.lease_ms", why);
+    }
     if params.silent_after > params.lease {
         root.refuse_key("alert.silent_after_ms", "at most lease_ms");
     }
@@ -89,10 +95,15 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params) {
         .or(params.lift_stagger, span());
     params.heartbeat =
         section.key("heartbeat_ms", "Between two messages to an agent.").or(params.heartbeat, span());
-    params.lease = section.key("lease_ms", "How long a raise lasts without news.").or(params.lease, span());
-    params.silent_after = section
-        .key("silent_after_ms", "An agent that has not answered for so long is silent; at most `lease_ms`.")
-        .or(params.silent_after, span());
+    // With every poll the manager renews a lease, and agents answer.
+    let poll = params.poll_period;
+    let help = "How long a raise lasts without news; at least three polls, and three polls unless set where those are \
+                longer.";
+    params.lease = section.key("lease_ms", help).or(params.lease.max(3 * poll), span());
+    let help = "An agent that has not answered for so long is silent; at most `lease_ms`, and two and a half polls \
+                unless set where those are longer.";
+    params.silent_after =
+        section.key("silent_after_ms", help).or(params.silent_after.max(5 * poll / 2), span());
     section.finish();
 }
 
