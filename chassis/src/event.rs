@@ -17,6 +17,8 @@ pub(crate) struct CappingEvent {
     pub(crate) high_at: Instant,
     /// When the manager ordered the servers' own limits; `None` without that order.
     pub(crate) own_limits_since: Option<Instant>,
+    /// By how much the draw exceeded `floor` when the order came, with every low-priority core at its floor.
+    pub(crate) floor_error: Watts,
     /// Since when the reports show every low-priority core at its floor; `None` above.
     pub(crate) at_floor_since: Option<Instant>,
     /// What would be drawn with every low-priority core at its floor; over a second and a half, because a
@@ -32,6 +34,7 @@ impl CappingEvent {
             updated_at: now,
             high_at: now,
             own_limits_since: None,
+            floor_error: Watts::ZERO,
             at_floor_since: None,
             floor: None,
         }

@@ -70,7 +70,12 @@ impl Chassis {
         let Some(floor) = self.event.as_ref().and_then(CappingEvent::floor) else { return };
         let needed = self.needs_own_limits(draw, floor, range);
         if let Some(event) = &mut self.event {
-            let stays = event.own_limits_since.is_some() && floor >= limit - limit.ppm(UNDER_PPM);
+            if event.own_limits_since.is_none() {
+                // Cores that are at their floor show what is drawn there. The servers' models may show less.
+                event.floor_error = if at_floor { (draw - floor).at_least_zero() } else { Watts::ZERO };
+            }
+            let above = floor + event.floor_error >= limit - limit.ppm(UNDER_PPM);
+            let stays = event.own_limits_since.is_some() && above;
             event.own_limits_since = (stays || needed).then(|| event.own_limits_since.unwrap_or(now));
         }
     }
