@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// The two sides disagree when the reports are above the supplies' total by more than this share of
 /// it, in parts per million (5 %): meters are 1 % off, and now and then one by 5 %.
-const APART_PPM: u32 = 50_000;
+pub(crate) const APART_PPM: u32 = 50_000;
 
 /// For so long, before it is an alarm.
 const ALARM_AFTER: Duration = Duration::from_secs(3);
@@ -48,6 +48,11 @@ impl Crosscheck {
     /// Whether the reports count at `now`, when one may be `oldest` old.
     pub(crate) fn counts(&self, now: Instant, oldest: Duration) -> bool {
         self.above_since.is_some_and(|since| now - since >= oldest)
+    }
+
+    /// Whether both sides have disagreed for a while.
+    pub(crate) fn is_alarm(&self) -> bool {
+        self.alarm.is_some()
     }
 
     /// The alarm in words, while there is one.

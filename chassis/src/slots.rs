@@ -192,9 +192,9 @@ impl Agent {
         self.fresh(now, silent_after)?.power_w.filter(|&w| w > Watts::ZERO && w <= most)
     }
 
-    /// What it last said that it draws, however long ago.
+    /// What it last said that it draws, however long ago, unless its meter is wrong.
     pub(crate) fn last_power(&self) -> Option<Watts> {
-        self.report.as_ref()?.power_w
+        self.report.as_ref()?.power_w.filter(|&w| self.believes(w))
     }
 
     /// Notes above which draw its meter is wrong; then what was learnt from the meter is worth nothing.

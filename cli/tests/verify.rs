@@ -66,7 +66,9 @@ fn a_drift_breaks_the_plan_without_a_buffer_and_not_with_ten_percent() {
     let names: Vec<_> = promises.iter().filter(|p| p["kept"] == false).map(|p| &p["what"]).collect();
     assert_eq!(names, ["events-rate"]);
     assert!(broken["events_rate"].as_f64().unwrap() > 0.05);
-    assert_eq!((&broken["lowest_batch_frequency"], &broken["events_user_facing"]), (&0.5.into(), &0.into()));
+    // As low as the draw asks for, and not below the floor of 0.5.
+    let lowest = broken["lowest_batch_frequency"].as_f64().unwrap();
+    assert!((0.5..0.9).contains(&lowest) && broken["events_user_facing"] == 0, "{broken}");
 
     // One file, split by time, with the other buffer in the sweep: the same verdict, to the last digit.
     let split = format!("--telemetry all.csv --verify-from {} --verify-buffers 0", MINUTES * 60 - 59);

@@ -11,6 +11,7 @@ mod shares;
 mod shedding;
 mod world;
 mod world_telemetry;
+mod wrong_meter;
 
 use core::time::Duration;
 

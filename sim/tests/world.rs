@@ -265,10 +265,10 @@ fn a_second_lower_budget_does_not_put_the_first_one_off() {
 /// Whole runs drawn from seeds, policy, shares, actuator, size and load, without a fault: the judges find nothing, and no
 /// user-facing core is slowed where low-priority cores alone can hold the limit.
 #[test]
-fn in_calm_runs_user_facing_cores_are_never_slowed() {
+fn without_faults_user_facing_cores_are_never_slowed() {
     let mut judged = 0;
     for seed in 1..=40 {
-        let scenario = Case::calm(seed).scenario().clone();
+        let scenario = Case::faultless(seed).scenario().clone();
         let reachable = scenario.agents.iter().all(|agent| agent.actuator == Actuator::Pstate);
         let report = scenario.run(&mut []);
         assert_eq!(report.violation, None);

@@ -134,8 +134,9 @@ impl Chassis {
     /// Whether no agent answers as one that obeys this manager, some time after its start. Then a single word suffices: all
     /// other agents may be gone for good.
     fn is_obeyed_by_none(&self, now: Instant) -> bool {
-        let obeys = |agent: &Agent| agent.other.is_none() && agent.fresh(now, self.silent_after()).is_some();
-        now - self.identity.started >= self.tuning.adopts_for && !self.agents.iter().any(obeys)
+        let silent_after = self.silent_after();
+        now - self.identity.started >= self.tuning.adopts_for
+            && !self.agents.iter().any(|a| a.other.is_none() && a.fresh(now, silent_after).is_some())
     }
 
     fn messaged(&self) -> usize {

@@ -6,6 +6,7 @@ use ballast_types::wire::{EventKind, Slot};
 use ballast_types::{Instant, Watts};
 
 use super::Chassis;
+use crate::crosscheck::APART_PPM;
 use crate::detector::Scale;
 use crate::event::{CappingEvent, Deviation};
 use crate::height::Height;
@@ -226,7 +227,8 @@ impl Chassis {
     }
 
     /// Where the reports add up to far more than the supplies read, and one server alone makes that
-    /// difference, that server's meter is wrong: a missing supply would show in all of them.
+    /// difference, that server's meter is wrong: a missing supply would show in all of them. Once both sides have
+    /// disagreed for a while, a smaller difference suffices, if no other server's report would explain it.
     fn find_wrong_meter(&mut self, now: Instant, read: Watts) {
         let (oldest, most) = (self.oldest_report(), self.supplies.rated());
         let powers: Vec<_> =
@@ -236,13 +238,18 @@ impl Chassis {
         let highest = (0..powers.len()).max_by_key(|&i| powers[i]);
         let wrong = highest.and_then(|i| {
             let others = sum - powers[i];
-            let most = far_above(read - others, read);
+            let alone = (0..powers.len()).all(|j| j == i || sum - powers[j] > read);
+            let apart = self.crosscheck.is_alarm() || self.agents[i].wrong_above().is_some();
+            let left = read - others;
+            let most = if apart && alone { left + read.ppm(APART_PPM) } else { far_above(left, read) };
 
             // What the others report is all but a part of the reading, and this one says far more.
             (reporting >= 3 && others <= read && powers[i] > most).then_some((i, most))
         });
 
-        for (i, agent) in self.agents.iter_mut().enumerate() {
+        // What a wrong meter said last stays wrong when its agent is lost.
+        let heard = self.agents.iter_mut().enumerate().filter(|&(i, _)| powers[i] > Watts::ZERO);
+        for (i, agent) in heard {
             agent.meter_is_wrong(wrong.filter(|&(n, _)| n == i).map(|(_, most)| most));
         }
     }

@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn a_lease_lasts_three_polls_at_least() {
-        let slow = "[trip_curve]\npoints = [{ draw = 1.02, carried_s = 600 }, { draw = 1.25, carried_s = 120 }]\n\
+        let slow = "[trip_curve]\n\
+                    points = [{ draw = 1.02, carried_s = 600 }, { draw = 1.25, carried_s = 120 }]\n\
                     [poll]\nperiod_ms = 5000\nrefresh_ms = 5000\n";
         let params = ChassisConfig::parse("c", &config("250", slow)).unwrap().params;
         assert_eq!(

@@ -65,7 +65,7 @@ impl Case {
     }
 
     /// Draws the run of `seed` with nothing that goes wrong.
-    pub fn calm(seed: u64) -> Self {
+    pub fn faultless(seed: u64) -> Self {
         draw::without_troubles(seed).1
     }
 

@@ -88,7 +88,7 @@ pub struct Scenario {
 
 impl Scenario {
     /// Whether nothing fails and the budget stays.
-    pub(crate) fn is_calm(&self) -> bool {
+    pub(crate) fn is_faultless(&self) -> bool {
         self.faults.windows.is_empty() && self.kills.is_empty() && self.budgets.is_empty()
     }
 

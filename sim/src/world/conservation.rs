@@ -24,7 +24,7 @@ const PATIENCE_S: u32 = 60;
 const FREE: f64 = 0.95;
 
 /// The same in a run without any fault: seconds, and 2 % under a set point of 98.5 % of the limit.
-const CALM: (u32, f64) = (10, 0.965);
+const FAULTLESS: (u32, f64) = (10, 0.965);
 
 /// Everything fits when the need is under this share of the limit: below every threshold of a lift.
 const FITS: f64 = 0.93;
@@ -69,9 +69,9 @@ pub(crate) struct Conservation {
 }
 
 impl Conservation {
-    /// `calm`: nothing fails in the run, and the budget does not change.
-    pub(crate) fn new(servers: usize, calm: bool) -> Self {
-        let waste = if calm { CALM } else { (PATIENCE_S, FREE) };
+    /// `faultless`: nothing fails in the run, and the budget does not change.
+    pub(crate) fn new(servers: usize, faultless: bool) -> Self {
+        let waste = if faultless { FAULTLESS } else { (PATIENCE_S, FREE) };
         Self { servers: vec![Lasting::default(); servers], waste, fits: 0, unjudged_s: 0 }
     }
 

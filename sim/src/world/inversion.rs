@@ -62,8 +62,8 @@ impl Inversion {
         }
         self.broken_windows += 1;
         Some(format!(
-            "user-facing cores of {slowed} servers are slowed for {:.1} s while {above_floor} low-priority cores \
-                 run above their floor",
+            "user-facing cores of {slowed} servers are slowed for {:.1} s while {above_floor} low-priority \
+             cores run above their floor",
             lasted.as_secs_f64()
         ))
     }

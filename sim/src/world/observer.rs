@@ -80,7 +80,7 @@ impl Observer {
             breaker: Breaker::default(),
             sum: SumRule::new(agents, chassis.lease),
             even_shares,
-            conservation: Conservation::new(servers, scenario.is_calm() && !even_shares),
+            conservation: Conservation::new(servers, scenario.is_faultless() && !even_shares),
             inversion: Inversion::new(servers, chassis.reaction_time()),
             lease: chassis.lease,
             is_quiet: false,

@@ -97,11 +97,11 @@ fn read_alert(root: &mut Section<'_, '_>, params: &mut Params) {
         section.key("heartbeat_ms", "Between two messages to an agent.").or(params.heartbeat, span());
     // With every poll the manager renews a lease, and agents answer.
     let poll = params.poll_period;
-    let help = "How long a raise lasts without news; at least three polls, and three polls unless set where those are \
-                longer.";
+    let help = "How long a raise lasts without news; at least three polls, and three polls unless set where \
+                those are longer.";
     params.lease = section.key("lease_ms", help).or(params.lease.max(3 * poll), span());
-    let help = "An agent that has not answered for so long is silent; at most `lease_ms`, and two and a half polls \
-                unless set where those are longer.";
+    let help = "An agent that has not answered for so long is silent; at most `lease_ms`, and two and a half \
+                polls unless set where those are longer.";
     params.silent_after =
         section.key("silent_after_ms", help).or(params.silent_after.max(5 * poll / 2), span());
     section.finish();
