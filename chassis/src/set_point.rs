@@ -30,8 +30,8 @@ impl Default for SetPoint {
 impl SetPoint {
     /// Takes a reading in a capping event. `allowed`: the share of readings that may exceed the limit.
     pub(crate) fn take(&mut self, exceeds: bool, allowed: f64) {
-        let by = if exceeds { STEP } else { -STEP * allowed / (1.0 - allowed) };
-        self.distance = (self.distance + by).clamp(LEAST, MOST);
+        let step = if exceeds { STEP } else { -STEP * allowed / (1.0 - allowed) };
+        self.distance = (self.distance + step).clamp(LEAST, MOST);
     }
 
     /// The set point under this limit.

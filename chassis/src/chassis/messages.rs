@@ -68,9 +68,9 @@ impl Chassis {
         let next_at = if cap_w.is_some() { now + poll + poll / 4 } else { self.next_beat(now, i) };
         let (chassis_power_w, chassis_limit_w) = (self.reading(now), self.limit());
         let epoch = self.identity.epoch();
-        let height_ppm = cap_w.and_then(|_| self.height_of(now, i));
-        let orders = cap_w.is_some() && self.orders_own_limits() && self.knows_total(now);
-        let own_limit = orders.then(|| self.own_limits_since().is_some());
+        let capped = cap_w.is_some() && self.knows_total(now);
+        let height_ppm = (capped && self.steers()).then(|| self.height_of(i));
+        let own_limit = (capped && self.orders_own_limits()).then(|| self.own_limits_since().is_some());
 
         let agent = &mut self.agents[i];
         let raised = level > agent.level;

@@ -110,7 +110,7 @@ impl Chassis {
             let aim = if measured { set_point } else { threshold };
             match steers {
                 true => self.steer(now, draw, aim),
-                false if self.orders_own_limits() => self.order_own_limits(now, draw),
+                false if self.orders_own_limits() => self.order_own_limits(now, draw, self.range()),
                 false => {}
             }
         }

@@ -54,15 +54,15 @@ impl Chassis {
             unreported: limit.ppm(UNREPORTED_PPM),
         };
         self.height.take(now, aim - draw, range, steps);
-        self.order_own_limits(now, draw);
+        self.order_own_limits(now, draw, range);
         if self.own_limits_since().is_some() || self.is_emergency() {
             self.height.drop_to_floor(now);
         }
     }
 
     /// Begins or ends the order for own limits.
-    pub(super) fn order_own_limits(&mut self, now: Instant, draw: Watts) {
-        let (range, limit) = (self.range(), self.limit());
+    pub(super) fn order_own_limits(&mut self, now: Instant, draw: Watts, range: Range) {
+        let limit = self.limit();
         let at_floor = range.down <= limit.ppm(UNDER_PPM);
         if let Some(event) = &mut self.event {
             event.at_floor_since = at_floor.then(|| event.at_floor_since.unwrap_or(now));
@@ -106,9 +106,8 @@ impl Chassis {
         self.sees() || self.estimated(now).is_some()
     }
 
-    /// The height for server `i`; `None` while the total is unknown.
-    pub(super) fn height_of(&self, now: Instant, i: usize) -> Option<u32> {
-        (self.steers() && self.knows_total(now))
-            .then(|| self.height.ppm(self.agents[i].server.weight.unwrap_or(1)))
+    /// The height for server `i`, in parts per million.
+    pub(super) fn height_of(&self, i: usize) -> u32 {
+        self.height.ppm(self.agents[i].server.weight.unwrap_or(1))
     }
 }

@@ -100,8 +100,8 @@ mod tests {
         let always = [true; 20];
         assert_eq!(broken_at(&always, 1, [true, true]), Some(6));
         assert_eq!(broken_at(&always, 0, [true, true]), None);
-        assert_eq!(broken_at(&always, 1, [true, false]), None, "nobody rules the cores that are free");
-        assert_eq!(broken_at(&always, 1, [false, true]), None, "nobody rules the server that is slowed");
+        assert_eq!(broken_at(&always, 1, [true, false]), None, "no manager rules the cores that are free");
+        assert_eq!(broken_at(&always, 1, [false, true]), None, "no manager rules the server that is slowed");
         let pauses: Vec<bool> = (0..40).map(|n| n % 6 != 5).collect();
         assert_eq!(broken_at(&pauses, 1, [true, true]), None);
     }
