@@ -387,6 +387,12 @@ impl Agent {
         (self.shares() && now - since >= at_least).then(|| cap + Watts::from_milli(self.overdraw.mean_mw))
     }
 
+    /// Whether it draws less than its cap, in the mean, by more than `ppm`: that cap does not hold it.
+    pub(crate) fn is_unheld(&self, ppm: u32) -> bool {
+        let cap = self.report.as_ref().and_then(|report| report.cap_w);
+        cap.is_some_and(|cap| Watts::from_milli(self.overdraw.mean_mw) < -cap.ppm(ppm))
+    }
+
     /// Whether its agent acts and sees, so that it can be waited for to obey. A wrong meter shows nothing.
     pub(crate) fn should_obey(&self) -> bool {
         use ballast_types::wire::AgentState::{Blind, Boot};

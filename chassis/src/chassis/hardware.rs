@@ -178,7 +178,9 @@ impl Chassis {
         let shown_after = OVERDRAWS_FOR + self.tuning.shows_after;
         let disobeyed = self.own_limits_since().is_some_and(|since| now - since >= shown_after);
         let cap_binds = !self.orders_own_limits() || (disobeyed && self.detector.is_excess());
-        if !self.agents.iter().any(overdraws) || !self.is_over_set_point(now) || !cap_binds {
+        let most = if self.orders_own_limits() { self.limit() } else { self.set_point() };
+        let above = self.reading(now).is_some_and(|draw| draw > most);
+        if !self.agents.iter().any(overdraws) || !above || !cap_binds {
             return Vec::new();
         }
         let targets = self.hardware_targets();

@@ -27,7 +27,7 @@ impl Chassis {
         let sheds = |agent: &Agent| {
             let (power, need) = agent.last_power().zip(agent.needs.need())?;
             let limited = agent.report.as_ref().is_some_and(|report| report.server_limit);
-            if limited && agent.cap.is_some_and(|cap| power < cap - cap.ppm(UNHELD_PPM)) {
+            if limited && agent.is_unheld(UNHELD_PPM) {
                 return Some(Watts::ZERO);
             }
             let refuses = self.holds_by_watts() && agent.overdraws(now, OBEYS_WITHIN).is_some();

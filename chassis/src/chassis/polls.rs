@@ -84,8 +84,8 @@ impl Chassis {
         let (floor, set_point) = (self.floor_of(now, draw), self.set_point());
 
         let (steers, by_watts) = (self.steers(), self.holds_by_watts());
-        // At both ends of the ladder another set point would move nothing.
-        if measured && self.event.is_some() && (!steers || self.height.is_between()) {
+        // At both ends of the ladder another set point would move nothing but caps in watts.
+        if measured && self.event.is_some() && (by_watts || self.height.is_between()) {
             self.set_point.take(draw > limit, f64::from(self.params.above_share_ppm) / 1e6);
         }
         let corrects = by_watts || self.integral.watts() < Watts::ZERO;

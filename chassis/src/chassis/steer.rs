@@ -1,5 +1,7 @@
 //! Control of the total: the common height of all low-priority cores, and the order for the servers' own limits.
 
+use core::time::Duration;
+
 use ballast_types::wire::SharePolicy;
 use ballast_types::{Instant, Watts};
 
@@ -15,6 +17,9 @@ const CLEARLY_PPM: u32 = 20_000;
 /// The order ends when the floors are below the limit by this share. Servers that can still shed less than this share are
 /// at their floor.
 const UNDER_PPM: u32 = 5_000;
+
+/// After so long at the floor an excess is none from before.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3);
 
 /// The share of the limit that low-priority cores are assumed to shed when the reports show no watts of theirs.
 const UNREPORTED_PPM: u32 = 250_000;
@@ -68,11 +73,13 @@ impl Chassis {
             event.at_floor_since = at_floor.then(|| event.at_floor_since.unwrap_or(now));
         }
         let Some(floor) = self.event.as_ref().and_then(CappingEvent::floor) else { return };
+        let floored_since = self.event.as_ref().and_then(|event| event.at_floor_since);
+        let shown = floored_since.is_some_and(|at| self.supplies.taken_at() >= at + self.tuning.shows_after);
         let needed = self.needs_own_limits(draw, floor, range);
         if let Some(event) = &mut self.event {
             if event.own_limits_since.is_none() {
                 // Cores that are at their floor show what is drawn there. The servers' models may show less.
-                event.floor_error = if at_floor { (draw - floor).at_least_zero() } else { Watts::ZERO };
+                event.floor_error = if shown { (draw - floor).at_least_zero() } else { Watts::ZERO };
             }
             let above = floor + event.floor_error >= limit - limit.ppm(UNDER_PPM);
             let stays = event.own_limits_since.is_some() && above;
@@ -89,10 +96,14 @@ impl Chassis {
             false => self.event.as_ref().and_then(|event| event.at_floor_since),
         };
         let shown = floored_since.is_some_and(|at| self.supplies.taken_at() >= at + shown_after);
-        let excess = self.detector.is_excess() && draw > limit;
+        let noise = limit.ppm(self.params.noise_ppm);
+        // The detector remembers what was drawn before the floor was reached.
+        let lasts =
+            floored_since.is_some_and(|at| self.supplies.taken_at() >= at + shown_after + FORGOTTEN_AFTER);
+        let excess = self.detector.is_excess() && draw > if lasts { limit } else { limit + noise };
 
         let clearly_above = range.down <= limit.ppm(UNDER_PPM) && floor > limit + limit.ppm(CLEARLY_PPM);
-        let above_noise = floor > limit + limit.ppm(self.params.noise_ppm);
+        let above_noise = floor > limit + noise;
         (excess && (clearly_above || self.is_emergency())) || (shown && (excess || above_noise))
     }
 
