@@ -2,13 +2,11 @@
 //!
 //! The parts know nothing of each other; what they do together stands in the files below.
 
-mod control_policy;
 mod floors;
 mod height;
 mod kills;
 mod last_resort;
 mod mechanism;
-mod predicting;
 mod status;
 mod stepwise;
 mod supervisor;
@@ -31,11 +29,10 @@ use crate::lease::Orders;
 use crate::meter::Meter;
 use crate::overdraw::Overdraw;
 use crate::past::Past;
-use crate::predictive::Predictive;
 use crate::shed::Shed;
 use crate::state::State;
 use crate::throttle::Throttle;
-use crate::{Actuator, ControlledVm, Input, Output, Params, Policy, RecoveredState, Tuning};
+use crate::{ControlledVm, Input, Output, Params, Policy, RecoveredState, Tuning};
 
 /// How long a stopping agent waits for a message to answer with its last report: a little less than its
 /// daemon goes on answering.
@@ -71,7 +68,6 @@ pub struct Agent {
     actuators: Actuators,
     fleet: Fleet,
     estimate: Estimate,
-    predictive: Predictive,
     shed: Shed,
     /// The newest change that the meter may not show yet.
     changed_at: Option<Instant>,
@@ -113,7 +109,6 @@ impl Agent {
             actuators,
             fleet: Fleet::new(size, now),
             estimate: Estimate::new(&params),
-            predictive: Predictive::new(&params, tuning),
             shed: Shed::new(&params),
             changed_at: None,
             leaving: Leaving::No,
@@ -303,18 +298,13 @@ impl Machine for Agent {
     fn handle_input(&mut self, now: Instant, input: Input) {
         self.tick(now);
         match input {
-            Input::Alert(mut alert) => {
-                // A quota's sawtooth needs a margin of its own.
-                alert.margin_w = alert.margin_w.filter(|_| self.params.actuator != Actuator::CpuMax);
-                self.alert(now, &alert);
-            }
+            Input::Alert(alert) => self.alert(now, &alert),
             Input::Power(reading) => {
                 if let Some(sample) = self.meter.take(now, reading) {
                     self.sample(now, sample);
                 }
             }
             Input::Usage(usage) => self.fleet.usage(now, &usage),
-            Input::Fast(fast) => self.fast(now, &fast),
             Input::Vms(vms) => self.vms(now, vms),
             Input::Applied { id, result } if Shed::is_kill(id) => {
                 self.shed.applied(now, id, result, &mut self.out);

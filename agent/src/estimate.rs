@@ -19,22 +19,12 @@ use crate::{Actuator, Params};
 
 /// Dynamic watts, by what is throttled: cores, or units of floating VMs.
 pub(crate) trait Dynamic {
-    /// Dynamic watts that a low-priority core, or unit of a floating VM, would draw at another level, by
-    /// the most that it was used in the last fast windows.
-    fn core_w(&self, view: &View<'_>, core: usize, level: usize) -> f64;
-
     /// Dynamic watts that a low-priority core, or unit, would draw at another level, by its use as last read;
     /// `None` if that is not known.
     ///
     /// A slower core is busier with the same work. What the work is, the use says only together with the
     /// level that it was read at: the highest of late, so that what is left is not made too little.
     fn used_core_w(&self, view: &View<'_>, core: usize, highest: usize, level: usize) -> Option<f64>;
-
-    /// What the low-priority ones drew in the last fast window.
-    fn drawn_low(&self, view: &View<'_>) -> f64;
-
-    /// What all drew in the last fast window.
-    fn drawn_all(&self, view: &View<'_>) -> f64;
 
     /// What a class still sheds at its floor; a low estimate. What cannot be set, or whose use is unknown,
     /// sheds nothing.

@@ -12,8 +12,6 @@ use crate::throttle::{Class, Floors, Throttle};
 use crate::units::{AT_QUOTA, UnitIndices, millicores};
 use crate::{ControlledVm, VmUsage};
 
-/// Fast windows for which a VM's peak use counts: 2 s at 50 ms.
-const PEAK_WINDOWS: u8 = 40;
 /// After this without news a VM's CPU use is unknown.
 const USAGE_VALID_FOR: Duration = Duration::from_secs(5);
 
@@ -23,13 +21,6 @@ struct ObservedUse {
     usage: Option<(Utilisation, Instant)>,
     /// Its bandwidth limit stopped it in the time of `usage`.
     stopped: bool,
-    /// Share of its cores' time in the last fast window.
-    fast: f64,
-    /// The most of the last [`PEAK_WINDOWS`], and how many windows ago that was.
-    fast_peak: f64,
-    peak_age: u8,
-    /// Its bandwidth limit stopped it in that window.
-    fast_stopped: bool,
 }
 
 impl ObservedUse {
@@ -38,24 +29,6 @@ impl ObservedUse {
         let (utilisation, at) = self.usage?;
         (now.since(at) <= USAGE_VALID_FOR).then(|| utilisation.ratio())
     }
-
-    /// Takes the use of a fast window.
-    fn window(&mut self, share: f64, stopped: bool) {
-        (self.fast, self.fast_stopped) = (share, stopped);
-        self.peak_age += 1;
-        if share >= self.fast_peak || self.peak_age > PEAK_WINDOWS {
-            (self.fast_peak, self.peak_age) = (share, 0);
-        }
-    }
-}
-
-/// Who uses a core: one VM, or all of a pool.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Owner {
-    /// Indices of the VMs, ascending.
-    members: Vec<u16>,
-    /// Together, in fast windows: the peaks of many VMs add up to more than their sum ever reaches.
-    together: ObservedUse,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,7 +73,7 @@ impl Member {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fleet {
     members: Vec<Member>,
-    owners: Vec<Owner>,
+    owners: Vec<Vec<u16>>,
     /// Which of the owners a core, or unit, belongs to.
     owner: Vec<Option<u16>>,
     /// Where VMs float: the units that they have.
@@ -143,12 +116,9 @@ impl Fleet {
 
         self.owners.clear();
         let of_core = |members: Vec<u16>| {
-            let known = self.owners.iter().position(|owner| owner.members == members);
+            let known = self.owners.iter().position(|owner| *owner == members);
             let index = known.or_else(|| {
-                let all = || members.iter().map(|n| &self.members[usize::from(*n)]);
-                let peak = all().map(|member| member.observed.fast_peak).sum::<f64>().min(1.0);
-                let together = ObservedUse { fast_peak: peak, ..ObservedUse::default() };
-                self.owners.push(Owner { members: members.clone(), together });
+                self.owners.push(members.clone());
                 Some(self.owners.len() - 1)
             });
             index.filter(|_| !members.is_empty()).map(|index| index as u16)
@@ -165,7 +135,7 @@ impl Fleet {
         let member = &self.members[n];
         let Some(mine) = member.vm.vcpus else { return PPM };
         let owner = member.cores.first().and_then(|core| self.owner[usize::from(*core)]);
-        let sharers = owner.map_or(&[][..], |owner| &self.owners[usize::from(owner)].members);
+        let sharers = owner.map_or(&[][..], |owner| &self.owners[usize::from(owner)][..]);
         let vcpus = |n: &u16| u64::from(self.members[usize::from(*n)].vm.vcpus.unwrap_or(0));
         let all = sharers.iter().map(vcpus).sum::<u64>().max(1);
         // At most the whole.
@@ -219,18 +189,18 @@ impl Fleet {
     }
 
     /// Who uses a core, or unit.
-    fn owner(&self, core: usize) -> Option<&Owner> {
-        self.owner[core].map(|owner| &self.owners[usize::from(owner)])
+    fn owner(&self, core: usize) -> Option<&[u16]> {
+        self.owner[core].map(|owner| &self.owners[usize::from(owner)][..])
     }
 
     fn users(&self, core: usize) -> impl Iterator<Item = &Member> {
-        let members = self.owner(core).map_or(&[][..], |owner| &owner.members);
+        let members = self.owner(core).map_or(&[][..], |owner| owner);
         members.iter().map(|n| &self.members[usize::from(*n)])
     }
 
     /// The only VM of a core, or unit.
     fn only_user(&self, core: usize) -> Option<&Member> {
-        self.users(core).next().filter(|_| self.owner(core).is_some_and(|owner| owner.members.len() == 1))
+        self.users(core).next().filter(|_| self.owner(core).is_some_and(|owner| owner.len() == 1))
     }
 
     /// Every VM with its units and, where known, its use as a share and whether it was stopped.
@@ -303,60 +273,8 @@ impl Fleet {
         }
     }
 
-    /// Takes the use of a fast window; false if a non-user-facing VM is missing.
-    ///
-    /// A user-facing one that is not metered counts as idle: its cores are not throttled, so it is part
-    /// of the rest.
-    pub(crate) fn take_fast(&mut self, usage: &[VmUsage]) -> bool {
-        let mut complete = true;
-        for (n, member) in self.members.iter_mut().enumerate() {
-            // Mostly in the set's own order.
-            let hit = match usage.get(n) {
-                Some(use_) if use_.vm == member.vm.id => Some(use_),
-                _ => usage.iter().find(|use_| use_.vm == member.vm.id),
-            };
-            match hit {
-                Some(use_) => member.observed.window(use_.utilisation.ratio(), use_.throttled),
-                None => {
-                    member.observed.window(0.0, false);
-                    complete &= member.vm.class == VmClass::UserFacing;
-                }
-            }
-        }
-        for owner in &mut self.owners {
-            let fast = owner.members.iter().map(|n| self.members[usize::from(*n)].observed.fast);
-            owner.together.window(fast.sum::<f64>().min(1.0), false);
-        }
-        complete
-    }
-
-    /// How busy a core may be in the next fast windows: load that went away for a moment comes back.
-    pub(crate) fn peak_use(&self, core: usize) -> f64 {
-        match self.only_user(core) {
-            Some(member) => member.observed.fast_peak,
-            None => self.owner(core).map_or(0.0, |owner| owner.together.fast_peak),
-        }
-    }
-
-    /// How busy a core was in the last fast window; a core of no VM counts as idle.
-    pub(crate) fn fast_use(&self, core: usize) -> f64 {
-        self.users(core).map(|member| member.observed.fast).sum::<f64>().min(1.0)
-    }
-
-    /// How many cores were busy in the last fast window.
-    pub(crate) fn fast_cores(&self) -> f64 {
-        self.members.iter().map(|member| member.observed.fast * member.vm.cores.len() as f64).sum()
-    }
-
-    /// How busy a unit of a floating VM may want to be: all the time if its quota held it back in the
-    /// last fast window.
-    pub(crate) fn fast_demand(&self, unit: usize, throttle: &Throttle) -> f64 {
-        let Some(member) = self.only_user(unit) else { return 0.0 };
-        let held = member.is_held(member.observed.fast, member.observed.fast_stopped, throttle);
-        if held { 1.0 } else { member.observed.fast_peak }
-    }
-
-    /// The same by its use as last read; `None` if that is not known.
+    /// How busy a unit of a floating VM may want to be, by its use as last read: all the time if its quota held it back;
+    /// `None` if the use is not known.
     pub(crate) fn demand(&self, now: Instant, unit: usize, throttle: &Throttle) -> Option<f64> {
         let member = self.only_user(unit)?;
         let used = self.core_usage(now, unit)?;
@@ -548,19 +466,6 @@ mod tests {
         fleet.usage(now, &[usage("a", 0.3), usage("b", 0.9)]);
         assert_eq!(fleet.core_usage(now, 3), Some(1.0), "a core is no busier than that");
 
-        // Peaks at different times are no peak of the sum, also when a VM has come.
-        let windows =
-            [(0.5, 0.1), (0.1, 0.6)].map(|(a, b)| [usage("web", 0.2), usage("a", a), usage("b", b)]);
-        for window in &windows {
-            assert!(fleet.take_fast(window));
-        }
-        assert!((fleet.peak_use(2) - 0.7).abs() < 1e-9, "{}", fleet.peak_use(2));
-        assert!((fleet.fast_use(5) - 0.7).abs() < 1e-9 && (fleet.fast_use(0) - 0.2).abs() < 1e-9);
-        assert!((fleet.fast_cores() - (0.2 * 2.0 + 0.7 * 4.0)).abs() < 1e-9);
-        let more = [vms, vec![pooled("c", Nuf, 8, &batch)]].concat();
-        fleet.replace(more, &cores());
-        assert!(fleet.peak_use(2) >= 0.7, "what may come back is not forgotten");
-
         // Four cores that are capped are four, shared out by the VMs' CPUs.
         let mut throttle = Throttle::new(cores(), false);
         for core in 2..6 {
@@ -570,7 +475,7 @@ mod tests {
         fleet.account(Instant::from_millis(4000), &throttle, false);
         let status = fleet.status(Instant::from_millis(4000), &throttle, false, |_| false);
         let shown: Vec<_> = status.iter().map(|vm| (vm.cores, vm.impact.throttled_core_ms)).collect();
-        assert_eq!(shown, [(4, 0), (6, 6000), (2, 2000), (8, 8000)]);
+        assert_eq!(shown, [(4, 0), (6, 12_000), (2, 4000)]);
         assert_eq!(status[1].shares_cores, Some(4));
     }
 }

@@ -99,20 +99,10 @@ impl Fusion {
         (seconds > 0.8 * to.since(from).as_secs_f64() && seconds > 0.0).then(|| joules / seconds)
     }
 
-    /// The server's draw when RAPL counts `rapl` watts.
-    pub(crate) fn draw(&self, rapl: f64) -> f64 {
-        self.regression.at(rapl)
-    }
-
     /// Root mean square of what the regression missed the meter by, in watts: the meter's noise, and what
     /// moves without RAPL seeing it.
     pub(crate) fn error_w(&self) -> f64 {
         self.error.sqrt()
-    }
-
-    /// How far the regression itself may be off, in watts: the error less what averaging takes away.
-    pub(crate) fn bias_w(&self) -> f64 {
-        self.error_w() / f64::from(self.regression.points().max(1)).min(LEVEL_OVER).sqrt()
     }
 
     /// The most that the server draws when RAPL counts `rapl` watts: the regression, raised by what the newest
@@ -167,8 +157,8 @@ mod tests {
         // Steps of 40 W every 650 ms: a comparison of the wrong stretch would be off by tens of watts.
         run(&mut f, 60, |n| if (n / 13).is_multiple_of(2) { 100.0 } else { 140.0 }, |r| 70.0 + 1.06 * r);
         assert_eq!(f.doubt(), None);
-        assert!((f.draw(100.0) - 176.0).abs() < 0.5, "{}", f.draw(100.0));
-        assert!((f.draw(140.0) - 218.4).abs() < 0.5, "{}", f.draw(140.0));
+        assert!((f.regression.at(100.0) - 176.0).abs() < 0.5, "{}", f.regression.at(100.0));
+        assert!((f.regression.at(140.0) - 218.4).abs() < 0.5, "{}", f.regression.at(140.0));
         assert!(f.error_w() < 1.0, "{}", f.error_w());
     }
 

@@ -17,8 +17,6 @@ pub enum Input {
     Power(Reading),
     /// CPU use of every VM since the last one, as a share of its cores.
     Usage(Vec<VmUsage>),
-    /// RAPL and CPU use over a short window: what `predictive` acts on.
-    Fast(Fast),
     /// Every VM of this server: the whole set, never a delta.
     Vms(Vec<ControlledVm>),
     Applied {
@@ -62,18 +60,6 @@ pub struct VmUsage {
     pub utilisation: Utilisation,
     /// Whether its bandwidth limit stopped it in that time (`nr_throttled` of `cpu.stat` moved).
     pub throttled: bool,
-}
-
-/// What RAPL counted and who used the CPU over a short window (50 ms).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Fast {
-    pub from: Instant,
-    /// Its end; the next window begins here.
-    pub to: Instant,
-    /// Mean draw that RAPL counted: packages and memory, only part of the server's.
-    pub rapl_w: Watts,
-    /// CPU use of every VM in the window.
-    pub usage: Vec<VmUsage>,
 }
 
 /// One VM and its cores: its own, or those of its pool.

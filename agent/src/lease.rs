@@ -48,8 +48,6 @@ fn lower(a: Option<Watts>, b: Option<Watts>) -> Option<Watts> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Grant {
     cap: Option<Watts>,
-    /// How far under it the mean draw is kept, if the chassis says that.
-    margin: Option<Watts>,
     /// The common height of low-priority cores, in parts per million; `None` with a cap alone.
     height_ppm: Option<u32>,
     /// Whether the server's own limit and user-facing cores hold the cap too.
@@ -179,9 +177,8 @@ impl Orders {
 
         if let Some(end) = live {
             let rise = if cap.is_some() { kept } else { end + span };
-            let margin = alert.margin_w.map(Watts::at_least_zero);
             let (height_ppm, own_limit) = (alert.height_ppm, alert.own_limit.unwrap_or(true));
-            self.grant = Some(Grant { cap, margin, height_ppm, own_limit, end, rise, held: false });
+            self.grant = Some(Grant { cap, height_ppm, own_limit, end, rise, held: false });
         } else if cap.is_some() {
             let restricts = lower(cap, self.cap()) == cap;
             self.grant = match self.grant {
@@ -192,15 +189,8 @@ impl Orders {
                     Some(Grant { cap, height_ppm, rise: grant.rise.max(kept), ..grant })
                 }
                 None => {
-                    let held = Grant {
-                        cap,
-                        margin: None,
-                        height_ppm: None,
-                        own_limit: true,
-                        end: now,
-                        rise: kept,
-                        held: true,
-                    };
+                    let held =
+                        Grant { cap, height_ppm: None, own_limit: true, end: now, rise: kept, held: true };
                     restricts.then_some(held)
                 }
             };
@@ -258,11 +248,6 @@ impl Orders {
     /// The live lease's end.
     pub(crate) fn lease_end(&self) -> Option<Instant> {
         self.grant.filter(|grant| !grant.held).map(|grant| grant.end)
-    }
-
-    /// How far under its cap the server keeps its mean draw, if a live lease says that.
-    pub(crate) fn margin(&self) -> Option<Watts> {
-        self.grant.filter(|grant| !grant.held)?.margin
     }
 
     /// The common height of low-priority cores in a live lease, in parts per million.

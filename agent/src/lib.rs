@@ -4,7 +4,6 @@
 //!   Alert ──▶ orders (epochs, leases) ──cap──┐
 //!   Power ──▶ meter (fresh? current?) ─draw──┤
 //!   Vms ────▶ fleet (who owns a core) ─class─┤
-//!   Fast ───▶ predictive (what fits) ──room──┤
 //!                                            ▼
 //!                     agent (states) ──▶ throttle (p-states) ──▶ actuators ──▶ Output
 //!                          ▲                                         │
@@ -33,7 +32,6 @@ mod overflow;
 mod params;
 mod past;
 mod pools;
-mod predictive;
 mod recent;
 mod shed;
 mod state;

@@ -14,8 +14,6 @@ use crate::throttle::Floors;
 pub enum Policy {
     /// The paper's: low-priority cores to the floor, then back up in steps; see [`Steps`] for how large.
     Stepwise,
-    /// Ours: the p-states that just fit, by a model learnt on line; `Stepwise` while that is not trusted.
-    Predictive,
     /// Every core equally, as RAPL does: the paper's baseline.
     FullServer,
     /// Watches and reports, restricts nothing.
@@ -27,7 +25,6 @@ impl Policy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stepwise => "stepwise",
-            Self::Predictive => "predictive",
             Self::FullServer => "full-server",
             Self::None => "none",
         }
@@ -130,10 +127,6 @@ pub struct Params {
     /// No step up while the draw is within this of the target (4 W: two standard deviations of a meter
     /// that is 1 % off at 200 W, so that noise alone seldom moves a core).
     pub deadband: Watts,
-    /// `predictive`: the length of a fast window (50 ms).
-    pub fast_period: Duration,
-    /// `predictive`: the margin under the cap, in standard deviations of what its forecasts miss (2.2).
-    pub margin_sigmas: f64,
     /// How long the last resort stays on after the draw came under the target (2 s).
     pub server_limit_hold: Duration,
     /// The lowest limit that the server's own hardware may be set to; `None` if there is none to set.
@@ -176,8 +169,6 @@ impl Params {
             steps: Steps::OneWrite,
             margin_ppm: 20_000,
             deadband: Watts::from_whole(4),
-            fast_period: Duration::from_millis(50),
-            margin_sigmas: 2.2,
             server_limit_hold: Duration::from_secs(2),
             server_limit_floor: Some(Watts::from_whole(150)),
             kill_after: None,
@@ -199,9 +190,17 @@ impl Params {
         Floors { by_order: &self.floors, user_facing: self.user_facing_floor_percent }
     }
 
+    /// The policy in force: `full-server` lowers cores, and floating VMs have none of their own.
+    pub(crate) fn effective_policy(&self) -> Policy {
+        match self.policy {
+            Policy::FullServer if self.floating() => Policy::Stepwise,
+            policy => policy,
+        }
+    }
+
     /// Whether every core is throttled alike.
     pub(crate) fn equal(&self) -> bool {
-        self.policy == Policy::FullServer && !self.floating()
+        self.effective_policy() == Policy::FullServer
     }
 
     /// Whether VMs are throttled and not cores.

@@ -40,30 +40,6 @@ pub struct Tuning {
     pub recovery_steps: usize,
     /// The part of the room that a step up may take: near the top a p-state is worth more than on average.
     pub step_into: f64,
-
-    /// The model: lower when the draw is this part of the band above where it should be.
-    pub above: f64,
-    /// Raise when it is this part of the band below.
-    pub below: f64,
-    /// How much wider the band is for a single window, where the mean counts.
-    pub window: f64,
-    /// The part of the band that the mean may be off after a while.
-    pub centred: f64,
-    /// Windows of that while (2 s at 50 ms).
-    pub centre_windows: u32,
-    /// No margin of its own, and no band, is less than this share of the cap.
-    pub min_margin: f64,
-    /// Meter readings above the cap in a row after which the model steps aside: the meter is right.
-    pub doubt_run: u8,
-    /// And for how long.
-    pub aside: Duration,
-
-    /// The forecast: share of a new value that the level takes over while nothing moves.
-    pub follow: f64,
-    /// Two windows in a row that miss by this many usual misses on average show a move, not flicker.
-    pub moved: f64,
-    /// One window that is so much too high is enough: waiting for a second one costs the cap.
-    pub leapt: f64,
 }
 
 impl Tuning {
@@ -81,17 +57,6 @@ impl Tuning {
             over_steps: 4,
             recovery_steps: usize::try_from(steps).unwrap_or(usize::MAX),
             step_into: 0.4,
-            above: 0.4,
-            below: 0.6,
-            window: 2.0,
-            centred: 0.25,
-            centre_windows: 40,
-            min_margin: 0.01,
-            doubt_run: 4,
-            aside: Duration::from_secs(5),
-            follow: 0.2,
-            moved: 1.6,
-            leapt: 3.5,
         }
     }
 

@@ -19,8 +19,6 @@ enum Step {
     Fault,
     Vms(Vec<(u8, VmClass, u16, u16)>),
     Usage(f64),
-    // A fast window of this length that ended now.
-    Fast { length: u64, rapl: i64, share: f64 },
     // An answer to the n-th newest action.
     Answer(usize, Result<(), ActuatorError>),
     Silence,
@@ -48,8 +46,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Fault),
         1 => prop::collection::vec((0..3u8, class, 0..14u16, 1..5u16), 0..5).prop_map(Step::Vms),
         2 => (0.0..1.0f64).prop_map(Step::Usage),
-        12 => (0..300u64, prop_oneof![20 => 30..250i64, 1 => -1_000_000_000..1_000_000_000i64], 0.0..1.0f64)
-            .prop_map(|(length, rapl, share)| Step::Fast { length, rapl, share }),
         12 => (0..6usize, result).prop_map(|(n, result)| Step::Answer(n, result)),
         1 => Just(Step::Silence),
     ]
@@ -178,7 +174,6 @@ impl Play {
 
                 // At times a newer manager, that says more.
                 let odd = self.seq % 5;
-                let margin_w = (odd == 1).then(|| w((self.seq % 9) as i64 - 1));
                 let height_ppm = (odd < 2).then_some((self.seq * 77_777 % 1_100_000) as u32);
                 let power = (odd == 2).then(|| w(2400));
 
@@ -186,7 +181,6 @@ impl Play {
                     epoch,
                     level: *level,
                     valid_for_ms: *valid,
-                    margin_w,
                     height_ppm,
                     own_limit: (odd < 3).then_some(odd == 0),
                     chassis_power_w: power,
@@ -234,18 +228,6 @@ impl Play {
                 utilisation: Utilisation::from_ratio(*share).unwrap(),
                 throttled: *share > 0.8,
             }]),
-            Step::Fast { length, rapl, share } => {
-                let utilisation = Utilisation::from_ratio(*share).unwrap();
-                let usage = self.agent.status(ms(now)).vms.into_iter();
-                Input::Fast(Fast {
-                    from: ms(now.saturating_sub(*length)),
-                    to: ms(now),
-                    rapl_w: Watts::from_milli(rapl.saturating_mul(1000)),
-                    usage: usage
-                        .map(|vm| VmUsage { vm: vm.vm, utilisation, throttled: *share > 0.8 })
-                        .collect(),
-                })
-            }
             Step::Answer(n, result) => {
                 let id = *self.ids.iter().rev().nth(*n)?;
                 Input::Applied { id, result: *result }
@@ -317,7 +299,6 @@ fn actuator() -> impl Strategy<Value = Actuator> {
 fn policy() -> impl Strategy<Value = Policy> {
     prop_oneof![
         3 => Just(Policy::Stepwise),
-        3 => Just(Policy::Predictive),
         1 => Just(Policy::FullServer),
         1 => Just(Policy::None),
     ]
@@ -377,10 +358,9 @@ proptest! {
 
     #[test]
     fn what_is_high_priority_is_never_capped(
-        predictive in any::<bool>(), actuator in actuator(), found in found(), steps in steps(),
+        actuator in actuator(), found in found(), steps in steps(),
     ) {
-        let policy = if predictive { Policy::Predictive } else { Policy::Stepwise };
-        let mut play = Play::new(Params { policy, actuator, ..params() }, found);
+        let mut play = Play::new(Params { actuator, ..params() }, found);
         let mut told = false;
 
         for (millis, step) in &steps {
@@ -585,10 +565,6 @@ impl Play {
     }
 }
 
-fn software() -> impl Strategy<Value = Policy> {
-    prop_oneof![Just(Policy::Stepwise), Just(Policy::Predictive)]
-}
-
 /// After so long, a step; and how the actions before it went, if they are answered.
 type Hard = (u64, Step, Option<Result<(), ActuatorError>>);
 
@@ -633,9 +609,9 @@ proptest! {
 
     #[test]
     fn no_class_is_touched_while_one_before_it_is_above_its_floor(
-        policy in software(), found in found(), steps in steps(), hard in hard_steps(),
+        found in found(), steps in steps(), hard in hard_steps(),
     ) {
-        let mut play = Play::hard(Params { policy, ..params() }, found);
+        let mut play = Play::hard(params(), found);
         let easy = steps.into_iter().map(|(millis, step)| (millis, step, None));
         for (millis, step, result) in hard.into_iter().chain(easy) {
             play.answer(result);
@@ -647,10 +623,10 @@ proptest! {
 
     #[test]
     fn the_servers_own_limit_comes_only_after_every_low_priority_core_is_at_its_floor(
-        policy in software(), found in found(), hard in hard_steps(),
+        found in found(), hard in hard_steps(),
     ) {
         let mut play = Play::hard(
-            Params { policy, ..params() }, RecoveredState { server_limit: false, ..found },
+            params(), RecoveredState { server_limit: false, ..found },
         );
         for (millis, step, result) in &hard {
             play.answer(*result);
@@ -665,10 +641,10 @@ proptest! {
 
     #[test]
     fn a_vm_is_killed_only_by_a_fresh_sample_in_extreme_draw(
-        policy in software(), found in found(), hard in hard_steps(), allowed in any::<bool>(),
+        found in found(), hard in hard_steps(), allowed in any::<bool>(),
     ) {
         let kill_after = allowed.then_some(core::time::Duration::from_millis(400));
-        let mut play = Play::hard(Params { policy, kill_after, ..params() }, found);
+        let mut play = Play::hard(Params { kill_after, ..params() }, found);
         let mut killed: Option<u64> = None;
 
         for (millis, step, result) in &hard {

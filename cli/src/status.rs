@@ -211,10 +211,7 @@ fn agent_row(agent: &AgentStatus) -> [String; 10] {
 
 fn agent_notes(agent: &AgentStatus) -> Vec<String> {
     let mut notes = report_notes(&agent.report);
-    notes.push(match agent.recovery.as_ref().and_then(|recovery| recovery.doubt.as_ref()) {
-        Some(doubt) => format!("policy {}, for now stepwise: {doubt}", agent.policy),
-        None => format!("policy {}", agent.policy),
-    });
+    notes.push(format!("policy {}", agent.policy_effective));
     notes.extend(agent.cores.as_ref().map(cores));
     if agent.vm_kills > 0 {
         notes.push(format!("{} VMs killed", agent.vm_kills));

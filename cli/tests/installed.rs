@@ -262,7 +262,7 @@ fn a_shell_completes_commands_values_and_files_only_where_one_is_taken() {
     let has = |words: &[&str], word: &str| offered(words).iter().any(|it| it == word);
     assert!(has(&["ballast", ""], "status") && !has(&["ballast", ""], "man"));
     assert!(has(&["ballast", "completions", ""], "fish"));
-    assert!(has(&["ballast", "replay", "--policy", ""], "predictive"));
+    assert!(has(&["ballast", "replay", "--policy", ""], "full-server"));
     assert!(has(&["ballast", "replay", "--telemetry", ""], "zsh"));
     // One empty word: with none at all bash would offer files.
     assert_eq!(offered(&["ballast", "replay", "--budget-w", ""]), [""]);

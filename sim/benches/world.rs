@@ -46,7 +46,6 @@ fn main() {
     for case in [
         Case { name: "calm, no controllers", policy: Policy::None, ..calm },
         Case { name: "limits, critical-first", shares: critical_first, ..limits },
-        Case { name: "limits, predictive", policy: Policy::Predictive, ..limits },
         calm,
         capping,
         limits,

@@ -58,8 +58,8 @@ use crate::scenario::{Controller, Scenario};
 pub(crate) use chance::Chance;
 use environment::Environment;
 use event::{Envelope, Event};
-use fixed::{FixedCap, SetPoint};
-use host::{Reader, biased};
+use fixed::FixedCap;
+use host::biased;
 use managers::MANAGERS;
 use shells::{AgentShell, ChassisShell};
 use sum::Sharing;
@@ -108,10 +108,7 @@ impl World {
 
         let Scenario { seed, controller, chassis, tuning, agents, .. } = scenario;
         let fixed_cap = match controller {
-            Controller::FixedCap { watts, tells_margin } => {
-                let set_point = tells_margin.then(|| SetPoint::new(chassis.above_share_ppm));
-                Some(FixedCap::new(chassis.chassis_id.clone(), watts, set_point, servers))
-            }
+            Controller::FixedCap { watts } => Some(FixedCap::new(chassis.chassis_id.clone(), watts, servers)),
             Controller::Manager | Controller::Baseline(_) => None,
         };
 
@@ -218,7 +215,6 @@ impl World {
                 self.set_budget(budget);
             }
             Event::Sample(server) => self.sample(server),
-            Event::Fast(server) => self.fast(server),
             Event::Usage(server) => {
                 self.again(self.environment.timing.usage_period, Event::Usage(server));
                 if self.samples(server) {
@@ -273,16 +269,6 @@ impl World {
             let fault = self.environment.active.meter(server);
             let reading = self.environment.hosts[server].read(meter, fault);
             self.tell_agent(server, agent::Input::Power(reading), None);
-        }
-    }
-
-    /// An agent's RAPL and CPU use are read.
-    fn fast(&mut self, server: usize) {
-        self.again(self.agent_params[server].fast_period, Event::Fast(server));
-        if self.samples(server)
-            && let Some(fast) = self.environment.fast(server)
-        {
-            self.tell_agent(server, agent::Input::Fast(fast), None);
         }
     }
 
@@ -553,7 +539,7 @@ impl World {
             .map(|n| {
                 let vm = host.vms[n].id.clone();
                 let stops = plant.vm_stops(server, &vm).stopped_periods;
-                let throttled = host.stopped(n, Reader::Usage, stops);
+                let throttled = host.stopped(n, stops);
                 agent::VmUsage { vm, utilisation: plant.vm_utilisation(server, n), throttled }
             })
             .collect()

@@ -110,13 +110,11 @@ fn in_steps(_server: usize) -> Profile {
 }
 
 fn assert_batch_pays(plant: &PlantSpec, seed: u64, name: &str) {
-    for policy in [Policy::Stepwise, Policy::Predictive] {
-        let world = run(made(plant.clone(), policy, seed, &[]), 120.0);
-        let (slowed, trip) =
-            (world.truth().user_facing_throttled_core_s.total(), world.outcome().trip_fraction_max);
-        assert!(slowed == 0.0, "{name}, {policy:?}: {slowed} core-seconds are slowed");
-        assert!(trip < 0.2, "{name}, {policy:?}: {trip}");
-    }
+    let world = run(made(plant.clone(), Policy::Stepwise, seed, &[]), 120.0);
+    let (slowed, trip) =
+        (world.truth().user_facing_throttled_core_s.total(), world.outcome().trip_fraction_max);
+    assert!(slowed == 0.0, "{name}: {slowed} core-seconds are slowed");
+    assert!(trip < 0.2, "{name}: {trip}");
 }
 
 /// A server used its own limit when its grant was too small, although batch work on other servers could shed watts.
@@ -152,7 +150,7 @@ fn own_limits_that_reach_the_budget_need_no_hardware_caps() {
         ];
         for (name, plant) in plants {
             let lowest = Some(Watts::from_whole(lowest_w));
-            let mut scenario = made(plant, Policy::Predictive, 1, &[]);
+            let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
             scenario.agents.iter_mut().for_each(|agent| agent.server_limit_floor = lowest);
             scenario.chassis.servers.iter_mut().for_each(|server| server.out_of_band_floor = lowest);
             let outcome = run(scenario, 120.0).outcome();
@@ -182,18 +180,16 @@ fn waves_in_phase_do_not_heat_the_breaker() {
         for share in [0.3, 0.7] {
             let mut plant = plant.clone();
             plant.budget = Watts::from_f64(floored + share * (free - floored)).unwrap();
-            for policy in [Policy::Stepwise, Policy::Predictive] {
-                let world = run(made(plant.clone(), policy, 1, &[]), 80.0);
-                let (slowed, trip) =
-                    (world.truth().user_facing_throttled_core_s.total(), world.outcome().trip_fraction_max);
-                assert!(trip < 0.5, "{policy:?} {period_ms} ms at {share}: {trip}");
-                assert!(slowed == 0.0, "{policy:?} {period_ms} ms at {share}: {slowed} core-s");
-            }
+            let world = run(made(plant.clone(), Policy::Stepwise, 1, &[]), 80.0);
+            let (slowed, trip) =
+                (world.truth().user_facing_throttled_core_s.total(), world.outcome().trip_fraction_max);
+            assert!(trip < 0.5, "{period_ms} ms at {share}: {trip}");
+            assert!(slowed == 0.0, "{period_ms} ms at {share}: {slowed} core-s");
         }
     }
 }
 
-/// `predictive`, no fault, steady load: in 15 of 24 runs every server ended under hardware caps.
+/// No fault, steady load: in 15 of 24 runs every server ended under hardware caps.
 #[test]
 fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {
     let mut capped = Vec::new();
@@ -203,7 +199,7 @@ fn row_02_steady_load_without_a_fault_needs_no_hardware_cap() {
             VmClass::UserFacing => Profile::Constant(0.3 + 0.08 * n as f64),
             VmClass::NonUserFacing => Profile::Steps([(0.0, 0.3), (3.0, share)].into()),
         });
-        let mut scenario = made(plant, Policy::Predictive, seed, &[]);
+        let mut scenario = made(plant, Policy::Stepwise, seed, &[]);
         scenario.chassis.shares = SharePolicy::ALL[(seed / 6) as usize];
         let world = run(scenario, 600.0);
         if world.outcome().out_of_band_s > 5.0 {
@@ -345,7 +341,7 @@ fn row_09_one_missing_meter_does_not_break_the_trip_time() {
             VmClass::NonUserFacing => Profile::Steps([(0.0, 0.0), (10.0, 1.0)].into()),
         });
         let missing = [(5.0, END, Fault::Meter(0, MeterFault::Missing))];
-        let mut scenario = made(plant, Policy::Predictive, seed, &missing);
+        let mut scenario = made(plant, Policy::Stepwise, seed, &missing);
         scenario.checks = Checks { trip_time: true, ..Checks::NONE };
         scenario.chassis.shares = SharePolicy::Even;
         if World::new(scenario).run(at(40.0)).is_err() {
@@ -408,7 +404,7 @@ fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
     plant.supplies = vec![SupplySpec::active(Watts::from_whole(2000)); 2];
     let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
     let watts = Watts::from_whole(700);
-    scenario.controller = Controller::FixedCap { watts, tells_margin: true };
+    scenario.controller = Controller::FixedCap { watts };
     let mut world = World::new(scenario);
     world.run(at(20.0)).unwrap();
     let held = world.capped_cores(0);

@@ -68,13 +68,8 @@ fn steady_load_moves_p_states_rarely() {
 fn overload(servers: usize, faults: usize, seeds: core::ops::Range<u64>) {
     for seed in seeds {
         let (even, critical) = (SharePolicy::Even, SharePolicy::CriticalFirst);
-        for (policy, shares) in [
-            (Policy::Stepwise, even),
-            (Policy::Stepwise, critical),
-            (Policy::Predictive, even),
-            (Policy::Predictive, critical),
-        ] {
-            let case = Overload { policy, shares, ..Overload::new(seed, servers, faults) };
+        for shares in [even, critical] {
+            let case = Overload { shares, ..Overload::new(seed, servers, faults) };
             if let Err(violation) = case.run() {
                 panic!("{violation}, {case:?}\n{:#?}", case.scenario().faults);
             }
@@ -224,12 +219,8 @@ where
 
 #[test]
 fn a_file_that_begins_with_the_machine_is_replayed_alone_behind_its_forerunner_and_behind_a_gap() {
-    for (policy, actuator) in [
-        (Policy::Stepwise, Actuator::Pstate),
-        (Policy::Predictive, Actuator::Pstate),
-        (Policy::Stepwise, Actuator::CpuMax),
-    ] {
-        let mut scenario = Overload { policy, actuator, ..Overload::new(11, 2, 6) }.scenario();
+    for actuator in [Actuator::Pstate, Actuator::CpuMax] {
+        let mut scenario = Overload { actuator, ..Overload::new(11, 2, 6) }.scenario();
         (scenario.record, scenario.length) = (true, Duration::from_secs(40));
         let report = scenario.run(&mut []);
         let world = report.run().world().expect("a world");

@@ -20,7 +20,6 @@ mod nodes;
 mod place;
 mod placing;
 mod pools;
-mod predictive;
 mod profile;
 mod promtool;
 mod records;

@@ -81,10 +81,6 @@ pub struct Alert {
     /// Whether the server also uses its own limit, and user-facing cores where the operator allows that, to hold its
     /// cap. With `false` and a live lease it lowers low-priority cores only. `null`: the agent decides.
     pub own_limit: Option<bool>,
-    /// How far under its cap a server keeps its mean draw. The chassis keeps the margin that its breaker
-    /// needs, so a server may flicker above its cap. `null`: the server keeps a
-    /// margin of its own.
-    pub margin_w: Option<Watts>,
 }
 
 impl Alert {
@@ -105,7 +101,6 @@ impl Alert {
             instance: None,
             height_ppm: None,
             own_limit: None,
-            margin_w: None,
         }
     }
 }
@@ -208,9 +203,6 @@ pub struct Report {
     pub cores: Option<u16>,
     /// What throttling can do, class by class in the order of throttling.
     pub classes: Vec<ClassWatts>,
-    /// How far 100 ms means of the draw lie from their running mean (root mean square), by RAPL, so
-    /// without the meter's noise; `null` without RAPL.
-    pub flicker_w: Option<Watts>,
     /// How long restrictions outlive this agent, should it die: whoever watches over it lifts them then.
     pub orphan_hold_ms: Option<u64>,
 }
@@ -241,7 +233,6 @@ impl Report {
             refused: None,
             cores: None,
             classes: Vec::new(),
-            flicker_w: None,
             orphan_hold_ms: None,
         }
     }
@@ -615,21 +606,6 @@ pub struct VmStatus {
     pub impact: VmImpact,
 }
 
-/// How an agent under `predictive` finds its p-states, in [`AgentStatus`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RecoveryStatus {
-    /// The policy in force: `predictive`, or `stepwise` while the model is not trusted.
-    pub in_force: String,
-    /// Why the model is not trusted; `null` when it is.
-    pub doubt: Option<String>,
-    /// What the line from RAPL to the meter lately missed the meter by (root mean square).
-    pub error_w: Watts,
-    /// How far under the cap the draw is kept.
-    pub margin_w: Watts,
-    /// Watts that a modelled watt of the cores' draw really is.
-    pub scale: f64,
-}
-
 /// How an agent's cores obey, in [`AgentStatus`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoresStatus {
@@ -656,12 +632,10 @@ pub struct AgentStatus {
     pub chassis_id: ChassisId,
     /// The policy that was chosen.
     pub policy: String,
-    /// The policy in force: `predictive` is `stepwise` where its model is not trusted, as without RAPL.
+    /// The policy in force: `full-server` is `stepwise` where VMs float over all cores.
     pub policy_effective: String,
     /// Why nothing is written on this server, and what would be done is only logged; `null` when it acts.
     pub dry_run: Option<String>,
-    /// The model of `predictive`; `null` under another policy.
-    pub recovery: Option<RecoveryStatus>,
     /// The report that the chassis would get now.
     pub report: Report,
     /// What the server may draw when nobody tells it anything.

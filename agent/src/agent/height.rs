@@ -1,31 +1,9 @@
 //! The p-states that a common height of the chassis means on this server.
 
-use ballast_types::{Epoch, Instant, Seq, Watts};
+use ballast_types::{Epoch, Instant, Seq};
 
 use super::Agent;
-use super::control_policy::{ControlPolicy, Order};
-use crate::meter::Sample;
 use crate::state::State;
-
-/// The policy while the chassis sets a common height: only its messages move the cores, whatever the server's own cap.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Following;
-
-impl ControlPolicy for Following {
-    fn by_samples(&self) -> bool {
-        false
-    }
-
-    fn is_over(&self, _: &Agent, _: Instant, _: Watts, _: Option<Order>) -> bool {
-        false
-    }
-
-    fn cap_fell(&self, _: &mut Agent, _: Instant, _: Option<(Epoch, Seq)>, _: Watts) {}
-
-    fn recover(&self, _: &mut Agent, _: Instant, _: Watts, _: Sample, _: u8) {}
-
-    fn first_step(&self, _: &mut Agent, _: Instant, _: Watts, _: Sample) {}
-}
 
 impl Agent {
     /// Sets the low-priority cores to the height of a message, in parts per million of the way from their floor to free.

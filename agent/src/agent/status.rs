@@ -28,7 +28,6 @@ impl Agent {
         let mut alarms = self.actuators.alarms();
         alarms.extend(self.shed.alarms());
         alarms.extend(self.floor_alarm(now));
-        alarms.extend(self.doubt_alarm(now));
 
         if self.state.name() == AgentState::Blind {
             let then = "nothing is raised, and under a cap batch cores go to their lowest frequency";
@@ -43,9 +42,8 @@ impl Agent {
             role: "agent".to_owned(),
             chassis_id: self.params.chassis_id.clone(),
             policy: self.params.policy.name().to_owned(),
-            policy_effective: self.policy_effective(now).name().to_owned(),
+            policy_effective: self.params.effective_policy().name().to_owned(),
             dry_run: self.params.dry_run.clone(),
-            recovery: self.recovery_status(now),
             report: self.report(now),
             fallback_w: self.orders.memory().fallback_w,
             frequency_ratio: self
@@ -105,7 +103,6 @@ impl Agent {
             refused: self.orders.refused(now),
             cores: Some(self.params.online_cores()),
             classes,
-            flicker_w: self.predictive.flicker_w(now),
             orphan_hold_ms: self.params.orphan_hold.map(|hold| hold.as_millis() as u64),
         };
 

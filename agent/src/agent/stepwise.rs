@@ -3,58 +3,42 @@
 use ballast_types::{Epoch, Instant, Seq, Watts};
 
 use super::Agent;
-use super::control_policy::{ControlPolicy, Order};
+use super::supervisor::Order;
 use crate::Steps;
 use crate::meter::Sample;
 use crate::state::State;
 
-/// The policy without a model of the draw.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stepwise;
-
-impl ControlPolicy for Stepwise {
-    fn by_samples(&self) -> bool {
-        true
-    }
-
-    fn is_over(&self, agent: &Agent, now: Instant, cap: Watts, order: Option<Order>) -> bool {
+impl Agent {
+    /// Whether the server may draw more than its cap by now.
+    pub(super) fn is_over(&self, now: Instant, cap: Watts, order: Option<Order>) -> bool {
         // Where a lease ends by itself nobody has said that the chassis draws too much.
         let guess = order.is_some_and(|order| order.guess);
-        let sample = if guess { agent.meter.current(now) } else { agent.meter.newest(now) };
+        let sample = if guess { self.meter.current(now) } else { self.meter.newest(now) };
         let alarmed = order.is_some_and(|order| order.alarmed);
         sample.is_none_or(|sample| {
-            let draw = if alarmed && guess { agent.worst_case(now, sample) } else { sample.watts };
+            let draw = if alarmed && guess { self.worst_case(now, sample) } else { sample.watts };
             draw > cap
         })
     }
 
-    fn cap_fell(&self, agent: &mut Agent, now: Instant, message: Option<(Epoch, Seq)>, cap: Watts) {
-        agent.fall(now, message, cap);
-    }
-
-    fn recover(&self, agent: &mut Agent, now: Instant, cap: Watts, sample: Sample, over_run: u8) {
-        let (draw, target) = (sample.watts, agent.target(cap));
-        let paper = agent.params.steps == Steps::Paper;
+    /// A sample while cores are neither all at their floor nor all free.
+    pub(super) fn recover(&mut self, now: Instant, cap: Watts, sample: Sample, over_run: u8) {
+        let (draw, target) = (sample.watts, self.target(cap));
+        let paper = self.params.steps == Steps::Paper;
         let over_run = if draw > cap { over_run.saturating_add(1) } else { 0 };
         // What a late sample shows is known, so that nobody waits for it to settle.
-        if !paper && agent.tuning.clearly_over(draw, cap) {
-            agent.fall(now, None, cap);
-        } else if agent.is_settled(sample) {
-            agent.state = State::Recovering { over_run };
-            if !paper && over_run >= agent.tuning.over_run {
-                agent.fall(now, None, cap);
+        if !paper && self.tuning.clearly_over(draw, cap) {
+            self.fall(now, None, cap);
+        } else if self.is_settled(sample) {
+            self.state = State::Recovering { over_run };
+            if !paper && over_run >= self.tuning.over_run {
+                self.fall(now, None, cap);
             } else {
-                agent.step(now, draw, target, over_run);
+                self.step(now, draw, target, over_run);
             }
         }
     }
 
-    fn first_step(&self, agent: &mut Agent, now: Instant, cap: Watts, sample: Sample) {
-        agent.step(now, sample.watts, agent.target(cap), 0);
-    }
-}
-
-impl Agent {
     /// What the server may draw by now. The chassis alerts because it saw a rise that a sample from
     /// before the alert does not show: for every second that such a sample is old, its lag included,
     /// the server may have gone from idle to full load.
@@ -70,7 +54,7 @@ impl Agent {
 
     /// The cap fell, or the load rose, within a capping event: in one write to what fits by the power model,
     /// or to the floor where that cannot tell. The paper has only its steps for that.
-    fn fall(&mut self, now: Instant, message: Option<(Epoch, Seq)>, cap: Watts) {
+    pub(super) fn fall(&mut self, now: Instant, message: Option<(Epoch, Seq)>, cap: Watts) {
         if self.params.steps == Steps::Paper {
             return;
         }
@@ -122,7 +106,7 @@ impl Agent {
     }
 
     /// Cores up or down, or none inside the deadband.
-    fn step(&mut self, now: Instant, draw: Watts, target: Watts, over_run: u8) {
+    pub(super) fn step(&mut self, now: Instant, draw: Watts, target: Watts, over_run: u8) {
         let least = usize::from(self.params.step_cores.max(1));
         let paper = self.params.steps == Steps::Paper;
         if draw > target {

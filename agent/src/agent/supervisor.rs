@@ -1,12 +1,8 @@
 //! The transitions: what a cap, a sample and a silence do.
 
 use ballast_types::wire::{Alert, Level};
-use ballast_types::{Instant, Watts};
+use ballast_types::{Epoch, Instant, Seq, Watts};
 
-use super::control_policy::{ControlPolicy, Order};
-use super::height::Following;
-use super::predicting::Predicting;
-use super::stepwise::Stepwise;
 use super::{Agent, Leaving};
 use crate::Policy;
 use crate::episode::Episode;
@@ -14,17 +10,25 @@ use crate::meter::Sample;
 use crate::state::State;
 use crate::throttle::Joining;
 
+/// What a message orders, as far as it is about the cap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    pub(super) message: (Epoch, Seq),
+    /// It says that there is a capping event.
+    pub(super) alarmed: bool,
+    /// The chassis draws more than it may, so a rise that no sample shows yet is guessed.
+    pub(super) guess: bool,
+    /// It lowers the cap.
+    pub(super) lowers: bool,
+}
+
 /// A sample this part of a period early still counts as settled: 25 of 200 ms.
 const SLACK: u32 = 8;
 
 impl Agent {
-    /// The policy in force.
-    fn control_policy(&self, now: Instant) -> &'static dyn ControlPolicy {
-        match self.orders.height_ppm() {
-            Some(_) => &Following,
-            None if self.predicts(now) => &Predicting,
-            None => &Stepwise,
-        }
+    /// Whether the chassis sets a common height: then only its messages move the cores, whatever the server's own cap.
+    fn follows(&self) -> bool {
+        self.orders.height_ppm().is_some()
     }
 
     /// The cap that this agent acts on; none when it only watches.
@@ -138,15 +142,14 @@ impl Agent {
         if self.state == State::Boot && !alarmed {
             return;
         }
-        let policy = self.control_policy(now);
-
-        if matches!(self.state, State::Shedding { .. }) || !policy.is_over(self, now, cap, order) {
+        let held = self.follows() || matches!(self.state, State::Shedding { .. });
+        if held || !self.is_over(now, cap, order) {
             return;
         }
         if !self.episode.has_dropped() {
             self.floor_next(now, message, "above the cap");
         } else if order.is_none_or(|order| order.lowers) {
-            policy.cap_fell(self, now, message, cap);
+            self.fall(now, message, cap);
         }
     }
 
@@ -187,7 +190,6 @@ impl Agent {
     /// A valid, fresh sample.
     pub(super) fn sample(&mut self, now: Instant, sample: Sample) {
         self.enforced.sample(sample);
-        self.predictive_meter(now, sample);
         if !self.sighted() {
             self.resume(now);
         }
@@ -247,8 +249,7 @@ impl Agent {
         let over = draw > cap;
 
         // Where samples do not move the cores, they only judge whether to escalate.
-        let policy = self.control_policy(now);
-        let by_samples = policy.by_samples();
+        let by_samples = !self.follows();
         let target = self.target(cap);
         let (settled, floored) = (self.is_settled(sample), self.throttle.nothing_left());
 
@@ -277,7 +278,9 @@ impl Agent {
                     (false, true) if !self.may_raise(now, draw, target) => {}
                     (false, _) => {
                         self.transition_to(now, State::Recovering { over_run: 0 }, "room under the cap");
-                        policy.first_step(self, now, cap, sample);
+                        if by_samples {
+                            self.step(now, draw, target, 0);
+                        }
                     }
                 }
             }
@@ -288,9 +291,10 @@ impl Agent {
                 let to = State::Throttled { over_since: Some(now), probation: false };
                 self.transition_to(now, to, "above the cap at the floor");
             }
-            State::Recovering { over_run } => policy.recover(self, now, cap, sample, over_run),
+            State::Recovering { over_run } if by_samples => self.recover(now, cap, sample, over_run),
+            State::Recovering { .. } => {}
             // The chassis lifts what it has ordered.
-            State::Shedding { .. } if self.orders.height_ppm().is_some() => {}
+            State::Shedding { .. } if !by_samples => {}
             State::Shedding { under_since } => {
                 let under_since = (draw < target).then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };

@@ -36,25 +36,10 @@ impl Clamps {
 }
 
 impl Dynamic for Clamps {
-    fn core_w(&self, view: &View<'_>, unit: usize, level: usize) -> f64 {
-        view.fleet.peak_use(unit) * self.table[level]
-    }
-
     fn used_core_w(&self, view: &View<'_>, unit: usize, highest: usize, level: usize) -> Option<f64> {
         let &View { now, throttle, fleet, .. } = view;
         let work = fleet.core_usage(now, unit)? * throttle.share(unit, highest);
         Some((work / throttle.share(unit, level)).min(1.0) * self.table[level])
-    }
-
-    fn drawn_low(&self, view: &View<'_>) -> f64 {
-        let drawn = |unit| view.fleet.fast_use(unit) * self.table[view.throttle.level(unit)];
-        view.throttle.throttled().map(drawn).sum()
-    }
-
-    /// VMs without units are not slowed.
-    fn drawn_all(&self, view: &View<'_>) -> f64 {
-        let held = |unit| view.fleet.fast_use(unit) * (self.top() - self.table[view.throttle.level(unit)]);
-        self.top() * view.fleet.fast_cores() - (0..view.throttle.len()).map(held).sum::<f64>()
     }
 
     fn sheddable(&self, view: &View<'_>, class: &Class) -> f64 {

@@ -46,10 +46,6 @@ impl Pstates {
         &self.tables[usize::from(self.table[core])]
     }
 
-    fn drawn(&self, view: &View<'_>, cores: impl Iterator<Item = usize>) -> f64 {
-        cores.map(|core| view.fleet.fast_use(core) * self.of(core)[view.throttle.level(core)]).sum()
-    }
-
     /// What the p-states of these cores hold back.
     fn held_back(&self, view: &View<'_>, cores: impl Iterator<Item = usize>) -> f64 {
         let &View { now, throttle, actuators, fleet } = view;
@@ -66,22 +62,10 @@ impl Pstates {
 }
 
 impl Dynamic for Pstates {
-    fn core_w(&self, view: &View<'_>, core: usize, level: usize) -> f64 {
-        view.fleet.peak_use(core) * self.of(core)[level]
-    }
-
     fn used_core_w(&self, view: &View<'_>, core: usize, highest: usize, level: usize) -> Option<f64> {
         let &View { now, throttle, fleet, .. } = view;
         let work = fleet.core_usage(now, core)? * throttle.share(core, highest);
         Some((work / throttle.share(core, level)).min(1.0) * self.of(core)[level])
-    }
-
-    fn drawn_low(&self, view: &View<'_>) -> f64 {
-        self.drawn(view, view.throttle.throttled())
-    }
-
-    fn drawn_all(&self, view: &View<'_>) -> f64 {
-        self.drawn(view, 0..view.throttle.len())
     }
 
     fn sheddable(&self, view: &View<'_>, class: &Class) -> f64 {

@@ -23,22 +23,9 @@ impl Quotas {
 }
 
 impl Dynamic for Quotas {
-    fn core_w(&self, view: &View<'_>, unit: usize, level: usize) -> f64 {
-        let &View { throttle, fleet, .. } = view;
-        self.per_core * fleet.fast_demand(unit, throttle).min(throttle.share(unit, level))
-    }
-
     fn used_core_w(&self, view: &View<'_>, unit: usize, _: usize, level: usize) -> Option<f64> {
         let &View { now, throttle, fleet, .. } = view;
         Some(self.per_core * fleet.demand(now, unit, throttle)?.min(throttle.share(unit, level)))
-    }
-
-    fn drawn_low(&self, view: &View<'_>) -> f64 {
-        view.throttle.throttled().map(|unit| self.per_core * view.fleet.fast_use(unit)).sum()
-    }
-
-    fn drawn_all(&self, view: &View<'_>) -> f64 {
-        self.per_core * view.fleet.fast_cores()
     }
 
     fn sheddable(&self, view: &View<'_>, class: &Class) -> f64 {

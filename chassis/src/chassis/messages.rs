@@ -96,7 +96,6 @@ impl Chassis {
             instance: Some(self.params.instance),
             height_ppm,
             own_limit,
-            margin_w: None,
         };
 
         self.outputs.push_back(Output::Alert { server: server.clone(), alert });

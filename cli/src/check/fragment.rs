@@ -2,7 +2,7 @@
 
 use ballast_hw::probe::{Machine, MeterFacts};
 
-use super::functions::{Function, best, inputs};
+use super::functions::{Function, best, has_rapl_energy, inputs};
 use super::state::{State, Watched, channel, overcommitted};
 
 /// A part of agent.toml that fits; `server` and `chassis` are left to the operator.
@@ -15,7 +15,7 @@ pub(super) fn agent_toml(machine: &Machine, sensors: &[Watched], functions: &[Fu
 
     match best(machine) {
         Some(meter) => lines.extend(hwmon(meter, inputs(machine) > 1, sensors)),
-        None if state("fast_loop") == State::Works => {
+        None if has_rapl_energy(machine) => {
             lines.extend(["[meter]".into(), "source = \"rapl\"".into()]);
             lines.push(
                 "# offset_w = …  # yours to measure, refused without: what fans, disks and losses draw"

@@ -24,7 +24,6 @@ pub(super) fn all(machine: &Machine, sensors: &[Watched], written: Option<&[Writ
         ("uclamp", uclamp(machine)),
         ("meter", meter(machine, sensors)),
         ("server_limit", server_limit(machine)),
-        ("fast_loop", fast_loop(machine)),
         ("core_groups", core_groups(machine)),
     ];
     let tested_functions = functions.into_iter().chain(pods).map(|(id, (state, reason))| {
@@ -210,14 +209,9 @@ fn server_limit(machine: &Machine) -> (State, String) {
     }
 }
 
-fn fast_loop(machine: &Machine) -> (State, String) {
-    match packages(machine).next() {
-        None => (Missing, "no RAPL package zone: policy = \"stepwise\" alone".to_owned()),
-        Some(_) => match packages(machine).find_map(|zone| zone.energy_error.as_ref()) {
-            Some(error) => (Missing, error.clone()),
-            None => (Works, "RAPL package energy".to_owned()),
-        },
-    }
+/// Whether RAPL's energy of a package can be read, and that of every package that there is.
+pub(super) fn has_rapl_energy(machine: &Machine) -> bool {
+    packages(machine).next().is_some() && packages(machine).all(|zone| zone.energy_error.is_none())
 }
 
 /// Whether pods of a Kubernetes node can be slowed.

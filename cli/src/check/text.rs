@@ -112,7 +112,6 @@ fn name(function: &str) -> &str {
         "uclamp" => "throttle by cpu.uclamp.max",
         "meter" => "server's meter",
         "server_limit" => "server's own limit",
-        "fast_loop" => "fast loop",
         "core_groups" => "core groups",
         other => other,
     }

@@ -83,8 +83,6 @@ impl SharesArg {
 pub(crate) enum PolicyArg {
     /// Low-priority cores to the floor, then step by step back up
     Stepwise,
-    /// The p-states that just fit, by a model learnt on line from RAPL and CPU use
-    Predictive,
     /// Every core equally, as RAPL does: the baseline
     FullServer,
     /// Nothing is throttled, and the plant's hardware caps are off: the load alone
@@ -95,7 +93,6 @@ impl PolicyArg {
     pub(crate) const fn policy(self) -> Policy {
         match self {
             Self::Stepwise => Policy::Stepwise,
-            Self::Predictive => Policy::Predictive,
             Self::FullServer => Policy::FullServer,
             Self::None => Policy::None,
         }
@@ -156,8 +153,8 @@ mod tests {
         let paper_first = Control { shares: first, ..Control::PAPER };
         assert_eq!(control("--preset paper --shares critical-first").unwrap(), paper_first);
         assert_eq!(control("--shares critical-first --preset paper").unwrap(), paper_first);
-        let floating = control("--actuator cpu-max --policy predictive --preset paper").unwrap();
-        assert_eq!((floating.policy, floating.actuator), (Policy::Predictive, Actuator::CpuMax));
+        let floating = control("--actuator cpu-max --policy stepwise --preset paper").unwrap();
+        assert_eq!((floating.policy, floating.actuator), (Policy::Stepwise, Actuator::CpuMax));
         assert!(floating.paper && !control("--shares even").unwrap().paper);
     }
 

@@ -142,8 +142,6 @@ impl<'a> Opened<'a> {
             step_cores: config.throttle.step_cores,
             margin_ppm: config.throttle.margin_ppm,
             deadband: config.throttle.deadband,
-            fast_period: config.predictive.period,
-            margin_sigmas: config.predictive.margin_sigmas,
             server_limit_hold: config.server_limit.hold,
             server_limit_floor: config.server_limit.floor.filter(|_| has_limit),
             floors: config.throttle.floors.clone(),

@@ -33,7 +33,7 @@ pub use limit::{LimitBy, ServerLimitConfig};
 pub use meter::{FuseConfig, MeterConfig, MeterSource};
 pub use pools::{PoolsConfig, Slices};
 pub use records::{AutoMode, RecordsConfig};
-pub use throttle::{PredictiveConfig, ThrottleConfig};
+pub use throttle::ThrottleConfig;
 pub(crate) use vms::has_nothing_to_limit;
 
 /// The whole of `agent.toml`, checked.
@@ -60,7 +60,6 @@ pub struct AgentConfig {
     /// How its BMC is reached, where that is the meter.
     pub redfish: RedfishConfig,
     pub throttle: ThrottleConfig,
-    pub predictive: PredictiveConfig,
     /// At the lowest frequency and above the cap for this long: VMs that prefer it are killed; `None` never.
     pub kill_after: Option<Duration>,
     pub server_limit: ServerLimitConfig,
@@ -128,7 +127,6 @@ impl ConfigFile for AgentConfig {
         let meter = MeterConfig::read(root);
         let redfish = RedfishConfig::read(root, matches!(meter.source, MeterSource::Redfish(_)));
         let throttle = ThrottleConfig::read(root, meter.least_settle());
-        let predictive = PredictiveConfig::read(root);
         let kill_after = throttle::read_shedding(root, throttle.escalate_after);
         let server_limit = ServerLimitConfig::read(root);
         let model = model::read(root);
@@ -151,7 +149,6 @@ impl ConfigFile for AgentConfig {
             meter,
             redfish,
             throttle,
-            predictive,
             kill_after,
             server_limit,
             model,
@@ -216,13 +213,13 @@ fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
     let help = "`\"paper\"` sets `policy = \"stepwise\"` with the paper's steps; a policy that is set itself \
                 comes before the preset.";
     let paper = root.key("preset", help).optional(preset()).is_some();
-    // Without RAPL the controller steps, and says so: nobody has to choose by what the machine has.
-    let default = if paper { Policy::Stepwise } else { Policy::Predictive };
-    let policies = [Policy::Stepwise, Policy::Predictive, Policy::FullServer, Policy::None];
-    let help = "How frequencies are chosen: by steps; by a model learnt on line from RAPL (by steps where \
-                there is no RAPL, or while the model is not trusted); every core alike; or not at all, which \
-                only watches.";
-    let policy = root.key("policy", help).or(default, choice(policies.map(|policy| (policy.name(), policy))));
+    let policies = [Policy::Stepwise, Policy::FullServer, Policy::None];
+    let allowed = choice(policies.map(|policy| (policy.name(), policy)))
+        .with_note("\"stepwise\" replaces \"predictive\"");
+    let help = "How low-priority cores are lowered and raised where the chassis sets no common height for them: in \
+                steps; every core alike; or not at all, which only watches.";
+    let policy = root.key("policy", help).or(Policy::Stepwise, allowed);
+    root.removed("predictive", "policy = \"stepwise\" and the chassis's common height replace it");
     (policy, if paper { Steps::Paper } else { Steps::OneWrite })
 }
 
@@ -310,10 +307,10 @@ mod tests {
                  leading dot",
                 "agent.toml:1: server = \"a/b\": an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading \
                  dot",
-                "agent.toml:3: policy = 3: \"stepwise\", \"predictive\", \"full-server\" or \"none\"",
+                "agent.toml:3: policy = 3: \"stepwise\", \"full-server\" or \"none\"; \"stepwise\" replaces \"predictive\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
                  chassis, class, discover, dry_run, groups, kubernetes, limits, listen, log_level, \
-                 meter, model, orphan_hold_s, policy, pools, predictive, preset, realtime, record_dir, \
+                 meter, model, orphan_hold_s, policy, pools, preset, realtime, record_dir, \
                  record_max_mb, records, redfish, root, run_dir, server, server_limit, shedding, \
                  state_dir, throttle, tls, vm",
                 "agent.toml:6: throttle.step_cores = 0: a whole number of cores, 1 to 1024",
@@ -325,14 +322,16 @@ mod tests {
     #[test]
     fn the_papers_preset_is_stepwise_unless_the_policy_is_told() {
         for (more, policy) in [
-            ("", Policy::Predictive),
-            ("policy = \"stepwise\"\n", Policy::Stepwise),
+            ("", Policy::Stepwise),
             ("preset = \"paper\"\n", Policy::Stepwise),
-            ("preset = \"paper\"\npolicy = \"predictive\"\n", Policy::Predictive),
+            ("preset = \"paper\"\npolicy = \"full-server\"\n", Policy::FullServer),
         ] {
             let config = AgentConfig::parse("agent.toml", &format!("{more}{LEAST}")).unwrap();
             assert_eq!(config.policy, policy, "{more}");
         }
+        let text = problems(&format!("policy = \"predictive\"\n{LEAST}[predictive]\nperiod_ms = 50\n"));
+        assert!(text.contains("agent.toml:1: policy = \"predictive\": \"stepwise\", "), "{text}");
+        assert!(text.contains("agent.toml:5: predictive: removed; policy = \"stepwise\""), "{text}");
         let text = problems(&format!("preset = \"papers\"\n{LEAST}"));
         assert!(text.contains("agent.toml:1: preset = \"papers\": \"paper\""), "{text}");
     }

@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 use super::cores::Cores;
 use super::kill::Killer;
 use super::message::Message;
-use super::policy::PolicyLog;
 use super::refused::refused;
 use super::sampler::Sensors;
 use super::vms::Notes;
@@ -41,7 +40,6 @@ pub(super) struct AgentEffects {
     /// Nothing is written: what would be done is said.
     pub(super) dry: bool,
     pub(super) alarms: AlarmBook,
-    pub(super) policy: PolicyLog,
     pub(super) waiting: Waiting,
     /// The server's limit, ordered before it was known what the rest of the server draws.
     pub(super) waits_for_rest: Cell<Option<(ActionId, Watts)>>,
@@ -181,9 +179,6 @@ impl Effects<Agent> for AgentEffects {
         self.notes.add_to(&mut status);
         self.counts.estimate(&mut status);
         self.alarms.complete(&mut status.alarms);
-        if let Some(line) = self.policy.line(&status, now) {
-            tracing::info!("{line}");
-        }
         status
     }
 

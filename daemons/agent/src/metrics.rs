@@ -117,7 +117,7 @@ pub fn metrics_reference() -> Vec<MetricLine> {
 
 /// Every metric of an agent alone.
 pub(crate) fn metrics<'a>() -> Vec<Metric<Shown<'a>>> {
-    let of_server = power().into_iter().chain(control()).chain(model()).chain(cores());
+    let of_server = power().into_iter().chain(control()).chain(cores());
     of_server.chain(records()).chain(impact()).chain(vms()).collect()
 }
 
@@ -187,21 +187,6 @@ fn control<'a>() -> [Metric<Shown<'a>>; 13] {
             Some(it.status.report.actuator_failures as f64)
         }),
         one("vm_kills_total", "VMs killed since start", |it| Some(it.status.vm_kills as f64)),
-    ]
-}
-
-/// What only `predictive` has.
-fn model<'a>() -> [Metric<Shown<'a>>; 3] {
-    [
-        one("model_trusted", "1 while the model chooses the frequencies; only with `predictive`", |it| {
-            flag(it.status.recovery.as_ref()?.doubt.is_none())
-        }),
-        one("model_error_watts", "By how much RAPL lately missed the meter; only with `predictive`", |it| {
-            watts(Some(it.status.recovery.as_ref()?.error_w))
-        }),
-        one("model_margin_watts", "How far under the cap the draw is kept; only with `predictive`", |it| {
-            watts(Some(it.status.recovery.as_ref()?.margin_w))
-        }),
     ]
 }
 

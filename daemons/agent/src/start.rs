@@ -1,12 +1,12 @@
 //! The third step of a start: threads. First all that can fail without a trace; from then on things change.
 
 use std::cell::Cell;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ballast_agent_core::{Actuator, Agent, Input, Memory, Policy};
+use ballast_agent_core::{Actuator, Agent, Input, Memory};
 use ballast_hw::systemd::ShutdownDeadline;
 use ballast_hw::{self as hw, MemoryLimits, PowerMeter, Root};
 use ballast_runtime::Listening;
@@ -35,12 +35,10 @@ use crate::kill::Killer;
 use crate::message::Message;
 use crate::metrics::Counts;
 use crate::pods::Pods;
-use crate::policy::PolicyLog;
 use crate::quota::{self, Quotas};
-use crate::sampler::Sensors;
 use crate::usage::{self, Usage};
 use crate::vms::{CHANGES, VmSources, Vms, discovery};
-use crate::{fast, limit, sampler};
+use crate::{limit, sampler};
 
 /// Between two looks at the VMs' memory, where memory is limited: a kill raises the limit within a second.
 const LIMITING: Duration = Duration::from_millis(500);
@@ -110,7 +108,8 @@ impl<'a> Adopted<'a> {
         // Fails only when the control thread has ended.
         let _ = messages.send(Message::Input(Input::Vms(vm_set)));
         discovery::start(config.groups.rescan, answered, Arc::clone(&vms), messages.clone())?;
-        let (sensors, no_rapl) = start_sensors(config, meter, &root, &vms, &messages)?;
+        let (settle, of_vms) = (config.throttle.settle, Arc::clone(&vms));
+        let sensors = sampler::start(&config.meter, meter, settle, &root, of_vms, messages.clone())?;
 
         let counts = Counts::default();
         let alarms = alarms(&opened.previous, faults.clone(), tls.clone());
@@ -127,7 +126,6 @@ impl<'a> Adopted<'a> {
             notes: notes.clone(),
             dry,
             alarms: alarms.clone(),
-            policy: PolicyLog::new(no_rapl),
             waiting: None,
             waits_for_rest: Cell::new(None),
         };
@@ -219,24 +217,6 @@ fn vm_sources(config: &AgentConfig, pods: Option<Pods>) -> VmSources {
         changes_path: state_dir.join(CHANGES),
         auto_path: (config.records.auto_class == AutoMode::Act).then(|| state_dir.join("auto-class.json")),
     }
-}
-
-/// Starts the meter and the VMs' CPU use, and under `predictive` RAPL in short windows. Says why
-/// there is no RAPL, if there is none.
-fn start_sensors(
-    config: &AgentConfig,
-    meter: PowerMeter,
-    root: &Root,
-    vms: &Arc<Mutex<Vms>>,
-    messages: &Sender<Message>,
-) -> anyhow::Result<(Sensors, Option<String>)> {
-    let (settle, of_vms) = (config.throttle.settle, Arc::clone(vms));
-    let sensors = sampler::start(&config.meter, meter, settle, root, of_vms, messages.clone())?;
-    let no_rapl = match config.policy {
-        Policy::Predictive => fast::start(config, root, Arc::clone(vms), messages.clone())?,
-        _ => None,
-    };
-    Ok((sensors, no_rapl))
 }
 
 /// Begins to set limits by what VMs use, if they are set at all.

@@ -65,7 +65,7 @@ pub struct Options {
     pub placements: Vec<Placement>,
     /// Which policies are compared, with commas between
     #[arg(long = "policies", value_name = "NAME,…", value_delimiter = ',',
-        default_value = "none,full-server,stepwise,predictive,thunderbolt,oracle",
+        default_value = "none,full-server,stepwise,thunderbolt,oracle",
         value_parser = named(Contender::ALL, Contender::name))]
     pub contenders: Vec<Contender>,
     /// How the chassis manager splits the budget, with commas between
@@ -150,7 +150,7 @@ fn asked(options: &Options, placement: Placement) -> Vec<Requested> {
     for contender in options.contenders.iter().copied() {
         let asked = |shares| Requested { placement, contender, shares };
         match contender {
-            Contender::Stepwise | Contender::Predictive => {
+            Contender::Stepwise | Contender::Manager => {
                 all.extend(options.shares.iter().map(|shares| asked(Some(*shares))));
             }
             _ => all.push(asked(None)),
@@ -247,7 +247,7 @@ impl Job {
     fn controller(&self) -> Controller {
         let budget = self.plan.budget;
         let baseline = match self.asked.contender {
-            Contender::Stepwise | Contender::Predictive => return Controller::Manager,
+            Contender::Stepwise | Contender::Manager => return Controller::Manager,
             Contender::FullServer => Baseline::FullServer { share: budget.per(SERVERS as u64) },
             Contender::Thunderbolt => Baseline::Thunderbolt,
             Contender::Oracle => Baseline::Oracle(budget),

@@ -16,7 +16,6 @@ mod scheduler;
 mod server;
 mod stability;
 mod traces;
-mod tradeoff;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -47,10 +46,6 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 15 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment chassis --placements imbalanced --plot f.svg")]
     Chassis(One<ballast_lab::chassis::Options>),
-    /// Lost run time against time above the cap, as the margins of stepwise and predictive move
-    #[command(after_help = "The default run takes about 5 minutes on 2 cores.\n\n\
-        Example: ballast-lab experiment tradeoff --caps-w 230 --plot curves.svg")]
-    Tradeoff(One<tradeoff::Choice>),
     /// P-state changes with meters that are late, seldom or noisy
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment stability --noises 0.01 --policies stepwise")]
@@ -159,10 +154,10 @@ pub(crate) struct Runs {
     /// The first seed [default: 1]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// How many seeds [default: server 10, chassis 3, tradeoff and scheduler 5, stability 1]
+    /// How many seeds [default: server 10, chassis 3, scheduler 5, stability 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: Option<u16>,
-    /// How long the batch work takes without throttling [default: server and tradeoff 10,
+    /// How long the batch work takes without throttling [default: server 10,
     /// chassis 26, stability 5]
     #[arg(long, value_name = "MIN", value_parser = minutes)]
     minutes: Option<f64>,
@@ -267,7 +262,6 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
     let met = match experiment {
         Experiment::Server(one) => one.run(server::report)?,
         Experiment::Chassis(one) => one.run(chassis::report)?,
-        Experiment::Tradeoff(one) => one.run(tradeoff::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::Admission(one) => match &one.options.export_events {
@@ -351,7 +345,6 @@ fn all(all: &One<Runs>) -> anyhow::Result<bool> {
     let mut finished = Finished { results: &all.results, reports: Vec::new(), met: true };
     finished.add(&all.one(&flags, server::report)?)?;
     finished.add(&all.one(&flags, chassis::report)?)?;
-    finished.add(&all.one(&flags, tradeoff::report)?)?;
     finished.add(&all.one(&flags, stability::report)?)?;
     finished.add(&all.one(&days, scheduler::report)?)?;
     finished.add(&all.one(&[], labels::report)?)?;

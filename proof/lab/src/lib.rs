@@ -1,7 +1,7 @@
 //! The paper's measurements as experiments in virtual time, with the real controllers.
 //!
 //! [`server`] is its Figures 4 and 5: one server under a fixed cap. [`chassis`] is its Figure 6: twelve
-//! servers, a budget, two placements. [`oversubscription`] is its Table IV. [`tradeoff`], [`stability`] and
+//! servers, a budget, two placements. [`oversubscription`] is its Table IV. [`stability`] and
 //! [`traces`] ask what the paper does not show.
 //!
 //! Everything is a list of jobs that do not know of each other, and a fold over what they came to: the
@@ -26,7 +26,6 @@ pub mod scheduler;
 pub mod server;
 pub mod stability;
 pub mod traces;
-pub mod tradeoff;
 mod trial;
 mod variant;
 mod watch;
@@ -128,10 +127,10 @@ pub enum Contender {
     None,
     /// Hardware, every core alike: the paper's baseline.
     FullServer,
-    /// The agent with the paper's steps.
+    /// The agents in steps, under a cap each.
     Stepwise,
-    /// The agent with its model.
-    Predictive,
+    /// The chassis manager with its agents, as they ship; a single server is a chassis of one.
+    Manager,
     /// Two thresholds and a cut of the batch VMs' CPU time, as Thunderbolt does it.
     Thunderbolt,
     /// The highest p-states that fit at every instant, knowing the load: the physical limit.
@@ -141,12 +140,11 @@ pub enum Contender {
 impl Contender {
     /// All of them, in the order of reports.
     pub const ALL: [Self; 6] =
-        [Self::None, Self::FullServer, Self::Stepwise, Self::Predictive, Self::Thunderbolt, Self::Oracle];
+        [Self::None, Self::FullServer, Self::Stepwise, Self::Manager, Self::Thunderbolt, Self::Oracle];
 
     const fn policy(self) -> Policy {
         match self {
-            Self::Stepwise => Policy::Stepwise,
-            Self::Predictive => Policy::Predictive,
+            Self::Stepwise | Self::Manager => Policy::Stepwise,
             Self::None | Self::FullServer | Self::Thunderbolt | Self::Oracle => Policy::None,
         }
     }
@@ -156,7 +154,7 @@ impl Contender {
             Self::None => "none",
             Self::FullServer => "full-server",
             Self::Stepwise => "stepwise",
-            Self::Predictive => "predictive",
+            Self::Manager => "manager",
             Self::Thunderbolt => "thunderbolt",
             Self::Oracle => "oracle",
         }

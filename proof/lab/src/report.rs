@@ -15,7 +15,6 @@ pub mod scheduler;
 pub mod server;
 pub mod stability;
 pub mod traces;
-pub mod tradeoff;
 
 use std::fmt::{Display, Write as _};
 

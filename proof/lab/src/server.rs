@@ -29,13 +29,6 @@ pub struct Options {
     pub seeds: Vec<u64>,
     /// How long the batch work takes when nobody is in its way (10).
     pub minutes: f64,
-    /// `stepwise`: the margin under the cap as a share of it; `None` for the agent's own.
-    pub margin_share: Option<f64>,
-    /// `predictive`: the margin in standard deviations of what its forecasts miss; `None` for what a chassis
-    /// manager tells, see `above_share`.
-    pub margin_sigmas: Option<f64>,
-    /// The share of 100 ms means that may lie above the cap: the margin that is told follows from it (0.01).
-    pub above_share: f64,
     /// The server's own meter.
     pub sensor: SensorSpec,
 }
@@ -51,9 +44,6 @@ impl Default for Options {
             contenders: Contender::ALL.to_vec(),
             seeds: (1..=10).collect(),
             minutes: 10.0,
-            margin_share: None,
-            margin_sigmas: None,
-            above_share: 0.01,
             sensor: SensorSpec::default(),
         }
     }
@@ -139,15 +129,8 @@ impl Plan {
         for cap_w in &options.caps_w {
             within("caps_w", *cap_w, model.half_idle_w, model.full_w)?;
         }
-        if let Some(share) = options.margin_share {
-            within("margin_share", share, 0.0, 0.5)?;
-        }
-        if let Some(sigmas) = options.margin_sigmas {
-            within("margin_sigmas", sigmas, 0.0, 100.0)?;
-        }
         within("batch_share", options.batch_share, 0.0, 1.0)?;
         within("service_ms", options.service_ms, 0.05, 1000.0)?;
-        within("above_share", options.above_share, 0.0, 0.5)?;
         let batch_s = 60.0 * within("minutes", options.minutes, 0.01, 10_000.0)?;
         Ok(Self { model, options: options.clone(), batch_s })
     }
@@ -177,12 +160,6 @@ impl Plan {
         agent.settle = lag + refresh;
         let noise = 2.0 * f64::from(noise_ppm) * 1e-6 * self.model.power(0.5, 1.0).as_f64();
         agent.deadband = agent.deadband.max(Watts::from_f64(noise).unwrap_or(Watts::ZERO));
-        if let Some(share) = self.options.margin_share {
-            agent.margin_ppm = libm::round(share * 1e6) as u32;
-        }
-        if let Some(sigmas) = self.options.margin_sigmas {
-            agent.margin_sigmas = sigmas;
-        }
     }
 }
 
@@ -213,7 +190,6 @@ impl Job {
         let mut scenario = Scenario::new(plan.plant(*seed, self.cap), contender.policy(), *seed, length);
         scenario.checks = Checks::NONE;
         scenario.controller = self.controller();
-        scenario.chassis.above_share_ppm = libm::round(1e6 * plan.options.above_share) as u32;
         scenario.agents.iter_mut().for_each(|agent| plan.tune(agent));
         scenario
     }
@@ -221,9 +197,8 @@ impl Job {
     fn controller(&self) -> Controller {
         let Some(watts) = self.cap else { return Controller::Baseline(Baseline::Nobody) };
         match self.contender {
-            Contender::Stepwise | Contender::Predictive => {
-                Controller::FixedCap { watts, tells_margin: self.plan.options.margin_sigmas.is_none() }
-            }
+            Contender::Stepwise => Controller::FixedCap { watts },
+            Contender::Manager => Controller::Manager,
             Contender::FullServer => Controller::Baseline(Baseline::HardwareCap(watts)),
             Contender::Oracle => Controller::Baseline(Baseline::Oracle(watts)),
             Contender::Thunderbolt => Controller::Baseline(Baseline::Thunderbolt),

@@ -5,7 +5,6 @@ use core::time::Duration;
 use ballast_types::Instant;
 
 use super::chassis::{Placement, Shares};
-use super::medians::{Limit, Medians};
 use super::server::{Options, ServerResult};
 use super::*;
 use ballast_sim::scenario::{Probe, Run, Scenario};
@@ -100,10 +99,10 @@ fn the_oracle_is_at_its_cap_and_never_above() {
 
 #[test]
 fn policies_lose_more_than_the_oracle_and_less_than_thunderbolt() {
-    let of = [Contender::Stepwise, Contender::Predictive, Contender::Thunderbolt];
+    let of = [Contender::Stepwise, Contender::Manager, Contender::Thunderbolt];
     let rows = rows(&short(&[240.0], &of));
-    let [stepwise, predictive, thunderbolt] = rows[..] else { panic!("{rows:?}") };
-    for row in [stepwise, predictive] {
+    let [stepwise, manager, thunderbolt] = rows[..] else { panic!("{rows:?}") };
+    for row in [stepwise, manager] {
         assert!(row.figures.excess > 0.0 && row.figures.excess < 0.9 * thunderbolt.figures.excess, "{row:?}");
         assert!(
             row.figures.over_s_max.median < 2.0 && row.figures.user_facing_p95_norm.median == 1.0,
@@ -242,60 +241,9 @@ fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
     assert!((4..=16).contains(&risen), "{draws:?}");
 }
 
-/// One margin of stepwise at 230 W.
-const CASE: tradeoff::Case = tradeoff::Case { cap_w: 230.0, service_ms: 0.5 };
-
-fn margin(over_cap_fraction: f64, excess: f64) -> tradeoff::TradeoffResult {
-    let sample = Medians::sample(Limit::Cap, 1.0, 1.3);
-    let over_fraction = Spread { median: over_cap_fraction, ..sample.over_fraction };
-    let figures = Medians { over_fraction, excess, ..sample };
-    tradeoff::TradeoffResult { case: CASE, policy: "stepwise", margin: 0.02, figures }
-}
-
 #[test]
-fn margins_are_compared_at_equal_time_above_the_cap() {
-    let rows = [margin(0.3, 0.02), margin(0.1, 0.06), margin(0.1, 0.07), margin(0.0, 0.2), margin(0.02, 0.1)];
-    let at = |x| tradeoff::excess_at(&rows, CASE, Contender::Stepwise, x);
-    assert!((at(0.2).unwrap() - 0.04).abs() < 1e-12);
-    assert_eq!((at(0.02), at(0.4), at(f64::NAN)), (Some(0.1), None, None));
-    // A few windows of 100 ms decide nothing.
-    assert_eq!((at(0.0009), at(0.001).is_some()), (None, true));
-    assert_eq!(tradeoff::excess_at(&rows, CASE, Contender::Predictive, 0.2), None);
-}
-
-#[test]
-fn margins_that_are_worse_in_both_ways_do_not_help_the_other_side() {
-    // The second and the last lose more than others that are above the cap less.
-    let rows = [margin(0.02, 0.1), margin(0.05, 0.3), margin(0.1, 0.06), margin(0.2, 0.08)];
-    let at = |x| tradeoff::excess_at(&rows, CASE, Contender::Stepwise, x).unwrap();
-    assert!((at(0.05) - 0.085).abs() < 1e-12 && (at(0.06) - 0.08).abs() < 1e-12);
-    assert_eq!((at(0.1), at(0.15), at(0.2)), (0.06, 0.06, 0.06));
-    let none = tradeoff::excess_at(&rows, CASE, Contender::Stepwise, 0.01);
-    assert_eq!(none, None, "it was never above the cap so little");
-}
-
-#[test]
-fn every_margin_and_every_meter_has_a_row() {
+fn every_meter_has_a_row() {
     let server = Options { minutes: 0.02, ..short(&[230.0], &[]) };
-    let options = tradeoff::Options {
-        server: server.clone(),
-        margins: tradeoff::Margins {
-            margins_share: vec![0.0, 0.05],
-            above_shares: vec![0.03],
-            services_ms: vec![5.0],
-            service_cap_w: 240.0,
-        },
-    };
-
-    let jobs = tradeoff::jobs(&options).unwrap();
-    let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
-    let rows = tradeoff::rows(&options, &runs);
-    let keys: Vec<_> = rows.iter().map(|r| (r.policy, r.margin, r.figures.seeds)).collect();
-    let of_a_case = [("stepwise", 0.0, 1), ("stepwise", 0.05, 1), ("predictive", 0.03, 1)];
-    assert_eq!(keys, [of_a_case, of_a_case].concat());
-    let cases: Vec<_> = rows.iter().map(|r| (r.case.cap_w, r.case.service_ms)).collect();
-    assert_eq!((cases[2], cases[3]), ((230.0, server.service_ms), (240.0, 5.0)));
-
     let contenders = vec![Contender::Stepwise];
     let options = stability::Options {
         server: Options { contenders, ..server },

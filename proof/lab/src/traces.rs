@@ -44,10 +44,8 @@ pub enum TracePolicy {
     FullServer,
     /// The paper's controller: steps, even shares, a plain timer.
     Paper,
-    /// Steps, with shares by need.
+    /// The controllers as they ship: a common height, and shares by need.
     Stepwise,
-    /// The model, with shares by need.
-    Predictive,
     /// The highest p-states that fit at every instant, knowing the load: the physical limit.
     Oracle,
     /// The same, held where controllers aim: at 99 % of the budget.
@@ -56,15 +54,8 @@ pub enum TracePolicy {
 
 impl TracePolicy {
     /// All of them, in the order of reports.
-    pub const ALL: [Self; 7] = [
-        Self::None,
-        Self::FullServer,
-        Self::Paper,
-        Self::Stepwise,
-        Self::Predictive,
-        Self::Oracle,
-        Self::OracleAtSetPoint,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::FullServer, Self::Paper, Self::Stepwise, Self::Oracle, Self::OracleAtSetPoint];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +63,6 @@ impl TracePolicy {
             Self::FullServer => "full-server",
             Self::Paper => "paper",
             Self::Stepwise => "stepwise",
-            Self::Predictive => "predictive",
             Self::Oracle => "oracle",
             Self::OracleAtSetPoint => "oracle-at-set-point",
         }
@@ -83,7 +73,7 @@ impl TracePolicy {
         match self {
             Self::None | Self::Oracle | Self::OracleAtSetPoint => None,
             Self::FullServer | Self::Paper => Some(SharePolicy::Even),
-            Self::Stepwise | Self::Predictive => Some(SharePolicy::CriticalFirst),
+            Self::Stepwise => Some(SharePolicy::CriticalFirst),
         }
     }
 
@@ -94,7 +84,6 @@ impl TracePolicy {
             Self::None | Self::FullServer | Self::Oracle | Self::OracleAtSetPoint => None,
             Self::Paper => Some(Control::PAPER),
             Self::Stepwise => Some(with(Policy::Stepwise)),
-            Self::Predictive => Some(with(Policy::Predictive)),
         }
     }
 }
@@ -593,7 +582,7 @@ mod tests {
         assert!(full.hardware_s > 10.0 && full.over_budget_share < 0.2, "{full:?}");
         assert!(full.user_facing_throttled_core_s > 0.0);
 
-        for policy in [TracePolicy::Paper, TracePolicy::Stepwise, TracePolicy::Predictive] {
+        for policy in [TracePolicy::Paper, TracePolicy::Stepwise] {
             let row = find(policy, 85.0);
             assert!(row.trip_fraction_max < 1.0, "{row:?}");
             assert!((0.5..1.0).contains(&row.batch_work_ratio.unwrap()), "{row:?}");

@@ -51,11 +51,10 @@ pub fn scenario(seed: u64) -> Scenario {
     let mut chance = Chance::new(seed, 0x4B);
     let servers = 1 + chance.below(3);
     let mut either = || chance.happens(500_000);
-    let policy = if either() { Policy::Stepwise } else { Policy::Predictive };
     let actuator = if either() { Actuator::Pstate } else { Actuator::CpuMax };
     let shares = if either() { SharePolicy::Even } else { SharePolicy::CriticalFirst };
     let plant = overloaded(servers as usize, 1.0, FALLS.as_secs_f64());
-    let mut scenario = Scenario::new(plant, policy, seed, FREE.since(Instant::ZERO));
+    let mut scenario = Scenario::new(plant, Policy::Stepwise, seed, FREE.since(Instant::ZERO));
 
     for agent in &mut scenario.agents {
         agent.actuator = actuator;

@@ -18,8 +18,6 @@ pub struct Overload {
     pub servers: usize,
     /// Faults, some of them at the same time.
     pub faults: usize,
-    /// How the agents find their p-states.
-    pub policy: Policy,
     /// What the agents act on.
     pub actuator: Actuator,
     /// How the manager splits what may be shared.
@@ -41,8 +39,8 @@ const SETTLED: Duration = Duration::from_secs(60);
 impl Overload {
     /// Of even shares and the paper's steps on p-states.
     pub fn new(seed: u64, servers: usize, faults: usize) -> Self {
-        let (policy, actuator, shares) = (Policy::Stepwise, Actuator::Pstate, SharePolicy::Even);
-        Self { seed, servers, faults, policy, actuator, shares }
+        let (actuator, shares) = (Actuator::Pstate, SharePolicy::Even);
+        Self { seed, servers, faults, actuator, shares }
     }
 
     pub fn scenario(&self) -> Scenario {
@@ -50,7 +48,7 @@ impl Overload {
         let extent = Extent { servers: self.servers, supplies: plant.supplies.len() };
         let faults = FaultPlan::draw(self.seed, extent, self.faults, FIRST, FAULTS_END);
 
-        let mut scenario = Scenario::new(plant, self.policy, self.seed, FREE.since(Instant::ZERO));
+        let mut scenario = Scenario::new(plant, Policy::Stepwise, self.seed, FREE.since(Instant::ZERO));
         for agent in &mut scenario.agents {
             agent.actuator = self.actuator;
         }

@@ -41,12 +41,7 @@ pub enum Controller {
     #[default]
     Manager,
     /// The agents without a manager: every server is told this cap, again and again.
-    FixedCap {
-        watts: Watts,
-        /// Also told is the margin that a chassis of that one server would keep. Without it the agent keeps a
-        /// margin of its own.
-        tells_margin: bool,
-    },
+    FixedCap { watts: Watts },
     /// Somebody else, or nobody: neither a manager nor agents run.
     Baseline(Baseline),
 }
@@ -114,11 +109,7 @@ impl Scenario {
             .map(|s| chassis::Server::new(s.id.clone(), Some(OUT_OF_BAND_FLOOR)))
             .collect();
         let chassis = chassis::Params::defaults(chassis_id, plant.budget, rated, servers);
-        let checks = if matches!(policy, agent::Policy::Stepwise | agent::Policy::Predictive) {
-            Checks::USUAL
-        } else {
-            Checks::NONE
-        };
+        let checks = if policy == agent::Policy::Stepwise { Checks::USUAL } else { Checks::NONE };
 
         Self {
             seed,

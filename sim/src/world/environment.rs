@@ -119,9 +119,6 @@ impl Environment {
             let at = Instant::ZERO + Duration::from_millis(7);
             queue.put(at + share(agent.sample_period), Event::Sample(server));
             queue.put(at + share(scenario.timing.usage_period), Event::Usage(server));
-            if agent.policy == agent::Policy::Predictive {
-                queue.put(at + share(agent.fast_period), Event::Fast(server));
-            }
         }
     }
 
@@ -212,19 +209,6 @@ impl Environment {
     fn post(&mut self) -> (&mut Network, Post<'_>) {
         let post = Post { now: self.now, active: &self.active, queue: &mut self.queue };
         (&mut self.network, post)
-    }
-
-    /// What an agent's fast counters say since they were last read.
-    pub(crate) fn fast(&mut self, server: usize) -> Option<agent::Fast> {
-        let sockets = self.plant.spec().servers[server].sockets;
-        let energy = (0..sockets).fold(ballast_types::Microjoules::default(), |sum, package| {
-            sum + self.plant.package_energy(server, package) + self.plant.dram_energy(server, package)
-        });
-        let host = &self.hosts[server];
-        let used = host.vms.iter().map(|vm| self.plant.vm_usage_us(server, &vm.id)).collect();
-        let stops = |vm: &agent::ControlledVm| self.plant.vm_stops(server, &vm.id).stopped_periods;
-        let stops: Vec<_> = host.vms.iter().map(stops).collect();
-        self.hosts[server].count(self.now, energy, used, &stops)
     }
 
     /// An agent's actuator acts.

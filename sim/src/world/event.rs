@@ -20,8 +20,6 @@ pub(crate) enum Event {
     Sample(usize),
     /// An agent's CPU use is read.
     Usage(usize),
-    /// An agent's RAPL and CPU counters are read.
-    Fast(usize),
     /// A message reaches an agent.
     Alert(Envelope, Box<Alert>),
     /// What came of a message reaches the chassis manager.

@@ -2,12 +2,8 @@
 
 use core::time::Duration;
 
-use ballast_agent_core::{
-    ControlledVm, Fast, Memory, Reading, RecoveredQuota, RecoveredState, SensorFault, VmUsage,
-};
-use ballast_types::{
-    CoreId, Instant, KiloHertz, Microjoules, OnExtreme, ServerId, Utilisation, VmClass, VmId, Watts,
-};
+use ballast_agent_core::{ControlledVm, Memory, Reading, RecoveredQuota, RecoveredState, SensorFault};
+use ballast_types::{CoreId, Instant, KiloHertz, OnExtreme, ServerId, VmClass, VmId, Watts};
 
 use super::faults::MeterFault;
 use super::tape::AgentTape;
@@ -50,8 +46,6 @@ pub(crate) struct Host {
     pub(crate) limit_journalled: bool,
     last: Option<MeterReading>,
     repeats: u32,
-    /// The fast counters as last read: energy, and CPU microseconds of every VM.
-    counted: Option<(Instant, Microjoules, Vec<u64>)>,
     pub(crate) tape: Option<AgentTape>,
 }
 
@@ -73,15 +67,8 @@ struct QuotaState {
     journal: Option<u32>,
     written: Option<u32>,
     changes: u32,
-    /// Periods in which the VM was stopped, as last read: with its use, and with the fast counters.
-    stops: [u64; 2],
-}
-
-/// Which of two readers of a VM's stops.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Reader {
-    Usage,
-    Fast,
+    /// Periods in which the VM was stopped, as last read.
+    stops: u64,
 }
 
 /// What a meter shows that is off by so many parts per million.
@@ -136,7 +123,6 @@ impl Host {
             limit_journalled: false,
             last: None,
             repeats: 0,
-            counted: None,
             tape,
         }
     }
@@ -176,7 +162,7 @@ impl Host {
             (quota.journal, quota.written) = (None, None);
         }
         (self.server_limit, self.limit_journalled) = (None, false);
-        (self.last, self.repeats, self.counted) = (None, 0, None);
+        (self.last, self.repeats) = (None, 0);
     }
 
     /// Whether its agent holds anything down.
@@ -252,9 +238,9 @@ impl Host {
         }
     }
 
-    /// Whether a VM was stopped since the same reader's last look.
-    pub(crate) fn stopped(&mut self, vm: usize, reader: Reader, periods: u64) -> bool {
-        core::mem::replace(&mut self.quotas[vm].stops[reader as usize], periods) != periods
+    /// Whether a VM was stopped since the last look.
+    pub(crate) fn stopped(&mut self, vm: usize, periods: u64) -> bool {
+        core::mem::replace(&mut self.quotas[vm].stops, periods) != periods
     }
 
     /// VMs whose bandwidth is limited now.
@@ -299,36 +285,6 @@ impl Host {
     pub(crate) fn changes_max(&self) -> u32 {
         let quotas = self.quotas.iter().map(|q| q.changes);
         self.cores.iter().map(|c| c.changes).chain(quotas).max().unwrap_or(0)
-    }
-
-    /// What the agent's daemon makes of its fast counters: a window since the last time.
-    pub(crate) fn count(
-        &mut self,
-        now: Instant,
-        energy: Microjoules,
-        used: Vec<u64>,
-        stops: &[u64],
-    ) -> Option<Fast> {
-        let stopped: Vec<_> = (stops.iter().enumerate())
-            .map(|(vm, periods)| self.stopped(vm, Reader::Fast, *periods))
-            .collect();
-        let (from, energy_then, used_then) =
-            self.counted.replace((now, energy, used)).filter(|(_, _, used)| !used.is_empty())?;
-        let (_, _, used) = self.counted.as_ref()?;
-        let span = now.since(from);
-        let counts = used.iter().zip(&used_then).zip(stopped);
-        let usage = self.vms.iter().zip(counts).map(|(vm, ((used, then), throttled))| {
-            let busy_s = (used - then) as f64 * 1e-6;
-            let share = busy_s / (span.as_secs_f64() * vm.cores.len().max(1) as f64);
-            let utilisation = Utilisation::from_ratio(share).unwrap_or(Utilisation::FULL);
-
-            VmUsage { vm: vm.id.clone(), utilisation, throttled }
-        });
-
-        let rapl_w = Microjoules::new(energy.get() - energy_then.get()).over(span)?;
-        let (from, to) = (from + self.ahead, now + self.ahead);
-
-        Some(Fast { from, to, rapl_w, usage: usage.collect() })
     }
 
     /// What the agent's daemon makes of its meter.

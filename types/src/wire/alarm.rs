@@ -123,7 +123,6 @@ alarms! {
     CapOverwritten "cap_overwritten" Warning "Another program raises cores above their cap.";
     QuotaOverwritten "quota_overwritten" Warning "Another program writes a VM's bandwidth.";
     DriverChanged "driver_changed" Warning "The cpufreq driver is another than at the start.";
-    PredictiveOff "predictive_off" Info "The policy predictive steps, because its model is not trusted.";
     VmNotKilled "vm_not_killed" Warning "A VM that should be killed lives on.";
     VmNotBound "vm_not_bound" Warning "A VM cannot be throttled, and counts as user-facing.";
     VmLeftOut "vm_left_out" Warning "A VM that was found does not fit, and runs anywhere.";

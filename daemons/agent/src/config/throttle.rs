@@ -1,4 +1,4 @@
-//! `[throttle]`, `[[class]]`, `[shedding]` and `[predictive]`: what is done when the draw is above the cap.
+//! `[throttle]`, `[[class]]` and `[shedding]`: what is done when the draw is above the cap.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_agent_core::Actuator;
 use ballast_types::Watts;
 
-use ballast_runtime::config::allowed::{Allowed, choice, flag, millis, number, percent, watts_in, whole};
+use ballast_runtime::config::allowed::{Allowed, choice, flag, millis, percent, watts_in, whole};
 use ballast_runtime::config::reader::Section;
 
 /// `[throttle]`, and the floors of `[[class]]`.
@@ -124,33 +124,4 @@ pub(super) fn read_shedding(root: &mut Section<'_, '_>, escalate_after: Duration
     let after = section.key("kill_after_ms", help).or(escalate_after, millis(1..=60_000));
     section.finish();
     is_allowed.then_some(after)
-}
-
-/// `[predictive]`.
-#[derive(Clone, Debug)]
-pub struct PredictiveConfig {
-    /// The length of a window of RAPL and CPU use.
-    pub period: Duration,
-    /// The margin under the cap, in standard deviations of what its forecasts miss.
-    pub margin_sigmas: f64,
-}
-
-impl PredictiveConfig {
-    pub(super) fn read(root: &mut Section<'_, '_>) -> Self {
-        let help = "With `policy = \"predictive\"`, which needs RAPL, and a cgroup for every batch VM.";
-        let mut section = root.section("predictive", help);
-        let config = Self {
-            period: section
-                .key("period_ms", "RAPL and CPU use are looked at this often.")
-                .or(Duration::from_millis(50), millis(20..=1000)),
-            margin_sigmas: section
-                .key(
-                    "margin_sigmas",
-                    "How far under the cap the draw is kept, in standard deviations of what forecasts miss.",
-                )
-                .or(2.2, number("a number", 0.0..=10.0)),
-        };
-        section.finish();
-        config
-    }
 }

@@ -7,13 +7,12 @@ use ballast_hw::CpuUse;
 use ballast_hw::cgroup::{Cgroup, UsageMeter};
 use ballast_types::{Instant, VmId};
 
-/// How busy one VM is, between two looks of each of those who look.
+/// How busy one VM is, between two looks.
 struct Meter {
     /// The inode of its group: what another one counts is not what this one did.
     inode: u64,
     cpus: usize,
-    slow: UsageMeter,
-    fast: UsageMeter,
+    usage: UsageMeter,
 }
 
 /// How busy every VM is that has a cgroup.
@@ -31,10 +30,7 @@ impl Meters {
     ) {
         let old = before.0.remove(vm).filter(|old| old.inode == inode);
         let old = old.map(|old| Meter { cpus, ..old });
-        let meter = old.unwrap_or_else(|| {
-            let meter = UsageMeter::new(group);
-            Meter { inode, cpus, slow: meter.clone(), fast: meter }
-        });
+        let meter = old.unwrap_or_else(|| Meter { inode, cpus, usage: UsageMeter::new(group) });
         self.0.insert(vm.clone(), meter);
     }
 
@@ -44,19 +40,10 @@ impl Meters {
     }
 
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.
-    pub(super) fn slow(&mut self, now: Instant) -> Vec<VmUsage> {
-        self.sample(now, |meter| &mut meter.slow)
-    }
-
-    /// The same for fast windows.
-    pub(super) fn fast(&mut self, now: Instant) -> Vec<VmUsage> {
-        self.sample(now, |meter| &mut meter.fast)
-    }
-
-    fn sample(&mut self, now: Instant, of: impl Fn(&mut Meter) -> &mut UsageMeter) -> Vec<VmUsage> {
+    pub(super) fn sample(&mut self, now: Instant) -> Vec<VmUsage> {
         let sample = |(vm, meter): (&VmId, &mut Meter)| {
             let cpus = meter.cpus;
-            let CpuUse { utilisation, stopped } = of(meter).sample(now, cpus).ok().flatten()?;
+            let CpuUse { utilisation, stopped } = meter.usage.sample(now, cpus).ok().flatten()?;
             Some(VmUsage { vm: vm.clone(), utilisation, throttled: stopped })
         };
         self.0.iter_mut().filter_map(sample).collect()

@@ -375,12 +375,7 @@ impl Vms {
     /// CPU use of every VM since the last call; a VM whose use is not known is left out.
     pub(super) fn usage(&mut self, now: Instant) -> Vec<VmUsage> {
         self.look();
-        self.meters.slow(now)
-    }
-
-    /// The same for fast windows.
-    pub(super) fn fast_usage(&mut self, now: Instant) -> Vec<VmUsage> {
-        self.meters.fast(now)
+        self.meters.sample(now)
     }
 
     /// Gives every VM its old cores back, and ends the journal if all the rest is `clean` too. The error

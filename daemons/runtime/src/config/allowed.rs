@@ -33,6 +33,12 @@ impl<T> Allowed<T> {
         Self { words: words.into(), read: Box::new(read), show: Box::new(show), choices: vec![] }
     }
 
+    /// The same, with more for messages and the reference.
+    #[must_use]
+    pub fn with_note(self, note: &str) -> Self {
+        Self { words: format!("{}; {note}", self.words), ..self }
+    }
+
     /// A text that `parse` takes.
     pub fn text(words: &str, parse: impl Fn(&str) -> Option<T> + 'static) -> Self
     where

@@ -1,4 +1,4 @@
-//! RAPL by the kernel's own driver: as the meter, as what `predictive` acts on, as the server's own limit.
+//! RAPL by the kernel's own driver: as the meter, and as the server's own limit.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,10 +22,6 @@ const METERED: Duration = Duration::from_secs(12);
 const STOOD_STILL: Duration = Duration::from_millis(50);
 /// Below what the batch cores draw at their highest frequency, and above what their floor draws.
 const CAP_W: f64 = 180.0;
-/// The same for the load of `predictive`: 161 W, and 126 W at the floor.
-const FITS_W: f64 = 145.0;
-/// How long `predictive` is watched under it.
-const SETTLED: Duration = Duration::from_secs(12);
 
 /// Runs `test` on a machine that has RAPL; the agent looks for it as it starts.
 fn with_rapl(
@@ -87,62 +83,6 @@ pub(super) fn meter(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> 
         notes.put_ms("alert_to_under_cap", met.at - began);
         guest.release().map(drop)
     })
-}
-
-/// The default policy with all that it needs: RAPL, the server's meter, and CPU use, which is real here.
-pub(super) fn predictive(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
-    let group = "/sys/fs/cgroup/system.slice/guest-vms.service/batch-1";
-    with_rapl(guest, &[], "", |guest| {
-        guest.fresh()?;
-        // Half of two CPUs, so that two CPUs of the host have time for the rest.
-        guest.shell.run(&format!(
-            "echo 10000 10000 >{group}/cpu.max; \
-             for n in 0 1; do systemd-run -q --unit=busy$n sh -c 'while :; do :; done'; \
-             systemctl show -p MainPID --value busy$n >{group}/cgroup.procs; done"
-        ))?;
-        let result = fits(guest, notes);
-        guest.shell.run(&format!("systemctl stop busy0 busy1; echo max 100000 >{group}/cpu.max"))?;
-        result
-    })
-}
-
-fn fits(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
-    guest.load(0.0, 0.5);
-    let trusted = |status: &ballast_types::wire::AgentStatus| status.policy_effective == "predictive";
-    guest.status_when("the policy predictive in force", trusted)?;
-    thread::sleep(Duration::from_secs(5));
-    let from = Instant::now();
-    guest.agent.alert(Level::Cap, Some(FITS_W as i64))?;
-    let under = |sample: &Sample| sample.watts <= FITS_W;
-    let met = guest.plant.wait(&"the draw under the cap", from, PATIENCE, under)?;
-    notes.put_ms("alert_to_under_cap", met.at - from);
-    let (mut asked, mut predicted) = (0, 0);
-    while from.elapsed() < SETTLED {
-        let status = guest.agent.status()?;
-        asked += 1;
-        predicted += u32::from(trusted(&status));
-        if let Some(recovery) = status.recovery {
-            notes.put("error_w", recovery.error_w.as_f64());
-            notes.put("margin_w", recovery.margin_w.as_f64());
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-
-    let settled = guest.plant.since(from + SETTLED / 3);
-    let over = settled.iter().filter(|sample| sample.watts > FITS_W).count() as f64 / settled.len() as f64;
-    let mean = settled.iter().map(|sample| sample.watts).sum::<f64>() / settled.len() as f64;
-    let share = f64::from(predicted) / f64::from(asked);
-    notes.put("settled_mean_w", mean);
-    notes.put("settled_over_cap", over);
-    notes.put("in_force", share);
-    guest.high_untouched(from)?;
-
-    // On a host that is late for windows of 50 ms the policy steps aside, as it should.
-    let (least, most_over) = if guest.judge { (0.9, 0.01) } else { (0.0, 0.1) };
-    if share < least || over > most_over || mean < 0.8 * FITS_W {
-        bail!("under a cap of {FITS_W} W: {mean:.1} W, {over:.3} of the time above, in force {share:.2}");
-    }
-    guest.release().map(drop)
 }
 
 /// The floor is not enough: both limits of the package are lowered, and put back by whoever comes after.

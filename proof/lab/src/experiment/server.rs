@@ -18,7 +18,7 @@ const TRACE_MINUTES: f64 = 2.0;
 const CAP_W: f64 = 230.0;
 /// Who is in Figure 4.
 const TRACED: [Contender; 4] =
-    [Contender::None, Contender::FullServer, Contender::Stepwise, Contender::Predictive];
+    [Contender::None, Contender::FullServer, Contender::Stepwise, Contender::Manager];
 
 /// Of several values the first is the base case. The document shows more.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Choice {
     caps_w: Vec<f64>,
     /// Which policies are compared, with commas between
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
-        default_value = "none,full-server,stepwise,predictive,thunderbolt,oracle",
+        default_value = "none,full-server,stepwise,manager,thunderbolt,oracle",
         value_parser = named(Contender::ALL, Contender::name))]
     policies: Vec<Contender>,
     /// How user-facing requests come; with --output steady,bursty,diurnal. Of several, the first is the base

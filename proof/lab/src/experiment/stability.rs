@@ -23,7 +23,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "W", default_value_t = 230.0, value_parser = positive)]
     cap_w: f64,
     /// Which policies are compared, with commas between
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "stepwise,predictive",
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "stepwise,manager",
         value_parser = named(Contender::ALL, Contender::name))]
     policies: Vec<Contender>,
     #[command(flatten)]

@@ -27,7 +27,7 @@ pub(crate) struct Choice {
     budgets: Vec<f64>,
     /// Which policies are compared, with commas between
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
-        default_value = "none,full-server,paper,stepwise,predictive,oracle,oracle-at-set-point",
+        default_value = "none,full-server,paper,stepwise,oracle,oracle-at-set-point",
         value_parser = named(TracePolicy::ALL, TracePolicy::name))]
     policies: Vec<TracePolicy>,
     /// Servers in the chassis

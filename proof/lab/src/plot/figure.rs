@@ -46,7 +46,7 @@ pub(crate) fn colour(policy: &str) -> RGBColor {
     match policy {
         "full-server" => RED,
         "stepwise" => ORANGE,
-        "predictive" => BLUE,
+        "manager" => BLUE,
         "thunderbolt" => PURPLE,
         "oracle" => GREEN,
         "oracle-at-set-point" => CYAN,

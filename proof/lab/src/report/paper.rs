@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(models(PredictedValue::P95)[1].1.each[1], (0.47, 0.77));
         assert!(models(PredictedValue::P95NextMonth).is_empty());
         assert_eq!(server_p95(210.0, "stepwise"), None);
-        assert_eq!(server_p95(230.0, "predictive"), None);
+        assert_eq!(server_p95(230.0, "manager"), None);
         assert_eq!(server_runtime(230.0, "stepwise"), Some(1.28));
         assert_eq!(server_runtime(230.0, "full-server"), None);
         assert_eq!(chassis_p95("imbalanced", "stepwise", Some("even")), None);

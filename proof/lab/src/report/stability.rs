@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn the_busiest_meter_decides_and_a_missing_number_is_no_success() {
-        let policies = [Contender::Stepwise, Contender::Predictive];
+        let policies = [Contender::Stepwise, Contender::Manager];
         let rows = [
             row("stepwise", 0.0, 0.0, 3.0),
             row("stepwise", 1.0, 0.02, 61.0),
-            row("predictive", 0.0, 0.0, 59.0),
+            row("manager", 0.0, 0.0, 59.0),
         ];
         let goals = goals(&rows, &policies);
         assert_eq!((goals[0].met, goals[1].met), (Some(false), Some(true)));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_map_has_a_cell_for_every_row() {
-        let contenders = vec![Contender::Stepwise, Contender::Predictive];
+        let contenders = vec![Contender::Stepwise, Contender::Manager];
         let options = Options {
             server: server::Options { contenders, ..server::Options::default() },
             meters: Meters { lags_s: vec![0.0, 1.0], refreshes_s: vec![0.2], noises: vec![0.0, 0.02] },

@@ -91,7 +91,7 @@ fn shape(set: &LoadRows, goals: &mut Vec<Goal>) {
     ));
 }
 
-/// How predictive's row is judged against another policy's.
+/// How manager's row is judged against another policy's.
 type Check = fn(&ServerResult, &ServerResult) -> Beyond;
 
 fn against(
@@ -102,10 +102,9 @@ fn against(
     goals: &mut Vec<Goal>,
 ) {
     goals.extend(checks.iter().map(|(goal, check)| {
-        let judged = |rows: &[ServerResult], cap_w| {
-            Some(check(at(rows, cap_w, "predictive")?, at(rows, cap_w, other)?))
-        };
-        Goal::new(format!("{label}: predictive's {goal}"), worst(&set.rows, caps_w, judged))
+        let judged =
+            |rows: &[ServerResult], cap_w| Some(check(at(rows, cap_w, "manager")?, at(rows, cap_w, other)?));
+        Goal::new(format!("{label}: manager's {goal}"), worst(&set.rows, caps_w, judged))
     }));
 }
 
@@ -208,15 +207,15 @@ mod tests {
                 row(cap_w, "none", 1.0, 1.0),
                 row(cap_w, "full-server", full_server, 1.05),
                 row(cap_w, "stepwise", 1.0, 1.28),
-                row(cap_w, "predictive", 1.0, 1.2),
+                row(cap_w, "manager", 1.0, 1.2),
                 row(cap_w, "thunderbolt", 1.0, 1.4),
             ];
 
-            let [none, _, stepwise, predictive, _] = rows_of_cap.each_mut().map(|row| &mut row.figures);
+            let [none, _, stepwise, manager, _] = rows_of_cap.each_mut().map(|row| &mut row.figures);
             none.mean_power_w = 281.0;
             stepwise.server_limit_s = if cap_w == 210.0 { 60.0 } else { 0.0 };
             stepwise.over_fraction.median = 0.1;
-            predictive.over_fraction.median = 0.01;
+            manager.over_fraction.median = 0.01;
             rows.extend(rows_of_cap);
         }
         rows
@@ -239,11 +238,11 @@ mod tests {
             ("stepwise", 230.0, |r| r.figures.batch_runtime_norm.median = 1.5, "run time at 230 W"),
             ("full-server", 230.0, |r| r.figures.user_facing_p95_norm.median = 1.3, "P95 at 230 W from"),
             ("stepwise", 220.0, |r| r.figures.server_limit_s = 1.0, "RAPL beside"),
-            ("predictive", 220.0, |r| r.figures.user_facing_p95_norm.median = 1.02, "P95 as stepwise's"),
-            ("predictive", 220.0, |r| r.figures.excess = 0.3, "excess at most stepwise's"),
-            ("predictive", 250.0, |r| r.figures.over_fraction.median = 0.03, "0.2 ×"),
-            ("predictive", 250.0, |r| r.figures.over_s_max.max = 0.7, "longest stretch"),
-            ("predictive", 240.0, |r| r.figures.excess = 0.29, "0.9 × thunderbolt's"),
+            ("manager", 220.0, |r| r.figures.user_facing_p95_norm.median = 1.02, "P95 as stepwise's"),
+            ("manager", 220.0, |r| r.figures.excess = 0.3, "excess at most stepwise's"),
+            ("manager", 250.0, |r| r.figures.over_fraction.median = 0.03, "0.2 ×"),
+            ("manager", 250.0, |r| r.figures.over_s_max.max = 0.7, "longest stretch"),
+            ("manager", 240.0, |r| r.figures.excess = 0.29, "0.9 × thunderbolt's"),
         ];
 
         for (policy, cap_w, spoil, part) in table {
@@ -271,9 +270,9 @@ mod tests {
             let long = LoadRows { service_ms: 5.0, ..set(rows.to_vec()) };
             goals(&[set(good()), long])
         };
-        let part = "bursty, requests of 5 ms, 230 W: predictive's excess at most stepwise's";
+        let part = "bursty, requests of 5 ms, 230 W: manager's excess at most stepwise's";
         assert_eq!(verdict(&judged(&rows), part), Some(true));
-        rows.iter_mut().filter(|r| r.policy == "predictive").for_each(|r| r.figures.excess = 0.3);
+        rows.iter_mut().filter(|r| r.policy == "manager").for_each(|r| r.figures.excess = 0.3);
         assert_eq!(verdict(&judged(&rows), part), Some(false));
         let base = goals(&[set(good())]).len();
         assert_eq!(judged(&rows).len(), base + 4);

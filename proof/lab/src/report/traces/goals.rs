@@ -3,8 +3,8 @@
 use crate::report::{Goal, number, percent};
 use crate::traces::{TracePolicy, TraceResult};
 
-/// The policies that a user gets: with RAPL, and without.
-const DEFAULTS: [TracePolicy; 2] = [TracePolicy::Predictive, TracePolicy::Stepwise];
+/// The policy that a user gets.
+const DEFAULT: TracePolicy = TracePolicy::Stepwise;
 
 /// Points of batch work that may be lost beside what the oracle loses.
 const POINTS: f64 = 0.002;
@@ -23,12 +23,11 @@ const USED: f64 = 0.98;
 
 /// For every data set and policy: load that fits, load at its own peak, and load that does not fit.
 pub(super) fn of(rows: &[TraceResult], names: &[String]) -> Vec<Goal> {
-    let each = names.iter().flat_map(|name| DEFAULTS.map(|policy| (name, policy)));
-    each.flat_map(|(name, policy)| {
+    let of_data = |name: &String| {
         let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
-        [fits(name, policy, &mine), peak(name, policy, &mine), below(name, policy, &mine)]
-    })
-    .collect()
+        [fits(name, DEFAULT, &mine), peak(name, DEFAULT, &mine), below(name, DEFAULT, &mine)]
+    };
+    names.iter().flat_map(of_data).collect()
 }
 
 fn fits(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
@@ -190,11 +189,11 @@ mod tests {
         let of = |lost, user_facing| {
             let second = TraceResult {
                 user_facing_throttled_core_s: user_facing,
-                ..good(TracePolicy::Predictive, 2, 102.0, lost)
+                ..good(TracePolicy::Stepwise, 2, 102.0, lost)
             };
-            verdicts(&[good(TracePolicy::Predictive, 1, 102.0, 0.0), second])
+            verdicts(&[good(TracePolicy::Stepwise, 1, 102.0, 0.0), second])
         };
-        assert_eq!(of(0.004, 0.0), [Some(true), None, None, None, None, None]);
+        assert_eq!(of(0.004, 0.0), [Some(true), None, None]);
         assert_eq!(of(0.006, 0.0)[0], Some(false));
         assert_eq!(of(0.0, 0.5)[0], Some(false));
     }
@@ -206,7 +205,7 @@ mod tests {
                 good(TracePolicy::OracleAtSetPoint, 1, 100.0, 0.010),
                 good(TracePolicy::Stepwise, 1, 100.0, lost),
             ];
-            verdicts(&rows)[4]
+            verdicts(&rows)[1]
         };
         assert_eq!((of(0.0119), of(0.0125)), (Some(true), Some(false)));
     }
@@ -226,7 +225,7 @@ mod tests {
                 mine,
             ];
 
-            verdicts(&rows)[5]
+            verdicts(&rows)[2]
         };
 
         assert_eq!((of(0.0, |_| ()), of(1.0, |_| ())), (Some(true), None));

@@ -1,0 +1,93 @@
+//! No number of the agent's loop is critical, around a server that draws exactly what the model of its cores says.
+
+mod support;
+
+use ballast_agent_core::*;
+use ballast_types::*;
+use support::*;
+
+/// A server whose user-facing cores draw what the test says. Its batch cores are fully busy.
+struct Server {
+    world: World,
+    /// How busy the user-facing cores are.
+    load: f64,
+}
+
+impl Server {
+    fn tuned(change: impl Fn(&mut Tuning)) -> Self {
+        let mut tuning = Tuning::of(&params());
+        change(&mut tuning);
+        let mut world = World::tuned(params(), tuning, RecoveredState::default());
+        world.input(Input::Vms(vms()));
+        let mut server = Self { world, load: 0.5 };
+        server.run(10_000);
+        server
+    }
+
+    fn draw(&self) -> Watts {
+        let model = params().model;
+        let core = |n: u16| {
+            let khz = self.world.caps.get(&n).map_or(1400.0, |mhz| f64::from(*mhz));
+            model.dynamic_w() / f64::from(CORES) * model.scale(khz / 1400.0)
+        };
+        let batch: f64 = (6..CORES).map(core).sum();
+        let watts = model.idle_w + batch + self.load * (1..=3).map(core).sum::<f64>();
+        Watts::from_f64(watts).unwrap_or_default()
+    }
+
+    /// A reading every 200 ms, which shows the draw of 200 ms ago.
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis / 200 {
+            let watts = self.draw();
+            self.world.pass(200);
+            let taken_at = ms(self.world.now);
+            self.world.input(Input::Power(Reading::Sample { watts, taken_at }));
+        }
+    }
+
+    /// Runs under a cap of 220 W, which a message renews every second.
+    fn capped(&mut self, seconds: u32) {
+        for _ in 0..seconds {
+            let usage = |(vm, share)| VmUsage {
+                vm: VmId::new(vm).expect("it is valid"),
+                utilisation: Utilisation::from_ratio(share).expect("it is a share"),
+                throttled: false,
+            };
+            let all = [("uf", self.load), ("soon", 1.0), ("late", 1.0)];
+            self.world.input(Input::Usage(all.map(usage).to_vec()));
+            self.world.tell(Some(220));
+            self.run(1000);
+        }
+    }
+}
+
+/// Moves one number.
+type Change = fn(&mut Tuning, f64);
+
+#[test]
+fn no_number_of_the_loop_is_critical() {
+    let changes: [(&str, Change); 7] = [
+        ("patience", |t, by| t.patience = t.patience.mul_f64(by)),
+        ("noise_ppm", |t, by| t.noise_ppm = (f64::from(t.noise_ppm) * by) as u32),
+        ("noise", |t, by| t.noise = t.noise.ppm((1e6 * by) as u32)),
+        ("longest_hold", |t, by| t.longest_hold = t.longest_hold.mul_f64(by)),
+        ("over_run", |t, by| t.over_run = (f64::from(t.over_run) * by).round() as u8),
+        ("recovery_steps", |t, by| t.recovery_steps = (t.recovery_steps as f64 * by) as usize),
+        ("step_into", |t, by| t.step_into *= by),
+    ];
+
+    for (name, change) in changes {
+        for by in [2.0 / 3.0, 4.0 / 3.0] {
+            let mut server = Server::tuned(|tuning| change(tuning, by));
+            server.capped(60);
+            let before = server.draw().as_f64();
+            assert!((205.0..=220.0).contains(&before), "{name} x {by:.2}: {before}");
+            // The user-facing load jumps.
+            server.load = 0.9;
+            server.capped(2);
+            let after = server.draw().as_f64();
+            assert!(after <= 220.0, "{name} x {by:.2}: {after}");
+            assert_eq!(server.world.limit, None, "{name} x {by:.2}");
+        }
+    }
+}
