@@ -82,7 +82,7 @@ impl Agent {
     ///
     /// A core of `recovered` that is not in `params` is none of its business.
     pub fn new(params: Params, recovered: RecoveredState, now: Instant) -> Self {
-        let tuning = Tuning::of(&params);
+        let tuning = Tuning::default();
         Self::tuned(params, tuning, recovered, now)
     }
 

@@ -3,7 +3,7 @@
 //! With a common height the chassis orders the server's own limit. With a cap alone the next message may allow a draw that
 //! has just jumped, so the own limit waits for 1.5 s.
 
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, Watts, noise_above};
 use serde::{Deserialize, Serialize};
 
 use crate::Tuning;
@@ -31,7 +31,7 @@ impl Overdraw {
     /// A sample that shows the floor.
     pub(crate) fn sample(&mut self, now: Instant, cap: Watts, draw: Watts) {
         if self.first.is_none() {
-            if !self.tuning.clearly_over(draw, cap) {
+            if draw <= cap + noise_above(cap) {
                 return;
             }
             self.first = Some(now);
@@ -51,7 +51,7 @@ impl Overdraw {
     pub(crate) fn lasts(&self, now: Instant, cap: Watts) -> bool {
         let (Some(first), Some(mean)) = (self.first, self.samples.mean()) else { return false };
         // An excess within the meter's noise needs twice the time.
-        let periods = if self.tuning.clearly_over(mean, cap) { 1 } else { 2 };
+        let periods = if mean > cap + noise_above(cap) { 1 } else { 2 };
         now.since(first) >= self.tuning.patience * periods && mean > cap
     }
 }
@@ -66,17 +66,10 @@ mod tests {
     fn w(watts: i64) -> Watts {
         Watts::from_whole(watts)
     }
-    fn tuning() -> Tuning {
-        let id = |text| ballast_types::ServerId::new(text).unwrap();
-        let boot = ballast_types::BootId::new("b").unwrap();
-        let chassis = ballast_types::ChassisId::new("c").unwrap();
-        Tuning::of(&crate::Params::defaults(id("s"), boot, chassis, vec![]))
-    }
-
     #[test]
     fn flicker_around_the_cap_never_lasts() {
         // Half of the samples are clearly above.
-        let mut it = Overdraw::new(tuning());
+        let mut it = Overdraw::new(Tuning::default());
         for n in 0..600 {
             let now = ms(1000 + 200 * n);
             it.sample(now, w(200), w(if n % 2 == 0 { 207 } else { 193 }));

@@ -86,6 +86,12 @@ impl Steps {
     }
 }
 
+/// From the floor to free takes at least this long, whatever the number of cores and the room.
+const RECOVERY: Duration = Duration::from_secs(4);
+
+/// And so many steps at least.
+const MIN_STEPS: usize = 8;
+
 /// Everything the controller needs to know beforehand. The daemon's config makes one, and checks it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
@@ -177,6 +183,14 @@ impl Params {
             actuator_tries: 3,
             retry_after: Duration::from_millis(50),
         }
+    }
+
+    /// Steps from the floor to free: they take 4 s at least, and are eight at least, however slow the meter is.
+    pub(crate) fn recovery_steps(&self) -> usize {
+        // A sample is up to a period old when it is read, and so is the change that it judges.
+        let step = self.settle.saturating_add(self.sample_period);
+        let steps = RECOVERY.as_nanos() / step.as_nanos().max(1);
+        usize::try_from(steps).unwrap_or(usize::MAX).max(MIN_STEPS)
     }
 
     /// How many cores the server has, without those that are offline.

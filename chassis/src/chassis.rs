@@ -113,7 +113,7 @@ impl Chassis {
     /// A manager at its start: takes the next epoch, adopts the ledger's out-of-band caps and budget.
     /// Its first output is the new ledger.
     pub fn new(params: Params, ledger: Ledger, now: Instant) -> Self {
-        let tuning = Tuning::of(&params);
+        let tuning = Tuning::default();
         Self::tuned(params, tuning, ledger, now)
     }
 

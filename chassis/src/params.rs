@@ -162,6 +162,21 @@ impl Params {
             .fold(Duration::ZERO, Duration::saturating_add)
     }
 
+    /// What hardware needs from the decision on.
+    pub(crate) fn hardware_takes(&self) -> Duration {
+        self.poll() + WIRE + ACTUATION
+    }
+
+    /// A reading taken so long after a message shows what the message did.
+    pub(crate) fn shows_after(&self) -> Duration {
+        self.sensor_refresh.saturating_add(self.sensor_lag)
+    }
+
+    /// One standard deviation of the readings' noise, as a share of the limit.
+    pub(crate) fn noise(&self) -> f64 {
+        f64::from(self.noise_ppm) / 1e6
+    }
+
     /// What operators call the supply at `index`.
     pub(crate) fn supply_name(&self, index: usize) -> String {
         self.supply_names.get(index).cloned().unwrap_or_else(|| format!("power supply {index}"))

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use ballast_types::wire::{Level, Report, Slot};
-use ballast_types::{Epoch, Instance, Instant, Seq, Watts};
+use ballast_types::{Epoch, Instance, Instant, Seq, Watts, noise_above};
 use serde::{Deserialize, Serialize};
 
 use crate::allocate::Claim;
@@ -22,11 +22,6 @@ const REMEMBERED: u64 = 32;
 const GUARD_PPM: u32 = 40_000;
 /// See [`GUARD_PPM`].
 const MIN_GUARD: Watts = Watts::from_whole(6);
-
-/// A server draws more than its cap when it does so by this share (3 %), and by [`MIN_OVER`].
-const OVER_PPM: u32 = 30_000;
-/// See [`OVER_PPM`].
-const MIN_OVER: Watts = Watts::from_whole(5);
 
 /// In the mean of so long.
 const OVER_MEAN: Duration = Duration::from_secs(2);
@@ -441,7 +436,7 @@ impl Overdraw {
         let before = if self.at.is_some() { self.mean_mw } else { 0 };
         let step = if self.at.is_some() { passed } else { 200 };
         let mean_mw = before + (over - before) * step / OVER_MEAN.as_millis() as i64;
-        let counts = Watts::from_milli(mean_mw) > cap.ppm(OVER_PPM).max(MIN_OVER);
+        let counts = Watts::from_milli(mean_mw) > noise_above(cap);
         Self { mean_mw, at: Some(now), since: counts.then(|| self.since.unwrap_or(now)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Every constant of the control loop that has a value by choice, derived from the parameters in one place.
+//! The numbers of the control loop that no operator sets and that follow from nothing else, in one place.
 //!
 //! None of them is critical: `sim/tests/sensitivity.rs` moves each by a third, up and down, and the chassis still
 //! keeps its promises.
@@ -6,8 +6,6 @@
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use crate::Params;
 
 /// From the manager's decision to the agent's or BMC's receipt: one hop in the rack, one retry.
 pub(crate) const WIRE: Duration = Duration::from_millis(100);
@@ -19,8 +17,6 @@ pub(crate) const ACTUATION: Duration = Duration::from_millis(1500);
 /// The numbers of the control loop.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// One standard deviation of the readings' noise, as a share of the limit.
-    pub noise: f64,
     /// What would be drawn with every low-priority core at its floor is a mean over readings, and followed at
     /// once where it moves by more than this share of the limit, in parts per million.
     pub floor_moves_ppm: u32,
@@ -38,18 +34,13 @@ pub struct Tuning {
     pub hardware_at: f64,
     /// At this one a fenced manager's hardware caps come.
     pub fenced_at: f64,
-    /// What hardware needs from the decision on.
-    pub hardware_s: f64,
-    /// A reading taken so long after an alert shows what the alert did.
-    pub shows_after: Duration,
     /// So much of the limit may come back in a second when hardware caps are lifted, in parts per million.
     pub lift_ppm_a_second: u32,
-    /// All servers of a chassis are told that an event has ended within this time.
+    /// All servers of a chassis are told that an event has ended within this time. An excess soon after hardware caps were
+    /// lifted is blamed on the lifts within this time before the newest.
     pub release_within: Duration,
     /// An excess so soon after a lift was the lift's.
     pub lift_blamed: Duration,
-    /// Of the lifts before it, those of this last time are blamed.
-    pub lifts_blamed: Duration,
     /// No hold is longer.
     pub longest_hold: Duration,
     /// A newer epoch is adopted at the start for so long.
@@ -58,27 +49,18 @@ pub struct Tuning {
     pub adopts_within: u64,
     /// A fenced manager asks so often who is obeyed.
     pub asks_every: Duration,
-    /// And rules again when agents have not heard from its ruler for so long.
-    pub gone_after: Duration,
     /// The breaker is judged by a lowered budget from so long after the budget was accepted.
     pub lowered_counts_after: Duration,
-    /// An estimate of the draw fits only if so much of the limit is left besides, in parts per million: no
-    /// meter checks the servers' meters.
-    pub estimate_guard_ppm: u32,
-    /// All servers together draw more than their caps when it is by this share, in parts per million, and by what an
-    /// agent takes for noise.
-    pub overdrawn_ppm: u32,
     /// Highest draws alone are written down no more often than that.
     pub highest_every: Duration,
-    /// A silent server holds what it had for so long, where its agent has told nothing else.
+    /// A silent server holds what it had for so long, where its agent has told nothing else. A ruler of which agents have
+    /// not heard for twice as long is gone.
     pub orphan_hold: Duration,
 }
 
-impl Tuning {
-    pub fn of(params: &Params) -> Self {
-        let hardware = params.poll() + WIRE + ACTUATION;
+impl Default for Tuning {
+    fn default() -> Self {
         Self {
-            noise: f64::from(params.noise_ppm) / 1e6,
             floor_moves_ppm: 50_000,
             height_gain: 0.5,
             integral_ppm: 60_000,
@@ -86,20 +68,14 @@ impl Tuning {
             floor_at: 0.25,
             hardware_at: 0.5,
             fenced_at: 0.75,
-            hardware_s: hardware.as_secs_f64(),
-            shows_after: params.sensor_refresh.saturating_add(params.sensor_lag),
             lift_ppm_a_second: 50_000,
             release_within: Duration::from_secs(5),
             lift_blamed: Duration::from_secs(60),
-            lifts_blamed: Duration::from_secs(5),
             longest_hold: Duration::from_secs(60 * 60),
             adopts_for: Duration::from_secs(10),
             adopts_within: 1000,
             asks_every: Duration::from_secs(5),
-            gone_after: Duration::from_secs(120),
             lowered_counts_after: Duration::from_secs(5),
-            estimate_guard_ppm: 30_000,
-            overdrawn_ppm: 30_000,
             highest_every: Duration::from_secs(60),
             orphan_hold: Duration::from_secs(60),
         }

@@ -119,7 +119,7 @@ impl World {
             chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
             fixed_cap,
-            tuning: tuning.unwrap_or_else(|| chassis::Tuning::of(&chassis)),
+            tuning: tuning.unwrap_or_else(|| chassis::Tuning::default()),
             chassis_params: chassis,
             wake: vec![NEVER; servers + MANAGERS],
             stalled: (0..servers + MANAGERS).map(|_| None).collect(),

@@ -48,3 +48,13 @@ pub struct CapError {
     /// Whether trying again may help.
     pub transient: bool,
 }
+/// A draw above a cap by less than this share of it, in parts per million, may be flicker or a meter's noise (3 %).
+const NOISE_PPM: u32 = 30_000;
+
+/// And by less than this on small servers.
+const NOISE: Watts = Watts::from_whole(5);
+
+/// How far flicker and a meter's noise may bring a draw above `cap`; agents and chassis take the same.
+pub fn noise_above(cap: Watts) -> Watts {
+    cap.ppm(NOISE_PPM).max(NOISE)
+}

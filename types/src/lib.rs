@@ -24,7 +24,7 @@ mod units;
 pub mod usage;
 pub mod wire;
 
-pub use cap::{Cap, CapError};
+pub use cap::{Cap, CapError, noise_above};
 pub use ids::{ActionId, BootId, ChassisId, CoreId, Epoch, IdError, Instance, PeerName, Seq, ServerId, VmId};
 pub use instant::Instant;
 pub use machine::{Cause, Machine, Shell, Turn, Why, turn};

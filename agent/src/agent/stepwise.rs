@@ -1,6 +1,6 @@
 //! The paper's policy: to the floor, and back in steps; and what we do in one write where it has only steps.
 
-use ballast_types::{Epoch, Instant, Seq, Watts};
+use ballast_types::{Epoch, Instant, Seq, Watts, noise_above};
 
 use super::Agent;
 use super::supervisor::Order;
@@ -27,7 +27,7 @@ impl Agent {
         let paper = self.params.steps == Steps::Paper;
         let over_run = if draw > cap { over_run.saturating_add(1) } else { 0 };
         // What a late sample shows is known, so that nobody waits for it to settle.
-        if !paper && self.tuning.clearly_over(draw, cap) {
+        if !paper && draw > cap + noise_above(cap) {
             self.fall(now, None, cap);
         } else if self.is_settled(sample) {
             self.state = State::Recovering { over_run };
@@ -142,7 +142,7 @@ impl Agent {
     /// all of them from the floor to free in time.
     fn step_size(&self, now: Instant, watts: f64) -> usize {
         let least = usize::from(self.params.step_cores.max(1));
-        let most = self.throttle.span().div_ceil(self.tuning.recovery_steps.max(1)).max(least);
+        let most = self.throttle.span().div_ceil(self.params.recovery_steps()).max(least);
         let all = |level: &dyn Fn(usize) -> usize| -> Option<f64> {
             self.throttle.throttled().map(|core| self.used_core_w(now, core, level(core))).sum()
         };

@@ -70,7 +70,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn with(params: Params, found: RecoveredState) -> Self {
-        let tuning = Tuning::of(&params);
+        let tuning = Tuning::default();
         Self::tuned(params, tuning, found)
     }
     pub(crate) fn tuned(params: Params, tuning: Tuning, found: RecoveredState) -> Self {

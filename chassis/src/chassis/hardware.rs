@@ -138,9 +138,9 @@ impl Chassis {
         if !self.detector.is_excess() {
             return false;
         }
-        let (left, needs) = (self.detector.left_s(), self.tuning.hardware_s);
+        let (left, needs) = (self.detector.left_s(), self.params.hardware_takes().as_secs_f64());
         let due = self.detector.fraction() >= self.tuning.hardware_at || left < 1.5 * needs;
-        let shown = self.supplies.taken_at() >= event.began + self.tuning.shows_after;
+        let shown = self.supplies.taken_at() >= event.began + self.params.shows_after();
         due && (shown || left < needs)
     }
 
@@ -175,7 +175,7 @@ impl Chassis {
     fn caps_for_overdrawing(&self, now: Instant) -> Vec<(usize, Watts)> {
         let overdraws = |a: &Agent| a.overdraws(now, OVERDRAWS_FOR).is_some();
         // Under a common height a server may draw more than its cap until the manager orders its own limit.
-        let shown_after = OVERDRAWS_FOR + self.tuning.shows_after;
+        let shown_after = OVERDRAWS_FOR + self.params.shows_after();
         let disobeyed = self.own_limits_since().is_some_and(|since| now - since >= shown_after);
         let cap_binds = !self.orders_own_limits() || (disobeyed && self.detector.is_excess());
         let most = if self.orders_own_limits() { self.limit() } else { self.set_point() };
@@ -248,7 +248,7 @@ impl Chassis {
         if !self.detector.is_excess() {
             return;
         }
-        let (blamed, last) = (self.tuning.lift_blamed, self.tuning.lifts_blamed);
+        let (blamed, last) = (self.tuning.lift_blamed, self.tuning.release_within);
         let lifts = self.hardware.servers.iter().filter_map(|s| s.lifted_at);
         let Some(newest) = lifts.max().filter(|&at| now - at < blamed) else { return };
         let mut names = Vec::new();
@@ -450,7 +450,7 @@ impl Chassis {
     pub(super) fn judge_capacity(&mut self, now: Instant, total: Watts) {
         let share = total.as_f64() / self.supplies.capacity().as_f64().max(0.001);
         let scale =
-            crate::detector::Scale { share, trip_share: share, threshold: 1.0, noise: self.tuning.noise };
+            crate::detector::Scale { share, trip_share: share, threshold: 1.0, noise: self.params.noise() };
         self.detector.take(now, scale);
     }
 

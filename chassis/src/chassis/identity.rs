@@ -260,7 +260,8 @@ impl Chassis {
     /// Rules again, if the ruler is gone: as after a restart, which knows what agents and BMCs may hold.
     pub(super) fn rule_again(&mut self, now: Instant) {
         let answers = self.answers(now);
-        let gone = answers.iter().all(|o| o.is_still(now, self.tuning.gone_after));
+        let gone_after = self.tuning.orphan_hold.saturating_mul(2);
+        let gone = answers.iter().all(|o| o.is_still(now, gone_after));
         if answers.len() * 2 < self.messaged() || !gone {
             return;
         }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use ballast_types::wire::{EventKind, Slot};
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, Watts, noise_above};
 
 use super::Chassis;
 use crate::crosscheck::APART_PPM;
@@ -17,9 +17,6 @@ use crate::{LiftRule, Poll};
 /// A server's meter is wrong when it says more than twice what the supplies or its hardware cap leave for it,
 /// and this share of the whole (10 %) besides.
 const WRONG_PPM: u32 = 100_000;
-
-/// An agent takes less than this above its cap for noise: while all of them do, lower caps do change something.
-const AGENTS_NOISE: Watts = Watts::from_whole(5);
 
 impl Chassis {
     pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
@@ -77,7 +74,7 @@ impl Chassis {
         self.detector.take(now, self.scale(now, draw));
         self.begin_if_high(now, draw);
 
-        let guard = if measured { Watts::ZERO } else { limit.ppm(self.tuning.estimate_guard_ppm) };
+        let guard = if measured { Watts::ZERO } else { noise_above(limit) };
         let fits = self.everything_fits(now, draw + guard);
         let threshold = limit.ppm(self.params.alert_ppm);
         let (gap, hold) = (self.params.poll() * 2, self.params.lift_hold);
@@ -124,7 +121,7 @@ impl Chassis {
         for agent in self.agents.iter().filter(|a| a.shares()) {
             if let Some((power, cap)) = agent.last_power().zip(agent.cap) {
                 drawn += power;
-                known += cap + cap.ppm(self.tuning.overdrawn_ppm).max(AGENTS_NOISE);
+                known += cap + noise_above(cap);
             }
         }
         drawn > known
@@ -141,7 +138,7 @@ impl Chassis {
             share: over(self.limit()),
             trip_share: over(judged_by),
             threshold: f64::from(self.params.alert_ppm) / 1e6,
-            noise: self.tuning.noise,
+            noise: self.params.noise(),
         }
     }
 

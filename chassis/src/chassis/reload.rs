@@ -22,7 +22,6 @@ impl Chassis {
         let (chassis_id, instance) = (self.params.chassis_id.clone(), self.params.instance);
         let params = Params { chassis_id, instance, ..params };
 
-        self.tuning = Tuning::of(&params);
         self.supplies.follow(now, &self.params, &params);
         self.shared.follow(params.shared_floor, params.budget);
         self.detector.follow(params.trip_curve.clone());

@@ -53,7 +53,7 @@ impl Chassis {
     pub(super) fn steer(&mut self, now: Instant, draw: Watts, aim: Watts) {
         let (range, limit) = (self.range(), self.limit());
         let steps = Steps {
-            lag: self.tuning.shows_after + WIRE,
+            lag: self.params.shows_after() + WIRE,
             gain: if draw > limit { 1.0 } else { self.tuning.height_gain },
             noise: limit.ppm(self.params.noise_ppm),
             unreported: limit.ppm(UNREPORTED_PPM),
@@ -74,7 +74,8 @@ impl Chassis {
         }
         let Some(floor) = self.event.as_ref().and_then(CappingEvent::floor) else { return };
         let floored_since = self.event.as_ref().and_then(|event| event.at_floor_since);
-        let shown = floored_since.is_some_and(|at| self.supplies.taken_at() >= at + self.tuning.shows_after);
+        let shown =
+            floored_since.is_some_and(|at| self.supplies.taken_at() >= at + self.params.shows_after());
         let needed = self.needs_own_limits(draw, floor, range);
         if let Some(event) = &mut self.event {
             if event.own_limits_since.is_none() {
@@ -90,7 +91,7 @@ impl Chassis {
     /// Whether low-priority cores alone cannot hold the limit, where `floor` would be drawn with all of them at their floor.
     fn needs_own_limits(&self, draw: Watts, floor: Watts, range: Range) -> bool {
         let limit = self.limit();
-        let shown_after = self.tuning.shows_after + self.params.poll();
+        let shown_after = self.params.shows_after() + self.params.poll();
         let floored_since = match self.steers() {
             true => self.height.floored_since(),
             false => self.event.as_ref().and_then(|event| event.at_floor_since),

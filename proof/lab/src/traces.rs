@@ -559,7 +559,7 @@ mod tests {
     #[test]
     fn the_load_alone_is_what_all_are_judged_against() {
         let all = rows(&options());
-        assert_eq!(all.len(), 14);
+        assert_eq!(all.len(), 12);
         let find = |policy, percent| {
             let mine = |row: &&TraceResult| row.policy == policy && row.budget_percent == percent;
             all.iter().find(mine).unwrap()
