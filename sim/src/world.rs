@@ -78,6 +78,7 @@ pub struct World {
     agent_params: Vec<agent::Params>,
     chassis_params: chassis::Params,
     tuning: chassis::Tuning,
+    agent_tuning: Option<agent::Tuning>,
     fixed_cap: Option<FixedCap>,
     /// When each agent, and then each chassis manager, wants to be woken, in the world's time.
     wake: Vec<Instant>,
@@ -106,7 +107,7 @@ impl World {
         let mut environment = Environment::new(&scenario, servers);
         environment.schedule(&scenario, servers);
 
-        let Scenario { seed, controller, chassis, tuning, agents, .. } = scenario;
+        let Scenario { seed, controller, chassis, tuning, agent_tuning, agents, .. } = scenario;
         let fixed_cap = match controller {
             Controller::FixedCap { watts } => Some(FixedCap::new(chassis.chassis_id.clone(), watts, servers)),
             Controller::Manager | Controller::Baseline(_) => None,
@@ -119,7 +120,8 @@ impl World {
             chassis: (0..MANAGERS).map(|_| None).collect(),
             agent_params: agents,
             fixed_cap,
-            tuning: tuning.unwrap_or_else(|| chassis::Tuning::default()),
+            agent_tuning,
+            tuning: tuning.unwrap_or_default(),
             chassis_params: chassis,
             wake: vec![NEVER; servers + MANAGERS],
             stalled: (0..servers + MANAGERS).map(|_| None).collect(),
@@ -397,7 +399,8 @@ impl World {
             tape.start("agent", at, params.clone(), found.clone());
         }
         let vms = host.there();
-        self.agents[server] = Some(agent::Agent::new(params, found, at));
+        let tuning = self.agent_tuning.unwrap_or_default();
+        self.agents[server] = Some(agent::Agent::tuned(params, tuning, found, at));
         self.environment.observer.sum.agent_starts(self.environment.now, server);
         // What it remembers holds even if it stands still from its first moment.
         self.note_shares(server);

@@ -9,7 +9,6 @@ use ballast_types::{Instant, ServerId, Watts};
 use super::Chassis;
 use crate::Params;
 use crate::slots::{Agent, slot_of};
-use crate::tuning::Tuning;
 
 impl Chassis {
     /// Goes by `params` from now on; which chassis this is, and which start of its manager, stays.

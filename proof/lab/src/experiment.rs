@@ -4,6 +4,7 @@ mod admission;
 mod chain;
 mod chassis;
 mod colocation;
+mod control_loop;
 mod data;
 mod document;
 mod faults;
@@ -50,6 +51,13 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment stability --noises 0.01 --policies stepwise")]
     Stability(One<stability::Choice>),
+    /// The control loop beside an oracle, a plain PI and Dynamo's bands, on loads that use up the budget
+    #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
+        Example: ballast-lab experiment loop --floors 103,110 --policies oracle,stepwise,predictive --json\n\
+        Example: ballast-lab experiment loop --all\n\
+        Example: ballast-lab experiment loop --sweep --servers 4 --loads moving --floors 93\n\
+        Example: ballast-lab experiment loop --random 200")]
+    Loop(One<ballast_lab::control_loop::Options>),
     /// A cluster's placements with and without the power rule, and what they mean for power (Figure 7)
     #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment scheduler --alphas 0,0.8,1 --seeds 5 --json")]
@@ -117,7 +125,7 @@ pub(crate) enum Experiment {
         Example: ballast-lab experiment traces --telemetry cpu.csv.zst --json\n\
         Example: ballast-lab experiment traces --telemetry a.csv b.csv --unequal --seeds 3")]
     Traces(One<traces::Choice>),
-    /// All of them, but for admission, lifetimes, traces and faults
+    /// All of them, but for loop, admission, lifetimes, traces and faults
     #[command(after_help = "The default run takes about an hour on 2 cores.\n\n\
         Example: ballast-lab experiment all --output proof/results")]
     All(One<Runs>),
@@ -263,6 +271,7 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
         Experiment::Server(one) => one.run(server::report)?,
         Experiment::Chassis(one) => one.run(chassis::report)?,
         Experiment::Stability(one) => one.run(stability::report)?,
+        Experiment::Loop(one) => one.run(control_loop::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::Admission(one) => match &one.options.export_events {
             Some(file) => admission::export(file, one.options.seed).map(|()| true)?,

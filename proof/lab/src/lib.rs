@@ -13,6 +13,7 @@ pub mod admission;
 pub mod chain;
 pub mod chassis;
 pub mod colocation;
+pub mod control_loop;
 pub mod lifetimes;
 pub mod limits;
 mod load;

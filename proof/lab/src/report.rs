@@ -4,6 +4,7 @@ pub mod admission;
 pub mod chain;
 pub mod chassis;
 pub mod colocation;
+pub mod control_loop;
 pub mod faults;
 pub mod labels;
 pub mod lifetimes;

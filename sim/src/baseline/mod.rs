@@ -1,13 +1,18 @@
 //! Controllers to compare with. They act on the plant itself, through what its meters show.
 
+mod central;
 mod full_server;
+mod late_oracle;
 mod supplies;
 mod thunderbolt;
 
 use ballast_types::{Instant, Watts};
 
 use crate::plant::Plant;
+use central::Central;
+pub use central::Rule;
 use full_server::FullServer;
+use late_oracle::LateOracle;
 use thunderbolt::Thunderbolt;
 
 /// Who acts on the plant in place of the project's controllers.
@@ -19,6 +24,10 @@ pub enum Baseline {
     HardwareCap(Watts),
     /// The highest p-states with which the chassis draws no more than this, knowing the load.
     Oracle(Watts),
+    /// The batch cores' p-states of that oracle, a refresh, a lag and a poll of 200 ms late.
+    LateOracle(Watts),
+    /// One height for all batch cores, from the supplies' readings.
+    Central(Rule),
     /// The chassis's own mechanism of the paper: on an alert every server above this share is capped by
     /// hardware.
     FullServer { share: Watts },
@@ -33,6 +42,8 @@ pub(crate) enum Acting {
     Nobody,
     FullServer(FullServer),
     Thunderbolt(Box<Thunderbolt>),
+    Central(Box<Central>),
+    LateOracle(Box<LateOracle>),
 }
 
 impl Baseline {
@@ -45,6 +56,8 @@ impl Baseline {
                 (0..plant.spec().servers.len()).for_each(|server| plant.set_slot_cap(server, Some(watts)));
             }
             Self::Oracle(watts) => plant.set_oracle(Some(watts)),
+            Self::LateOracle(watts) => return Acting::LateOracle(Box::new(LateOracle::new(watts, plant))),
+            Self::Central(rule) => return Acting::Central(Box::new(Central::new(rule, plant))),
             Self::FullServer { share } => return Acting::FullServer(FullServer::new(budget, share)),
             Self::Thunderbolt => {
                 return Acting::Thunderbolt(Box::new(Thunderbolt::new(budget, plant, seed)));
@@ -61,6 +74,8 @@ impl Acting {
             Self::Nobody => {}
             Self::FullServer(baseline) => baseline.act(now, plant),
             Self::Thunderbolt(baseline) => baseline.act(now, plant),
+            Self::Central(baseline) => baseline.act(now, plant),
+            Self::LateOracle(baseline) => baseline.act(plant),
         }
     }
 }

@@ -59,6 +59,8 @@ pub struct Scenario {
     pub chassis: chassis::Params,
     /// Numbers of its control loop, where they are not those that fit its parameters.
     pub tuning: Option<chassis::Tuning>,
+    /// Numbers of every agent's control loop, where they are not those that fit its parameters.
+    pub agent_tuning: Option<agent::Tuning>,
     /// What the chassis manager finds on disk at its first start.
     pub ledger: chassis::Ledger,
     /// One agent for every server, in the plant's order.
@@ -118,6 +120,7 @@ impl Scenario {
             controller: Controller::Manager,
             chassis,
             tuning: None,
+            agent_tuning: None,
             ledger: chassis::Ledger::default(),
             agents,
             timing: Timing::default(),
