@@ -439,3 +439,26 @@ fn what_is_killed_at_a_random_instant_and_started_again_leaves_nothing_behind() 
     assert!(output.status.success(), "{report}\n{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!((&report["restored"], &report["lost_originals"]), (&4.into(), &0.into()), "{report}");
 }
+
+#[test]
+fn a_loop_has_all_its_fields_for_every_policy() {
+    let report = json("experiment loop --loads lasting --floors 90 --servers 2 --seconds 31 --json");
+    check(
+        &report,
+        &[
+            "floor_percent",
+            "servers",
+            "mean_draw",
+            "above_fraction",
+            "trip_fraction_max",
+            "user_facing_slowed_core_s",
+            "user_facing_slowed_fraction",
+            "server_limit_s",
+            "hardware_cap_s",
+        ],
+    );
+    let rows = report["rows"].as_array().unwrap();
+    let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    let all = ["oracle", "late-oracle", "pi", "pi-lower", "bands", "stepwise", "predictive", "paper"];
+    assert_eq!(policies, all);
+}

@@ -23,7 +23,8 @@ fn no_controller_beats_the_oracle_and_a_plain_pi_slows_no_user_facing_core() {
     for load in rows.chunks(8) {
         let oracle = by_policy(load, Contender::Oracle);
         assert_eq!(oracle.above_fraction, 0.0, "{}", load[0].load);
-        for row in load {
+        // The late oracle draws too much for as long as it is late.
+        for row in load.iter().filter(|row| row.policy != Contender::LateOracle.name()) {
             assert!(row.figures.mean_draw <= oracle.mean_draw, "{row:?}");
         }
         for policy in [Contender::Pi, Contender::PiLower] {
