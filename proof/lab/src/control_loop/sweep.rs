@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::{Contender, Load, LoopResult};
+use super::LoopResult;
 
 /// The factors.
 const FACTORS: [f64; 2] = [0.5, 2.0];
