@@ -140,7 +140,7 @@ fn over_one_manager_the_next_epoch_is_taken_once() {
 #[test]
 fn an_agent_that_is_set_aside_is_capped_by_hardware_in_an_event() {
     let mut w = settled();
-    w.begin_event(W(790));
+    w.begin_event(W(824));
     obey(&mut w, &[0], 9, None);
     w.until(ChassisState::HardwareCaps);
     assert_eq!(w.caps().into_iter().map(|(server, _)| server).collect::<Vec<_>>(), [name(0)]);

@@ -5,6 +5,7 @@ mod data;
 mod dry;
 mod floating;
 mod fusion;
+mod network;
 mod scenarios;
 mod sensitivity;
 mod shares;

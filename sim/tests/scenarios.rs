@@ -76,7 +76,7 @@ fn row_01_a_load_that_fits_is_not_throttled() {
 
 /// User-facing utilisation per server. Every 250 ms it flips between 10 and 50 % with probability 0.03. At most 60 % of
 /// the servers are high.
-fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
+pub(crate) fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
     let mut random = SplitMix64::new(seed);
     let mut high = vec![false; servers];
     let mut steps = vec![vec![(0.0, 0.1)]; servers];
@@ -94,7 +94,7 @@ fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
 }
 
 /// Batch work goes from little to all at 20 s. With every batch core at its floor, `floor` of the budget is drawn at most.
-fn over_budget(servers: usize, floor: f64, user_facing: impl Fn(usize) -> Profile) -> PlantSpec {
+pub(crate) fn over_budget(servers: usize, floor: f64, user_facing: impl Fn(usize) -> Profile) -> PlantSpec {
     let mut plant = loaded(servers, |n, class| match class {
         VmClass::UserFacing => user_facing(n),
         VmClass::NonUserFacing => Profile::Steps([(0.0, 0.2), (20.0, 1.0)].into()),

@@ -2,7 +2,7 @@
 //!
 //! They go on for every server when software is found wanting: the breaker is half-way to its trip, or too
 //! little time is left, and a reading has shown that the alert did not help. They go on for one server when
-//! its agent is silent in a capping event, or when the server lastingly draws more than it was told.
+//! its agent is silent and the draw stays above the limit, or when it lastingly draws more than it was told.
 //!
 //! They are given back one by one, so many watts a second. A server whose agent obeys is lifted at once, for
 //! the agent's own cap holds it. Any other is lifted when everything fits with what it would draw then. If
@@ -156,9 +156,21 @@ impl Chassis {
         caps
     }
 
-    /// In an event a server that does not answer is capped at what it may hold. What may be in force
-    /// besides, an older fallback, ends with that cap.
+    /// Whether the servers' own limits were ordered and an excess lasts for `time` and what a reading needs to
+    /// show it.
+    fn exceeds_by_own_limits(&self, now: Instant, time: Duration) -> bool {
+        let shown_after = time + self.params.shows_after();
+        self.detector.is_excess() && self.own_limits_since().is_some_and(|since| now - since >= shown_after)
+    }
+
+    /// In an event a server that does not answer is capped at what it may hold. What may be in force besides, an
+    /// older fallback, ends with that cap. A manager that reads the supplies waits for a lease, or an emergency:
+    /// until then the total may show that the server obeys, or that its fallback holds it.
     fn caps_for_silent(&self, now: Instant) -> Vec<(usize, Watts)> {
+        let waits = self.orders_own_limits() && self.sees() && !self.is_emergency();
+        if waits && !self.exceeds_by_own_limits(now, self.params.lease) {
+            return Vec::new();
+        }
         let even = self.even();
         self.requested_caps(|_, a| {
             let uncapped = a.slot == Slot::Silent && !a.out_of_band.is_requested();
@@ -175,9 +187,7 @@ impl Chassis {
     fn caps_for_overdrawing(&self, now: Instant) -> Vec<(usize, Watts)> {
         let overdraws = |a: &Agent| a.overdraws(now, OVERDRAWS_FOR).is_some();
         // Under a common height a server may draw more than its cap until the manager orders its own limit.
-        let shown_after = OVERDRAWS_FOR + self.params.shows_after();
-        let disobeyed = self.own_limits_since().is_some_and(|since| now - since >= shown_after);
-        let cap_binds = !self.orders_own_limits() || (disobeyed && self.detector.is_excess());
+        let cap_binds = !self.orders_own_limits() || self.exceeds_by_own_limits(now, OVERDRAWS_FOR);
         let most = if self.orders_own_limits() { self.limit() } else { self.set_point() };
         let above = self.reading(now).is_some_and(|draw| draw > most);
         if !self.agents.iter().any(overdraws) || !above || !cap_binds {
