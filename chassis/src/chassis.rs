@@ -131,7 +131,7 @@ impl Chassis {
         let mut chassis = Self {
             tuning,
             identity: Identity::new(epoch.next(), now),
-            supplies: Supplies::new(&params.supply_rated, now),
+            supplies: Supplies::of(&params, now),
             crosscheck: Crosscheck::default(),
             shared: Shared::new(params.shared_floor, shared_w, params.budget),
             detector: Detector::new(params.trip_curve.clone()),

@@ -8,8 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Params, Poll};
 
-/// For so long a supply that cannot be read keeps its capacity.
+/// For so long a supply that cannot be read keeps its capacity without a sign that it carries.
 const KEPT: Duration = Duration::from_secs(10 * 60);
+
+/// Reports that exceed the readable supplies by this share (10 %) show that the others carry.
+const CARRIES_PPM: u32 = 100_000;
+
+/// If they do so for this long, a supply that was taken for lost was not.
+const CARRIES_AFTER: Duration = Duration::from_secs(10);
 
 /// A supply that carried less than this share of the draw (5 %) leaves no trace in the others' readings
 /// when it goes.
@@ -93,6 +99,14 @@ pub(crate) struct Supplies {
     others: VecDeque<(Instant, Watts)>,
     /// One came back: until then the others' draw rises by what that one carries.
     settles_at: Instant,
+    /// The draw by the servers' reports, as far as it is certain.
+    reported: Watts,
+    /// Since when and until when that showed that supplies that cannot be read carry.
+    carrying: Option<(Instant, Instant)>,
+    /// After a supply's state changed, its meter and those of the others show that within this time.
+    shows_within: Duration,
+    /// Until then their readings do not add up to the draw.
+    moves_until: Instant,
 }
 
 impl Supplies {
@@ -111,7 +125,21 @@ impl Supplies {
             fault: None,
             others: VecDeque::new(),
             settles_at: now,
+            reported: Watts::ZERO,
+            carrying: None,
+            shows_within: Duration::ZERO,
+            moves_until: now,
         }
+    }
+
+    /// The supplies of `params`, at the manager's start.
+    pub(crate) fn of(params: &Params, now: Instant) -> Self {
+        Self { shows_within: shows_within(params), ..Self::new(&params.supply_rated, now) }
+    }
+
+    /// Notes the draw by the servers' reports, as far as it is certain.
+    pub(crate) fn note_reported(&mut self, watts: Watts) {
+        self.reported = watts;
     }
 
     /// Other supplies: what is known of those that stay, by name, stays. What they can carry rises with the next
@@ -125,8 +153,8 @@ impl Supplies {
         };
         self.records = params.supply_rated.iter().enumerate().map(record).collect();
         self.rated = self.records.iter().map(|k| k.rated).sum();
-        let carried = self.records.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
-        self.capacity = self.capacity.min(carried);
+        self.capacity = self.capacity.min(self.carried(now));
+        self.shows_within = shows_within(params);
         self.others.clear();
     }
 
@@ -161,6 +189,8 @@ impl Supplies {
         match sum(&self.records, &poll.supplies) {
             Err(fault) => Outcome::Missing(fault),
             Ok(_) if self.taken_at == Some(poll.taken_at) => Outcome::Old,
+            // A lost feed's part is counted nowhere or twice until all meters show who carries it.
+            Ok(total) if self.are_moving(now) => Outcome::Fresh(self.reading.unwrap_or(total)),
             Ok(total) => Outcome::Fresh(total),
         }
     }
@@ -199,6 +229,10 @@ impl Supplies {
                 if supply.state == SupplyState::Active && !record.is_read_to_carry() {
                     self.settles_at = now + TAKEN_OVER;
                 }
+                // A supply that changes all the time hides the draw for half of the time at most.
+                if supply.state != record.state && now >= self.moves_until + self.shows_within {
+                    self.moves_until = now + self.shows_within;
+                }
                 record.state = supply.state;
                 record.part = supply.input.unwrap_or(record.part).at_least_zero();
                 (record.unreadable, record.lost) = (None, false);
@@ -206,7 +240,34 @@ impl Supplies {
         }
 
         self.notice_losses(now, supplies);
-        self.capacity = self.records.iter().filter(|k| k.carries(now)).map(|k| k.rated).sum();
+        self.notice_carrying(now, supplies);
+        self.capacity = self.carried(now);
+    }
+
+    /// What the supplies that carry load or stand by can carry.
+    fn carried(&self, now: Instant) -> Watts {
+        self.records.iter().filter(|k| self.carries(now, k)).map(|k| k.rated).sum()
+    }
+
+    fn carries(&self, now: Instant, record: &SupplyRecord) -> bool {
+        let shown_at = self.carrying.map_or(Instant::ZERO, |(_, until)| until);
+        matches!(record.state, SupplyState::Active | SupplyState::Standby)
+            && !record.lost
+            && record.unreadable.is_none_or(|since| now - since.max(shown_at) < KEPT)
+    }
+
+    /// Servers that draw more than the readable supplies carry are carried by those that cannot be read.
+    fn notice_carrying(&mut self, now: Instant, supplies: &[Supply]) {
+        let readable = supplies.iter().filter(|s| s.state != SupplyState::Unknown);
+        let read: Watts = readable.clone().filter_map(|s| s.input).sum();
+        let is_shown = readable.count() < supplies.len() && self.reported - read > read.ppm(CARRIES_PPM);
+        let lasts = self.carrying.filter(|&(_, until)| now - until < TAKEN_OVER).map(|(since, _)| since);
+        if is_shown {
+            self.carrying = Some((lasts.unwrap_or(now), now));
+        }
+        if is_shown && lasts.is_some_and(|since| now - since >= CARRIES_AFTER) {
+            self.records.iter_mut().for_each(|record| record.lost = false);
+        }
     }
 
     /// A supply that cannot be read has gone when the others rise by half of what it carried within a
@@ -260,6 +321,11 @@ impl Supplies {
         self.reading.filter(|_| now - self.fresh_at < max_age)
     }
 
+    /// Whether readings do not add up to the draw yet, because a supply's state has just changed.
+    pub(crate) fn are_moving(&self, now: Instant) -> bool {
+        now < self.moves_until
+    }
+
     /// When the newest fresh reading was produced; the start before the first.
     pub(crate) fn taken_at(&self) -> Instant {
         self.taken_at.unwrap_or(self.fresh_at)
@@ -287,7 +353,7 @@ impl Supplies {
 
     /// The supplies that carry nothing, by index.
     pub(crate) fn lost(&self, now: Instant) -> impl Iterator<Item = usize> {
-        self.records.iter().enumerate().filter(move |(_, k)| !k.carries(now)).map(|(i, _)| i)
+        self.records.iter().enumerate().filter(move |(_, k)| !self.carries(now, k)).map(|(i, _)| i)
     }
 }
 
@@ -309,12 +375,10 @@ impl SupplyRecord {
     fn is_read_to_carry(&self) -> bool {
         self.state == SupplyState::Active && self.unreadable.is_none()
     }
+}
 
-    fn carries(&self, now: Instant) -> bool {
-        matches!(self.state, SupplyState::Active | SupplyState::Standby)
-            && !self.lost
-            && self.unreadable.is_none_or(|since| now - since < KEPT)
-    }
+fn shows_within(params: &Params) -> Duration {
+    params.sensor_refresh.saturating_add(params.sensor_lag).saturating_add(params.poll())
 }
 
 /// The draw over all supplies; one missing reading makes the whole missing. A supply that has failed, and whose
@@ -434,6 +498,40 @@ mod tests {
         }
         assert_eq!(take(600_300, 460, (Unknown, None)), W(1000));
         assert_eq!(take(600_500, 460, (Standby, None)), W(2000));
+    }
+
+    /// The tenth of what the others carry is within what meters may be off together.
+    #[test]
+    fn an_unreadable_supply_carries_as_long_as_the_reports_show_it() {
+        for (reported, kept) in [(900, true), (540, true), (500, false), (0, false)] {
+            let mut s = supplies();
+            let mut take = |t: u64, b| {
+                s.note_reported(W(reported));
+                s.take(Instant::from_millis(t), &poll(t, (Active, Some(460)), b));
+                s.capacity()
+            };
+            take(1, (Active, Some(450)));
+            let capacity = (1..9000).map(|n| take(200 * n, (Unknown, None))).min();
+            assert_eq!(capacity == Some(W(2000)), kept, "{reported}");
+        }
+    }
+
+    /// A load that rose within a second had the supply taken for lost for good.
+    #[test]
+    fn a_supply_that_was_taken_for_lost_carries_once_the_reports_show_it() {
+        for (reported, carries) in [(1300, true), (760, false)] {
+            let mut s = supplies();
+            let mut take = |n: u64, a, b| {
+                s.note_reported(W(reported));
+                s.take(Instant::from_millis(200 * n), &poll(200 * n, (Active, Some(a)), b));
+                s.capacity()
+            };
+            take(1, 450, (Active, Some(450)));
+            take(2, 450, (Unknown, None));
+            assert_eq!(take(3, 700, (Unknown, None)), W(1000));
+            let found = (4..200).find(|&n| take(n, 700, (Unknown, None)) == W(2000));
+            assert_eq!(found.is_some(), carries, "{reported}: {found:?}");
+        }
     }
 
     #[test]

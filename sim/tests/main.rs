@@ -10,6 +10,7 @@ mod scenarios;
 mod sensitivity;
 mod shares;
 mod shedding;
+mod supplies;
 mod world;
 mod world_telemetry;
 mod wrong_meter;

@@ -21,6 +21,8 @@ const WRONG_PPM: u32 = 100_000;
 impl Chassis {
     pub(super) fn take_poll(&mut self, now: Instant, poll: &Poll) {
         let limit = self.limit();
+        let reported = self.reported_sum(now);
+        self.supplies.note_reported(reported + self.shared.lower_bound(reported));
         let outcome = self.supplies.take(now, poll);
         if let Outcome::Missing(_) = outcome {
             self.refuse();
@@ -105,6 +107,8 @@ impl Chassis {
 
         if self.event.is_some() {
             let aim = if measured { set_point } else { threshold };
+            // A reading from before a supply's state changed raises nothing.
+            let aim = if self.supplies.are_moving(now) { aim.min(draw) } else { aim };
             match steers {
                 true => self.steer(now, draw, aim),
                 false if self.orders_own_limits() => self.order_own_limits(now, draw, self.range()),
