@@ -124,3 +124,22 @@ fn what_nobody_obeys_is_capped_by_hardware_in_time() {
         }
     }
 }
+
+/// It has its fallback from before the reboot, and no manager is there to send it another one.
+#[test]
+fn an_agent_that_stalls_and_reboots_without_a_manager_keeps_its_fallback() {
+    let (_, plant) = plants()[0].clone();
+    for (stall, gone, reboot) in [(20.0, 21.0, 30.0), (31.0, 30.0, 32.0), (1.0, 5.0, 10.0)] {
+        let faults = [
+            (gone, END, Fault::ChassisDown),
+            (stall, reboot + 5.0, Fault::AgentStalls(0)),
+            (reboot, reboot + 2.0, Fault::Reboot(0)),
+        ];
+        let mut scenario = made(plant.clone(), 1, 90, &faults);
+        scenario.checks = Checks { sum_of_caps: true, ..Checks::NONE };
+        let world = crate::run(scenario, 90).0;
+        let agent = world.agent_status(0).unwrap();
+        assert!(agent.fallback_w.is_some(), "{stall}: no fallback is known");
+        assert_eq!(agent.report.cap_w, agent.fallback_w, "{stall}");
+    }
+}
