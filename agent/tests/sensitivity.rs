@@ -1,4 +1,5 @@
 //! No number of the agent's loop is critical, around a server that draws exactly what the model of its cores says.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 mod support;
 
