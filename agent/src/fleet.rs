@@ -454,7 +454,7 @@ mod tests {
         let batch = [12, 13, 14, 15];
         let vms =
             vec![pooled("web", Uf, 4, &[10, 11]), pooled("a", Nuf, 6, &batch), pooled("b", Nuf, 2, &batch)];
-        fleet.replace(vms.clone(), &cores());
+        fleet.replace(vms, &cores());
         assert_eq!(
             fleet.classes(&Floors { by_order: &BTreeMap::new(), user_facing: None })[0].cores,
             [2, 3, 4, 5]
