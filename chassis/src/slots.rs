@@ -397,13 +397,14 @@ impl Agent {
     }
 
     /// Whether software holds it: its agent answers, sees, and has a cap in force that is no higher than its
-    /// grant; or nobody asks for one.
-    pub(crate) fn obeys(&self, now: Instant, epoch: Epoch, silent_after: Duration) -> bool {
+    /// grant; or nobody asks for one. `by_watts`: that cap binds. Under a common height it may draw more.
+    pub(crate) fn obeys(&self, now: Instant, epoch: Epoch, silent_after: Duration, by_watts: bool) -> bool {
         let Some(report) = self.fresh(now, silent_after).filter(|_| self.should_obey()) else {
             return false;
         };
         let capped = self.cap.is_none_or(|told| report.cap_w.is_some_and(|cap| cap <= told));
-        capped && report.epoch_obeyed == epoch && self.overdraw.since.is_none()
+        let overdraws = by_watts && self.overdraw.since.is_some();
+        capped && report.epoch_obeyed == epoch && !overdraws
     }
 
     /// Notes that it obeys another manager.

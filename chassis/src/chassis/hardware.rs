@@ -325,7 +325,7 @@ impl Chassis {
         let epoch = self.identity.epoch();
         let cap = agent.out_of_band.watts().unwrap_or_default();
 
-        if agent.obeys(now, epoch, self.silent_after()) {
+        if agent.obeys(now, epoch, self.silent_after(), self.holds_by_watts()) {
             // After a lift that came too early it is as slow as any other, unless nothing would come back.
             let held = given.hold <= self.params.out_of_band_hold;
             let since = agent.out_of_band.on_since(now);

@@ -459,6 +459,6 @@ fn a_loop_has_all_its_fields_for_every_policy() {
     );
     let rows = report["rows"].as_array().unwrap();
     let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
-    let all = ["oracle", "late-oracle", "pi", "pi-lower", "bands", "stepwise", "predictive", "paper"];
+    let all = ["oracle", "late-oracle", "pi", "pi-lower", "bands", "ballast", "paper"];
     assert_eq!(policies, all);
 }

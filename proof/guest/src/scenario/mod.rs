@@ -10,7 +10,6 @@ mod pools;
 mod rapl;
 mod recovery;
 mod service;
-mod steps;
 mod supplies;
 mod uclamp;
 
@@ -58,7 +57,6 @@ pub(crate) const ALL: [Scenario; 34] = [
     of("outside", "power1_cap and a DCMI limit are obeyed", outside::caps),
     of("own-limit", "at the floor and above the cap: the agent caps by hardware", outside::own_limit),
     of("rapl-meter", "RAPL as the meter, through the wraps of its counters", rapl::meter),
-    of("steps", "an agent alone under a cap between its floor and free", steps::steps),
     of("rapl-limit", "at the floor and above the cap: both of RAPL's limits, and a kill", rapl::limit),
     of("latency", "100 alerts: from alert to the last register at the floor", latency::alerts),
     of("chassis", "a real chassis manager: over the budget and under it again", chassis::budget),
