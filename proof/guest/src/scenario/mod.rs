@@ -39,7 +39,7 @@ pub(crate) const UCLAMP: [Scenario; 4] = [
 ];
 
 /// All of them, in the order in which they run. The last one takes the packages away.
-pub(crate) const ALL: [Scenario; 34] = [
+pub(crate) const ALL: [Scenario; 33] = [
     of("check", "what ballast check says, and its write test", recovery::check),
     of("cap", "a cap is met by low-priority cores alone, and released", capping::cap),
     of("schedutil", "a cap holds under the governor that Debian ships", capping::schedutil),
