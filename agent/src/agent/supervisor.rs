@@ -291,10 +291,9 @@ impl Agent {
                 let to = State::Throttled { over_since: Some(now), probation: false };
                 self.transition_to(now, to, "above the cap at the floor");
             }
-            State::Recovering { over_run } if by_samples => self.recover(now, cap, sample, over_run),
-            State::Recovering { .. } => {}
             // The chassis lifts what it has ordered.
-            State::Shedding { .. } if !by_samples => {}
+            State::Recovering { .. } | State::Shedding { .. } if !by_samples => {}
+            State::Recovering { over_run } => self.recover(now, cap, sample, over_run),
             State::Shedding { under_since } => {
                 let under_since = (draw < target).then(|| under_since.unwrap_or(now));
                 self.state = State::Shedding { under_since };
