@@ -1,4 +1,4 @@
-//! Messages that are late, lost or doubled, and agents that restart, in a capping event that batch work alone can pay for.
+//! Messages that are late, lost or duplicated, and agents that restart, in a capping event that batch work alone can pay for.
 
 use core::time::Duration;
 
@@ -72,9 +72,9 @@ fn a_bad_network_needs_no_hardware_caps() {
     for (name, fault, most) in [
         ("late by up to 1 s", disorder(0, 0, 1000), 0.01),
         ("60 % lost", disorder(600_000, 0, 0), 0.01),
-        ("30 % lost, 30 % doubled, late by up to 0.7 s", disorder(300_000, 300_000, 700), 0.01),
+        ("30 % lost, 30 % duplicated, late by up to 0.7 s", disorder(300_000, 300_000, 700), 0.01),
         // Without a lease a server's own limit answers when its user-facing load exceeds its fallback.
-        ("40 % lost, 30 % doubled, late by up to 1.5 s", disorder(400_000, 300_000, 1500), 0.2),
+        ("40 % lost, 30 % duplicated, late by up to 1.5 s", disorder(400_000, 300_000, 1500), 0.2),
         ("late by up to a lease", disorder(0, 0, 2000), 0.2),
     ] {
         for (load, plant) in plants() {

@@ -216,8 +216,8 @@ fn read_policy(root: &mut Section<'_, '_>) -> (Policy, Steps) {
     let policies = [Policy::Stepwise, Policy::FullServer, Policy::None];
     let allowed = choice(policies.map(|policy| (policy.name(), policy)))
         .with_note("\"stepwise\" replaces \"predictive\"");
-    let help = "How low-priority cores are lowered and raised where the chassis sets no common height for them: in \
-                steps; every core alike; or not at all, which only watches.";
+    let help = "How low-priority cores are lowered and raised where the chassis sets no common height for \
+                them: in steps; every core alike; or not at all, which only watches.";
     let policy = root.key("policy", help).or(Policy::Stepwise, allowed);
     root.removed("predictive", "policy = \"stepwise\" and the chassis's common height replace it");
     (policy, if paper { Steps::Paper } else { Steps::OneWrite })
@@ -307,7 +307,8 @@ mod tests {
                  leading dot",
                 "agent.toml:1: server = \"a/b\": an id: 1 to 64 of A-Z a-z 0-9 . _ - : @, without a leading \
                  dot",
-                "agent.toml:3: policy = 3: \"stepwise\", \"full-server\" or \"none\"; \"stepwise\" replaces \"predictive\"",
+                "agent.toml:3: policy = 3: \"stepwise\", \"full-server\" or \"none\"; \"stepwise\" replaces \
+                 \"predictive\"",
                 "agent.toml:4: typo: no such key; there are actuate_in_vm, allowed_hosts, auto_class, \
                  chassis, class, discover, dry_run, groups, kubernetes, limits, listen, log_level, \
                  meter, model, orphan_hold_s, policy, pools, preset, realtime, record_dir, \

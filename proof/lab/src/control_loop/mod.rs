@@ -22,7 +22,7 @@ use serde::Serialize;
 
 pub use loads::Load;
 pub use measure::{Figures, SETTLED_S};
-pub use random::{RandomResult, draw_calm, random_rows, run_random};
+pub use random::{RandomResult, draw_faultless, random_rows, run_random};
 pub use sweep::{Change, without_effect};
 
 use crate::options::{Seeds, named};
@@ -93,7 +93,7 @@ pub struct Options {
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_value = "93,85",
         value_parser = |text: &str| numbers::within(text, 50.0, 150.0))]
     pub floors: Vec<f64>,
-    /// Numbers of servers
+    /// Servers of each chassis, from 1 to 1000
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "12",
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub servers: Vec<u16>,

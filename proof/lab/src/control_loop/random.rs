@@ -25,7 +25,7 @@ pub struct RandomResult {
 }
 
 /// The first `count` seeds from `first` on whose floor is at most 95 % of the limit, with that floor.
-pub fn draw_calm(first: u64, count: usize) -> Vec<(u64, f64)> {
+pub fn draw_faultless(first: u64, count: usize) -> Vec<(u64, f64)> {
     (first..).map(|seed| (seed, floor(seed))).filter(|(_, floor)| *floor <= FLOOR_MAX).take(count).collect()
 }
 
@@ -39,7 +39,7 @@ fn floor(seed: u64) -> f64 {
     peak.as_f64() / plant.budget.min(rated).as_f64()
 }
 
-/// Runs a seed of [`draw_calm`].
+/// Runs a seed of [`draw_faultless`].
 pub fn run_random((seed, floor): (u64, f64)) -> RandomResult {
     let mut scenario = Case::faultless(seed).scenario().clone();
     scenario.checks = Checks::NONE;

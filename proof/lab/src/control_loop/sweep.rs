@@ -1,4 +1,4 @@
-//! Each number of the product's control loops halved and doubled in turn.
+//! Each number of the product's control loops, times 0.5 and times 2 in turn.
 
 use ballast_agent_core as agent;
 use ballast_chassis_core as chassis;
