@@ -41,7 +41,6 @@ pub enum Rule {
 struct BatchCore {
     server: usize,
     id: CoreId,
-    /// In kHz, rising.
     ladder: Vec<KiloHertz>,
     /// The share of a step at which this core rises to the next p-state, so that cores rise one after the other.
     rises_at: f64,
