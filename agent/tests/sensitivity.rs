@@ -25,14 +25,15 @@ impl Server {
         server
     }
 
-    fn draw(&self) -> Watts {
+    /// What these cores draw beyond idle, fully busy, in watts.
+    fn busy_w(&self, cores: core::ops::Range<u16>) -> f64 {
         let model = params().model;
-        let core = |n: u16| {
-            let khz = self.world.caps.get(&n).map_or(1400.0, |mhz| f64::from(*mhz));
-            model.dynamic_w() / f64::from(CORES) * model.scale(khz / 1400.0)
-        };
-        let batch: f64 = (6..CORES).map(core).sum();
-        let watts = model.idle_w + batch + self.load * (1..=3).map(core).sum::<f64>();
+        let mhz = cores.map(|n| self.world.caps.get(&n).map_or(1400.0, |mhz| f64::from(*mhz)));
+        mhz.map(|mhz| model.dynamic_w() / f64::from(CORES) * model.scale(mhz / 1400.0)).sum()
+    }
+
+    fn draw(&self) -> Watts {
+        let watts = params().model.idle_w + self.busy_w(6..CORES) + self.load * self.busy_w(1..4);
         Watts::from_f64(watts).unwrap_or_default()
     }
 
@@ -49,13 +50,12 @@ impl Server {
     /// Runs under a cap of 220 W, which a message renews every second.
     fn capped(&mut self, seconds: u32) {
         for _ in 0..seconds {
-            let usage = |(vm, share)| VmUsage {
-                vm: VmId::new(vm).expect("it is valid"),
-                utilisation: Utilisation::from_ratio(share).expect("it is a share"),
+            let usage = [("uf", self.load), ("soon", 1.0), ("late", 1.0)].map(|(vm, share)| VmUsage {
+                vm: VmId::new(vm).unwrap(),
+                utilisation: Utilisation::from_ratio(share).unwrap(),
                 throttled: false,
-            };
-            let all = [("uf", self.load), ("soon", 1.0), ("late", 1.0)];
-            self.world.input(Input::Usage(all.map(usage).to_vec()));
+            });
+            self.world.input(Input::Usage(usage.to_vec()));
             self.world.tell(Some(220));
             self.run(1000);
         }

@@ -172,6 +172,11 @@ impl Params {
         self.sensor_refresh.saturating_add(self.sensor_lag)
     }
 
+    /// A reading at a poll so long after a change shows that change.
+    pub(crate) fn polled_after(&self) -> Duration {
+        self.shows_after().saturating_add(self.poll())
+    }
+
     /// One standard deviation of the readings' noise, as a share of the limit.
     pub(crate) fn noise(&self) -> f64 {
         f64::from(self.noise_ppm) / 1e6

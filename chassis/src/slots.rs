@@ -397,7 +397,7 @@ impl Agent {
     }
 
     /// Whether software holds it: its agent answers, sees, and has a cap in force that is no higher than its
-    /// grant; or nobody asks for one. `by_watts`: that cap binds. Under a common height it may draw more.
+    /// grant; or no cap is asked for. `by_watts`: that cap binds. Under a common height it may draw more.
     pub(crate) fn obeys(&self, now: Instant, epoch: Epoch, silent_after: Duration, by_watts: bool) -> bool {
         let Some(report) = self.fresh(now, silent_after).filter(|_| self.should_obey()) else {
             return false;

@@ -134,7 +134,7 @@ impl Supplies {
 
     /// The supplies of `params`, at the manager's start.
     pub(crate) fn of(params: &Params, now: Instant) -> Self {
-        Self { shows_within: shows_within(params), ..Self::new(&params.supply_rated, now) }
+        Self { shows_within: params.polled_after(), ..Self::new(&params.supply_rated, now) }
     }
 
     /// Notes the draw by the servers' reports, as far as it is certain.
@@ -154,7 +154,7 @@ impl Supplies {
         self.records = params.supply_rated.iter().enumerate().map(record).collect();
         self.rated = self.records.iter().map(|k| k.rated).sum();
         self.capacity = self.capacity.min(self.carried(now));
-        self.shows_within = shows_within(params);
+        self.shows_within = params.polled_after();
         self.others.clear();
     }
 
@@ -375,10 +375,6 @@ impl SupplyRecord {
     fn is_read_to_carry(&self) -> bool {
         self.state == SupplyState::Active && self.unreadable.is_none()
     }
-}
-
-fn shows_within(params: &Params) -> Duration {
-    params.sensor_refresh.saturating_add(params.sensor_lag).saturating_add(params.poll())
 }
 
 /// The draw over all supplies; one missing reading makes the whole missing. A supply that has failed, and whose

@@ -36,7 +36,7 @@ pub struct Tuning {
     pub fenced_at: f64,
     /// So much of the limit may come back in a second when hardware caps are lifted, in parts per million.
     pub lift_ppm_a_second: u32,
-    /// All servers of a chassis are told that an event has ended within this time. An excess soon after hardware caps were
+    /// Within this time after an event all servers of a chassis are released. An excess soon after hardware caps were
     /// lifted is blamed on the lifts within this time before the newest.
     pub release_within: Duration,
     /// An excess so soon after a lift was the lift's.

@@ -5,13 +5,9 @@ use core::time::Duration;
 use ballast_agent_core::Policy;
 use ballast_sim::plant::{PlantSpec, Profile};
 use ballast_sim::scenario::Scenario;
-use ballast_sim::world::{Checks, Disorder, Fault, Window, World};
+use ballast_sim::world::{Checks, Disorder, Fault, World};
 
-use crate::at;
-use crate::scenarios::{moving, over_budget};
-
-/// Never, for a fault that lasts.
-pub(crate) const END: f64 = 1e6;
+use crate::scenarios::{self, END, moving, over_budget};
 
 /// User-facing cores of one server.
 const USER_FACING: f64 = 12.0;
@@ -27,15 +23,12 @@ pub(crate) struct Came {
     pub(crate) drawn: f64,
 }
 
-pub(crate) fn made(plant: PlantSpec, seed: u64, seconds: u32, faults: &[(f64, f64, Fault)]) -> Scenario {
-    let mut scenario = Scenario::new(plant, Policy::Stepwise, seed, Duration::from_secs(seconds.into()));
-    scenario.checks = Checks::NONE;
-    let window = |&(from, to, fault): &_| Window { from: at(from), to: at(to), fault };
-    scenario.faults.windows = faults.iter().map(window).collect();
-    scenario
+fn made(plant: PlantSpec, seed: u64, seconds: u32, faults: &[(f64, f64, Fault)]) -> Scenario {
+    let length = Duration::from_secs(seconds.into());
+    Scenario { length, ..scenarios::made(plant, Policy::Stepwise, seed, faults) }
 }
 
-pub(crate) fn came(world: &World) -> Came {
+fn came(world: &World) -> Came {
     let (truth, outcome) = (world.truth(), world.outcome());
     let core_s = world.plant().spec().servers.len() as f64 * USER_FACING * truth.elapsed_s;
     Came {

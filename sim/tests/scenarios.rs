@@ -20,7 +20,7 @@ use crate::at;
 // ---- chassis and runs ----
 
 /// Never, for a fault that lasts.
-const END: f64 = 1e6;
+pub(crate) const END: f64 = 1e6;
 
 /// Every VM of every server asks for the same all the time.
 fn steady(servers: usize, share: f64) -> PlantSpec {
@@ -36,7 +36,7 @@ fn unrestricted(plant: &PlantSpec, seconds: u64) -> (f64, f64) {
     (world.truth().max_power_w.as_f64(), world.truth().mean_power_w.as_f64())
 }
 
-fn made(plant: PlantSpec, policy: Policy, seed: u64, faults: &[(f64, f64, Fault)]) -> Scenario {
+pub(crate) fn made(plant: PlantSpec, policy: Policy, seed: u64, faults: &[(f64, f64, Fault)]) -> Scenario {
     let mut scenario = Scenario::new(plant, policy, seed, Duration::from_secs(600));
     // Each scenario says what it looks at.
     scenario.checks = Checks::NONE;

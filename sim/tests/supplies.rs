@@ -3,8 +3,8 @@
 use ballast_sim::plant::{PlantSpec, Profile, SupplySpec};
 use ballast_sim::world::Fault;
 
-use crate::network::{END, run};
-use crate::scenarios::over_budget;
+use crate::network::run;
+use crate::scenarios::{END, over_budget};
 
 /// Batch work goes up at 20 s. With all of it at its floor 75 % of the budget are drawn. Each supply carries so many parts
 /// per million of the budget: beyond what they carry together supplies slow every core by themselves.

@@ -48,6 +48,7 @@ pub struct CapError {
     /// Whether trying again may help.
     pub transient: bool,
 }
+
 /// A draw above a cap by less than this share of it, in parts per million, may be flicker or a meter's noise (3 %).
 const NOISE_PPM: u32 = 30_000;
 

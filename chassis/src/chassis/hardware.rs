@@ -2,7 +2,7 @@
 //!
 //! They go on for every server when software is found wanting: the breaker is half-way to its trip, or too
 //! little time is left, and a reading has shown that the alert did not help. They go on for one server when
-//! its agent is silent and the draw stays above the limit, or when it lastingly draws more than it was told.
+//! its agent is silent and the draw stays above the limit, or when it draws more than its cap for seconds.
 //!
 //! They are given back one by one, so many watts a second. A server whose agent obeys is lifted at once, for
 //! the agent's own cap holds it. Any other is lifted when everything fits with what it would draw then. If
@@ -189,8 +189,7 @@ impl Chassis {
         // Under a common height a server may draw more than its cap until the manager orders its own limit.
         let cap_binds = !self.orders_own_limits() || self.exceeds_by_own_limits(now, OVERDRAWS_FOR);
         let most = if self.orders_own_limits() { self.limit() } else { self.set_point() };
-        let above = self.reading(now).is_some_and(|draw| draw > most);
-        if !self.agents.iter().any(overdraws) || !above || !cap_binds {
+        if !self.agents.iter().any(overdraws) || !self.is_above(now, most) || !cap_binds {
             return Vec::new();
         }
         let targets = self.hardware_targets();

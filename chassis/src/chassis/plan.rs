@@ -83,8 +83,9 @@ impl Chassis {
         agent.may_draw(now, hold, even)
     }
 
-    pub(super) fn is_over_set_point(&self, now: Instant) -> bool {
-        self.event.is_some() && self.reading(now).is_some_and(|draw| draw > self.set_point())
+    /// Whether the reading of a capping event is above `most`.
+    pub(super) fn is_above(&self, now: Instant, most: Watts) -> bool {
+        self.event.is_some() && self.reading(now).is_some_and(|draw| draw > most)
     }
 
     /// Follows what is drawn beside the reports. Of the shared watts only those that are certain are no
@@ -155,7 +156,7 @@ impl Chassis {
         claims: &[Claim],
     ) {
         // Who draws more than its cap keeps it, or gets less; the others pay for what it draws.
-        let over = self.holds_by_watts() && self.is_over_set_point(now);
+        let over = self.holds_by_watts() && self.is_above(now, self.set_point());
         let (mut rest, mut obeying) = (pool, Vec::with_capacity(takes_part.len()));
 
         for (n, &i) in takes_part.iter().enumerate() {

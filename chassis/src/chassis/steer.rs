@@ -74,8 +74,7 @@ impl Chassis {
         }
         let Some(floor) = self.event.as_ref().and_then(CappingEvent::floor) else { return };
         let floored_since = self.event.as_ref().and_then(|event| event.at_floor_since);
-        let shown =
-            floored_since.is_some_and(|at| self.supplies.taken_at() >= at + self.params.shows_after());
+        let shown = self.is_shown(floored_since, self.params.shows_after());
         let needed = self.needs_own_limits(draw, floor, range);
         if let Some(event) = &mut self.event {
             if event.own_limits_since.is_none() {
@@ -88,19 +87,22 @@ impl Chassis {
         }
     }
 
+    /// Whether the newest reading was taken so long after `since`, or later.
+    fn is_shown(&self, since: Option<Instant>, after: Duration) -> bool {
+        since.is_some_and(|at| self.supplies.taken_at() >= at + after)
+    }
+
     /// Whether low-priority cores alone cannot hold the limit, where `floor` would be drawn with all of them at their floor.
     fn needs_own_limits(&self, draw: Watts, floor: Watts, range: Range) -> bool {
         let limit = self.limit();
-        let shown_after = self.params.shows_after() + self.params.poll();
         let floored_since = match self.steers() {
             true => self.height.floored_since(),
             false => self.event.as_ref().and_then(|event| event.at_floor_since),
         };
-        let shown = floored_since.is_some_and(|at| self.supplies.taken_at() >= at + shown_after);
+        let shown = self.is_shown(floored_since, self.params.polled_after());
         let noise = limit.ppm(self.params.noise_ppm);
         // The detector remembers what was drawn before the floor was reached.
-        let lasts =
-            floored_since.is_some_and(|at| self.supplies.taken_at() >= at + shown_after + FORGOTTEN_AFTER);
+        let lasts = self.is_shown(floored_since, self.params.polled_after() + FORGOTTEN_AFTER);
         let excess = self.detector.is_excess() && draw > if lasts { limit } else { limit + noise };
 
         let clearly_above = range.down <= limit.ppm(UNDER_PPM) && floor > limit + limit.ppm(CLEARLY_PPM);

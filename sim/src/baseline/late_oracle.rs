@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use ballast_types::{CoreId, KiloHertz, VmClass, Watts};
+use ballast_types::{CoreId, KiloHertz, Watts};
 
+use super::batch_vms;
 use super::central::POLL;
 use crate::plant::{Plant, STEP};
 
@@ -23,11 +24,8 @@ impl LateOracle {
     pub(super) fn new(limit: Watts, plant: &Plant) -> Self {
         let mut foresight = plant.clone();
         foresight.set_oracle(Some(limit));
-        let cores = plant.spec().servers.iter().enumerate().flat_map(|(n, server)| {
-            let batch = server.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
-            batch.flat_map(move |vm| vm.cores.iter().map(move |core| (n, *core)))
-        });
-        let cores = cores.collect();
+        let cores =
+            batch_vms(plant).flat_map(|(n, vm)| vm.cores.iter().map(move |core| (n, *core))).collect();
         let sensor = plant.spec().supply_meter;
         let delay = (sensor.refresh + sensor.lag + POLL).as_nanos() / STEP.as_nanos();
         Self { foresight, cores, pending: VecDeque::new(), delay: delay as usize }

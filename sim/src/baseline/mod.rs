@@ -6,9 +6,9 @@ mod late_oracle;
 mod supplies;
 mod thunderbolt;
 
-use ballast_types::{Instant, Watts};
+use ballast_types::{Instant, VmClass, Watts};
 
-use crate::plant::Plant;
+use crate::plant::{Plant, VmLoad};
 use central::Central;
 pub use central::Rule;
 use full_server::FullServer;
@@ -33,6 +33,15 @@ pub enum Baseline {
     FullServer { share: Watts },
     /// Two thresholds under the budget, and a cut of the batch VMs' CPU time.
     Thunderbolt,
+}
+
+/// Every batch VM, with the index of its server.
+fn batch_vms(plant: &Plant) -> impl Iterator<Item = (usize, &VmLoad)> {
+    let servers = plant.spec().servers.iter().enumerate();
+    servers.flat_map(|(n, server)| {
+        let batch = server.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
+        batch.map(move |vm| (n, vm))
+    })
 }
 
 /// A baseline at work.

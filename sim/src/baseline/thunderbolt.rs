@@ -6,8 +6,9 @@
 
 use core::time::Duration;
 
-use ballast_types::{Instant, VmClass, VmId, Watts};
+use ballast_types::{Instant, VmId, Watts};
 
+use super::batch_vms;
 use super::supplies::supplies_w;
 use crate::plant::{CpuQuota, Plant};
 use crate::rng::{Purpose, Stream};
@@ -41,11 +42,7 @@ pub(crate) struct Thunderbolt {
 
 impl Thunderbolt {
     pub(crate) fn new(limit: Watts, plant: &Plant, seed: u64) -> Self {
-        let servers = plant.spec().servers.iter().enumerate();
-        let batch = servers.flat_map(|(n, server)| {
-            let batch = server.vms.iter().filter(|vm| vm.class == VmClass::NonUserFacing);
-            batch.map(move |vm| (n, vm.id.clone(), vm.cores.len() as f64))
-        });
+        let batch = batch_vms(plant).map(|(n, vm)| (n, vm.id.clone(), vm.cores.len() as f64));
         Self {
             limit,
             batch: batch.collect(),

@@ -184,14 +184,12 @@ pub struct Section<'p, 't> {
     span: Range<usize>,
     known: Vec<&'static str>,
     refused: Vec<&'static str>,
-    /// Keys of an older version, which are refused and no longer known.
-    removed: Vec<&'static str>,
 }
 
 impl<'p, 't> Section<'p, 't> {
     fn root(problems: &'p Problems<'t>, table: &'p Spanned<DeTable<'t>>) -> Self {
         let (table, prefix, heading) = (Some(table.get_ref()), String::new(), String::new());
-        Self { problems, table, prefix, heading, span: 0..0, known: vec![], refused: vec![], removed: vec![] }
+        Self { problems, table, prefix, heading, span: 0..0, known: vec![], refused: vec![] }
     }
 
     fn get(&mut self, key: &'static str) -> Option<&'p Spanned<DeValue<'t>>> {
@@ -261,16 +259,7 @@ impl<'p, 't> Section<'p, 't> {
         heading: String,
         span: Range<usize>,
     ) -> Section<'p, 't> {
-        Section {
-            problems: self.problems,
-            table,
-            prefix,
-            heading,
-            span,
-            known: vec![],
-            refused: vec![],
-            removed: vec![],
-        }
+        Section { problems: self.problems, table, prefix, heading, span, known: vec![], refused: vec![] }
     }
 
     fn describe_table(&self, help: &'static str) {
@@ -312,7 +301,7 @@ impl<'p, 't> Section<'p, 't> {
         if let Some(value) = self.table.and_then(|table| table.get(key)) {
             let prefix = &self.prefix;
             self.problems.add(value.span().start, format_args!("{prefix}{key}: removed; {instead}"));
-            self.removed.push(key);
+            self.refused.push(key);
         }
     }
 
@@ -345,7 +334,7 @@ impl<'p, 't> Section<'p, 't> {
         known.dedup();
         for (key, _) in self.table.into_iter().flatten() {
             let name = key.get_ref();
-            if !known.contains(&name.as_ref()) && !self.removed.contains(&name.as_ref()) {
+            if !known.contains(&name.as_ref()) && !self.refused.contains(&name.as_ref()) {
                 let (prefix, known) = (&self.prefix, known.join(", "));
                 self.problems
                     .add(key.span().start, format_args!("{prefix}{name}: no such key; there are {known}"));

@@ -64,20 +64,17 @@ impl Contender {
     }
 
     fn scenario(self, plant: PlantSpec, seed: u64, length: Duration) -> Scenario {
-        let budget = plant.budget;
-        let baseline = |baseline| {
-            let scenario = Scenario::new(plant.clone(), Policy::None, seed, length);
-            Scenario { controller: Controller::Baseline(baseline), ..scenario }
+        let baseline = match self {
+            Self::Ballast => return Control::new(Policy::Stepwise).scenario(plant, seed, length),
+            Self::Paper => return Control::PAPER.scenario(plant, seed, length),
+            Self::Oracle => Baseline::Oracle(plant.budget),
+            Self::LateOracle => Baseline::LateOracle(plant.budget),
+            Self::Pi => Baseline::Central(Rule::Pi { kp: 2.0, ki: 0.4, set_point: 0.99 }),
+            Self::PiLower => Baseline::Central(Rule::Pi { kp: 1.5, ki: 0.6, set_point: 0.985 }),
+            Self::Bands => Baseline::Central(Rule::Bands { cap: 0.99, target: 0.95, uncap: 0.9 }),
         };
-        match self {
-            Self::Oracle => baseline(Baseline::Oracle(budget)),
-            Self::LateOracle => baseline(Baseline::LateOracle(budget)),
-            Self::Pi => baseline(Baseline::Central(Rule::Pi { kp: 2.0, ki: 0.4, set_point: 0.99 })),
-            Self::PiLower => baseline(Baseline::Central(Rule::Pi { kp: 1.5, ki: 0.6, set_point: 0.985 })),
-            Self::Bands => baseline(Baseline::Central(Rule::Bands { cap: 0.99, target: 0.95, uncap: 0.9 })),
-            Self::Ballast => Control::new(Policy::Stepwise).scenario(plant, seed, length),
-            Self::Paper => Control::PAPER.scenario(plant, seed, length),
-        }
+        let scenario = Scenario::new(plant, Policy::None, seed, length);
+        Scenario { controller: Controller::Baseline(baseline), ..scenario }
     }
 }
 
@@ -201,31 +198,37 @@ impl Job {
 /// All runs that [`rows`] needs: the seeds of a row one after the other.
 pub fn jobs(options: &Options) -> anyhow::Result<Vec<Job>> {
     let options = options.expanded();
-    let changes = sweep::changes(options.sweep)?;
-    let swept = |policy: &&Contender| !options.sweep || **policy == Contender::Ballast;
-    let policies: Vec<_> = options.policies.iter().filter(swept).collect();
-    let mut jobs = Vec::new();
-    for load in &options.loads {
-        for floor in &options.floors {
-            for servers in &options.servers {
-                for policy in &policies {
-                    for change in &changes {
-                        jobs.extend(options.seeds.all().into_iter().map(|seed| Job {
-                            load: *load,
-                            floor: *floor,
-                            servers: *servers,
-                            policy: **policy,
-                            change: change.clone(),
-                            seed,
-                            seconds: options.seconds,
-                            refresh_s: options.refresh_s,
-                        }));
-                    }
-                }
-            }
+    let mut policies = options.policies.clone();
+    policies.retain(|policy| !options.sweep || *policy == Contender::Ballast);
+    let any = Job {
+        load: Load::ALL[0],
+        floor: 0.0,
+        servers: 0,
+        policy: Contender::Ballast,
+        change: None,
+        seed: 0,
+        seconds: options.seconds,
+        refresh_s: options.refresh_s,
+    };
+    let jobs = each(&[any], &options.loads, |job, load| job.load = load);
+    let jobs = each(&jobs, &options.floors, |job, floor| job.floor = floor);
+    let jobs = each(&jobs, &options.servers, |job, servers| job.servers = servers);
+    let jobs = each(&jobs, &policies, |job, policy| job.policy = policy);
+    let jobs = each(&jobs, &sweep::changes(options.sweep)?, |job, change| job.change = change);
+    Ok(each(&jobs, &options.seeds.all(), |job, seed| job.seed = seed))
+}
+
+/// Every job with every value, the values of a job one after the other.
+fn each<T: Clone>(jobs: &[Job], values: &[T], set: fn(&mut Job, T)) -> Vec<Job> {
+    let mut all = Vec::with_capacity(jobs.len() * values.len());
+    for job in jobs {
+        for value in values {
+            let mut job = job.clone();
+            set(&mut job, value.clone());
+            all.push(job);
         }
     }
-    Ok(jobs)
+    all
 }
 
 /// What the runs came to, in the order of the jobs.

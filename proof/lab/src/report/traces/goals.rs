@@ -23,11 +23,11 @@ const USED: f64 = 0.98;
 
 /// For every data set and policy: load that fits, load at its own peak, and load that does not fit.
 pub(super) fn of(rows: &[TraceResult], names: &[String]) -> Vec<Goal> {
-    let of_data = |name: &String| {
+    let goals = names.iter().flat_map(|name| {
         let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
         [fits(name, DEFAULT, &mine), peak(name, DEFAULT, &mine), below(name, DEFAULT, &mine)]
-    };
-    names.iter().flat_map(of_data).collect()
+    });
+    goals.collect()
 }
 
 fn fits(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
