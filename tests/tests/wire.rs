@@ -18,7 +18,7 @@ const ALERT: &str = concat!(
     r#"{"chassis_id":"c1","epoch":3,"seq":17,"level":"cap","echo_boot_id":"b-1","#,
     r#""echo_agent_ms":123456,"chassis_power_w":2410.5,"chassis_limit_w":2450.0,"#,
     r#""cap_w":182.3,"fallback_w":182.3,"valid_for_ms":2000,"instance":9007199254740991,"#,
-    r#""height_ppm":620000,"own_limit":true,"margin_w":2.0}"#
+    r#""height_ppm":620000,"own_limit":true}"#
 );
 const REPORT: &str = concat!(
     r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_obeyed":3,"seq_obeyed":17,"#,
@@ -28,7 +28,7 @@ const REPORT: &str = concat!(
     r#""dry_run":false,"instance_obeyed":7,"#,
     r#""refused":{"instance":8,"epoch":3,"seq":4,"age_ms":120},"cores":40,"#,
     r#""classes":[{"class":"non-user-facing","order":1,"cores":18,"sheddable_w":5.2,"restorable_w":31.4}],"#,
-    r#""flicker_w":3.0,"orphan_hold_ms":60000}"#
+    r#""orphan_hold_ms":60000}"#
 );
 
 #[test]
@@ -38,7 +38,7 @@ fn alerts() {
         r#"{"chassis_id":"c1","epoch":3,"seq":18,"level":"watch","echo_boot_id":null,"#,
         r#""echo_agent_ms":null,"chassis_power_w":null,"chassis_limit_w":2450.0,"#,
         r#""cap_w":null,"fallback_w":182.3,"valid_for_ms":2000,"#,
-        r#""instance":null,"height_ppm":null,"own_limit":null,"margin_w":null}"#
+        r#""instance":null,"height_ppm":null,"own_limit":null}"#
     ));
     for level in ["watch", "cap", "emergency"] {
         pinned::<Level>(&format!("\"{level}\""));
@@ -54,7 +54,7 @@ fn reports_and_refusals() {
         r#""sheddable_w":0.0,"restorable_w":0.0,"low_cores":0,"min_khz":null,"#,
         r#""min_share_percent":40,"server_limit":false,"leaving":false,"actuator_failures":0,"#,
         r#""dry_run":true,"instance_obeyed":null,"refused":null,"cores":null,"classes":[],"#,
-        r#""flicker_w":null,"orphan_hold_ms":null}"#
+        r#""orphan_hold_ms":null}"#
     ));
     for state in ["boot", "uncapped", "throttled", "recovering", "shedding", "blind"] {
         pinned::<AgentState>(&format!("\"{state}\""));
@@ -85,6 +85,15 @@ fn requests_and_events() {
 fn fields_of_a_newer_peer_are_ignored() {
     let newer = r#"{"reason":"stale","newest_epoch":4,"newest_seq":9,"of_the_future":{"a":[1]}}"#;
     assert!(serde_json::from_str::<Refusal>(newer).is_ok());
+}
+
+#[test]
+fn what_an_earlier_version_also_sent_is_ignored() {
+    let alert = ALERT.replace("\"own_limit\":true", "\"own_limit\":true,\"margin_w\":2.0");
+    let report = REPORT.replace("\"cores\":40", "\"cores\":40,\"flicker_w\":3.0");
+    assert_eq!(serde_json::from_str::<Alert>(&alert).ok(), serde_json::from_str(ALERT).ok());
+    assert_eq!(serde_json::from_str::<Report>(&report).ok(), serde_json::from_str(REPORT).ok());
+    assert!(alert != ALERT && report != REPORT);
 }
 
 #[test]
