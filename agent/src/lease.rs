@@ -16,6 +16,7 @@
 //! Who is obeyed at all is decided in [`identity`].
 
 mod identity;
+mod steering;
 
 use core::time::Duration;
 
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Memory;
 use identity::Identity;
+use steering::Steering;
 
 /// No lease is longer, whatever the message says: a cap below the fallback must end by itself.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
@@ -94,6 +96,7 @@ pub(crate) struct Orders {
     /// What was last handed out to be kept.
     kept: Memory,
     grant: Option<Grant>,
+    steering: Steering,
     /// No raise before this instant: nobody has told this instance anything that is live.
     sure_from: Instant,
     /// No raise before this instant: the last message was an emergency.
@@ -120,6 +123,7 @@ impl Orders {
             memory,
             kept,
             grant: None,
+            steering: Steering::default(),
             emergency_until: None,
             capping: false,
         }
@@ -156,7 +160,8 @@ impl Orders {
     fn obey(&mut self, now: Instant, alert: &Alert, cap: Option<Watts>) {
         let span = lease(alert.valid_for_ms);
         self.memory.lease_ms = Some(span.as_millis() as u64);
-        let live = self.live_until(now, alert, span);
+        let steered_at = self.steering.take(now, alert, span);
+        let live = self.live_until(now, alert, steered_at, span);
 
         if alert.level == Level::Emergency {
             self.emergency_until = self.emergency_until.max(Some(now + span));
@@ -205,9 +210,15 @@ impl Orders {
         (own && known).then(|| Instant::from_millis(echo))
     }
 
-    /// The end of the lease that `alert` grants, if it is still to come.
-    fn live_until(&self, now: Instant, alert: &Alert, span: Duration) -> Option<Instant> {
-        let end = self.echo(now, alert)? + span;
+    /// The end of the lease that `alert` grants, if it is still to come, from a manager that steered at `steered_at`.
+    fn live_until(
+        &self,
+        now: Instant,
+        alert: &Alert,
+        steered_at: Instant,
+        span: Duration,
+    ) -> Option<Instant> {
+        let end = self.echo(now, alert)?.min(steered_at) + span;
         (end > now).then_some(end)
     }
 

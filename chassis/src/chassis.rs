@@ -67,6 +67,8 @@ pub struct Chassis {
     unplanned: bool,
     /// A poll has come since agents were last spoken to.
     polled: bool,
+    /// Polls judged since the start.
+    judgements: u64,
     /// When the next server is told `watch` after an event.
     release_at: Instant,
     /// When the estimate is looked at again, while blind.
@@ -150,6 +152,7 @@ impl Chassis {
             cause: "".into(),
             unplanned: true,
             polled: false,
+            judgements: 0,
             release_at: now,
             estimate_at: now,
             beat_from: now,

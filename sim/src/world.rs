@@ -45,7 +45,7 @@ use ballast_chassis_core as chassis;
 use ballast_types::{BootId, Instance, Instant, Machine, Supply, SupplyState as Shown, VmId, Watts, turn};
 
 pub use checks::{Checks, Excuse, Promise, Violation};
-pub use faults::{Disorder, Extent, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window};
+pub use faults::{Disorder, Extent, Fault, FaultPlan, ManagerFault, MeterFault, Rewind, Rogue, Window};
 pub use hash::OutputHash;
 pub use kills::{Kill, Victim};
 pub use outcome::{Outcome, Restrictions};

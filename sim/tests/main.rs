@@ -13,6 +13,7 @@ mod shedding;
 mod supplies;
 mod world;
 mod world_telemetry;
+mod wrong_manager;
 mod wrong_meter;
 
 use core::time::Duration;

@@ -105,7 +105,7 @@ pub(crate) fn over_budget(servers: usize, floor: f64, user_facing: impl Fn(usize
 }
 
 /// User-facing work of all servers goes up and down together every 10 s.
-fn in_steps(_server: usize) -> Profile {
+pub(crate) fn in_steps(_server: usize) -> Profile {
     Profile::Steps((0..12).map(|n| (10.0 * f64::from(n), if n % 2 == 0 { 0.1 } else { 0.4 })).collect())
 }
 

@@ -18,7 +18,7 @@ const ALERT: &str = concat!(
     r#"{"chassis_id":"c1","epoch":3,"seq":17,"level":"cap","echo_boot_id":"b-1","#,
     r#""echo_agent_ms":123456,"chassis_power_w":2410.5,"chassis_limit_w":2450.0,"#,
     r#""cap_w":182.3,"fallback_w":182.3,"valid_for_ms":2000,"instance":9007199254740991,"#,
-    r#""height_ppm":620000,"own_limit":true}"#
+    r#""height_ppm":620000,"own_limit":true,"judgements":41}"#
 );
 const REPORT: &str = concat!(
     r#"{"server":"s01","boot_id":"b-1","agent_ms":123456,"epoch_obeyed":3,"seq_obeyed":17,"#,
@@ -38,7 +38,7 @@ fn alerts() {
         r#"{"chassis_id":"c1","epoch":3,"seq":18,"level":"watch","echo_boot_id":null,"#,
         r#""echo_agent_ms":null,"chassis_power_w":null,"chassis_limit_w":2450.0,"#,
         r#""cap_w":null,"fallback_w":182.3,"valid_for_ms":2000,"#,
-        r#""instance":null,"height_ppm":null,"own_limit":null}"#
+        r#""instance":null,"height_ppm":null,"own_limit":null,"judgements":null}"#
     ));
     for level in ["watch", "cap", "emergency"] {
         pinned::<Level>(&format!("\"{level}\""));

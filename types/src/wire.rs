@@ -81,6 +81,9 @@ pub struct Alert {
     /// Whether the server also uses its own limit, and user-facing cores where the operator allows that, to hold its
     /// cap. With `false` and a live lease it lowers low-priority cores only. `null`: the agent decides.
     pub own_limit: Option<bool>,
+    /// How many polls this start of the manager has judged, by supplies or reports. As long as it stands still,
+    /// no lease is renewed. `null`: an older manager.
+    pub judgements: Option<u64>,
 }
 
 impl Alert {
@@ -101,6 +104,7 @@ impl Alert {
             instance: None,
             height_ppm: None,
             own_limit: None,
+            judgements: None,
         }
     }
 }

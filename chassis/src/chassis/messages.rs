@@ -96,6 +96,7 @@ impl Chassis {
             instance: Some(self.params.instance),
             height_ppm,
             own_limit,
+            judgements: Some(self.judgements),
         };
 
         self.outputs.push_back(Output::Alert { server: server.clone(), alert });

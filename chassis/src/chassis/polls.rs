@@ -40,7 +40,9 @@ impl Chassis {
 
         self.find_wrong_meter(now, total);
         let (servers, reported) = (self.reported(now), self.reported_sum(now));
-        self.shared.compare(now, total, servers, reported, self.limit());
+        if !self.supplies.are_suspect() {
+            self.shared.compare(now, total, servers, reported, self.limit());
+        }
         self.follow_unreported(now, total);
 
         if !self.sighted || self.blind {
@@ -57,6 +59,7 @@ impl Chassis {
 
         self.observe(now, self.judged(now, total), true);
         (self.unplanned, self.polled) = (true, true);
+        self.judgements += 1;
     }
 
     /// Another limit takes effect at once, on the reading that there is.
@@ -364,6 +367,7 @@ impl Chassis {
 
         self.estimate_at = now + self.params.poll();
         self.unplanned = true;
+        self.judgements += 1;
         self.find_wrong_meters_by_caps(now);
 
         match self.estimated(now) {

@@ -186,6 +186,8 @@ impl Environment {
     /// Hands a message to the network.
     pub(crate) fn send(&mut self, manager: usize, server: usize, alert: Alert) {
         let (from, sent) = (self.sender(manager), self.now);
+        let wrong = self.active.manager_fault().filter(|_| manager == 0);
+        let alert = self.managers[manager].falsified(server, alert, wrong);
         let message = Envelope { from, server, seq: alert.seq, sent, is_duplicate: false };
         let (network, post) = self.post();
         network.send(post, message, alert);

@@ -59,6 +59,18 @@ pub enum Fault {
     SuppliesBiased(i32),
     /// This server's BMC acknowledges caps and does not keep them.
     BmcForgets(usize),
+    /// The chassis manager lives and sends in time, and what it sends is wrong. It orders no hardware caps.
+    ManagerWrong(ManagerFault),
+}
+
+/// What a chassis manager sends that lives and is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ManagerFault {
+    /// What it worked out last, again and again.
+    Repeats,
+    /// Grants without an end: it has lost its set point.
+    GrantsAll,
 }
 
 /// What a process finds on disk instead of what it wrote last.
@@ -226,6 +238,7 @@ impl Fault {
                 | Self::BmcForgets(_)
                 | Self::ChassisDown
                 | Self::ChassisStalls
+                | Self::ManagerWrong(_)
                 | Self::Ledger(_)
         )
     }
@@ -304,6 +317,14 @@ impl Active {
     pub(crate) fn affects(&self, server: usize) -> bool {
         let shared = |fault: &Fault| matches!(fault, Fault::Disorder(_));
         self.on.iter().any(|fault| fault.server() == Some(server) || shared(fault))
+    }
+
+    /// How the chassis manager is wrong.
+    pub(crate) fn manager_fault(&self) -> Option<ManagerFault> {
+        self.on.iter().rev().find_map(|fault| match fault {
+            Fault::ManagerWrong(wrong) => Some(*wrong),
+            _ => None,
+        })
     }
 
     /// Whether a fault keeps the agent of this server from running.

@@ -3,8 +3,9 @@
 use core::time::Duration;
 
 use ballast_chassis_core as chassis;
-use ballast_types::wire::Level;
+use ballast_types::wire::{Alert, Level};
 
+use super::faults::ManagerFault;
 use super::tape::{ChassisTape, Tape};
 
 /// A chassis manager's surroundings.
@@ -19,6 +20,8 @@ pub(crate) struct Manager {
     pub(crate) first_ledger: Option<chassis::Ledger>,
     pub(crate) level: Vec<Level>,
     pub(crate) polls: u64,
+    /// What each server was sent first since the manager is wrong.
+    pub(crate) repeated: Vec<Option<Alert>>,
     pub(crate) tape: Option<ChassisTape>,
 }
 
@@ -35,7 +38,27 @@ impl Manager {
             first_ledger: None,
             level: vec![Level::Watch; servers],
             polls: 0,
+            repeated: vec![None; servers],
             tape: record.then(Tape::default),
+        }
+    }
+
+    /// What goes to `server` instead of `alert` from a manager that is `wrong`.
+    pub(crate) fn falsified(&mut self, server: usize, alert: Alert, wrong: Option<ManagerFault>) -> Alert {
+        let repeated = &mut self.repeated[server];
+        match wrong {
+            None => {
+                *repeated = None;
+                alert
+            }
+            Some(ManagerFault::Repeats) => {
+                let Alert { seq, ref echo_boot_id, echo_agent_ms, .. } = alert;
+                let echo_boot_id = echo_boot_id.clone();
+                Alert { seq, echo_boot_id, echo_agent_ms, ..repeated.get_or_insert(alert).clone() }
+            }
+            Some(ManagerFault::GrantsAll) => {
+                Alert { level: Level::Watch, cap_w: None, height_ppm: None, own_limit: None, ..alert }
+            }
         }
     }
 }

@@ -230,6 +230,9 @@ impl ChassisShell<'_> {
             let what = format!("a hardware cap for {server}, which is no server here");
             return self.environment.violated(Promise::Protocol, what);
         };
+        if self.environment.active.manager_fault().is_some() {
+            return;
+        }
         let at = self.environment.now + self.environment.timing.out_of_band;
         let from = self.environment.sender(self.manager);
         self.environment.queue.put(at, Event::Slot { from, id, server, watts });

@@ -1,0 +1,47 @@
+//! The chassis manager lives, sends in time, and is wrong.
+
+use ballast_agent_core::Policy;
+use ballast_sim::scenario::Scenario;
+use ballast_sim::world::{Checks, Fault, ManagerFault, Window, World};
+
+use crate::at;
+use crate::scenarios::{in_steps, moving, over_budget};
+
+/// The highest trip fraction with these faults from `from` seconds on.
+fn tripped(from: f64, moves: bool, faults: &[Fault]) -> f64 {
+    let loads = moving(12, 120, 7);
+    let plant = match moves {
+        true => over_budget(12, 0.93, |n| loads[n].clone()),
+        false => over_budget(12, 0.93, in_steps),
+    };
+    let mut scenario = Scenario::new(plant, Policy::Stepwise, 1, core::time::Duration::from_secs(120));
+    scenario.checks = Checks::NONE;
+    let window = |&fault| Window { from: at(from), to: at(1e6), fault };
+    scenario.faults.windows = faults.iter().map(window).collect();
+    let mut world = World::new(scenario);
+    world.run(at(120.0)).unwrap();
+    world.outcome().trip_fraction_max
+}
+
+fn assert_holds(faults: &[Fault]) {
+    for (from, moves) in [(15.0, false), (19.5, false), (45.0, false), (19.5, true), (45.0, true)] {
+        let trip = tripped(from, moves, faults);
+        println!("{faults:?} from {from} s, moving load {moves}: {trip:.3}");
+        assert!(trip < 1.0, "{faults:?} from {from} s, moving load {moves}: {trip}");
+    }
+}
+
+#[test]
+fn a_manager_that_repeats_its_grants_is_not_obeyed() {
+    assert_holds(&[Fault::ManagerWrong(ManagerFault::Repeats)]);
+}
+
+#[test]
+fn a_manager_that_has_lost_its_set_point_is_not_obeyed() {
+    assert_holds(&[Fault::ManagerWrong(ManagerFault::GrantsAll)]);
+}
+
+#[test]
+fn readings_that_stand_still_with_fresh_stamps_are_not_the_draw() {
+    assert_holds(&[Fault::SupplyStuck(0), Fault::SupplyStuck(1)]);
+}
