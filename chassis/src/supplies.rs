@@ -52,7 +52,7 @@ pub(crate) enum Fault {
     NoReading(usize),
     /// Below zero, or far beyond the rating.
     Implausible(usize),
-    /// The reading stays the same while the draw moves.
+    /// The reading stays the same while the others' draw moves.
     Stuck(usize),
     /// Nothing at all is drawn, by supplies that each may read zero.
     NoDraw,
@@ -79,11 +79,9 @@ struct SupplyRecord {
     unreadable: Option<Instant>,
     /// The others carry its part since it cannot be read.
     lost: bool,
-    /// When its reading last changed.
-    changed_at: Instant,
-    /// What the others carried then.
+    /// What the others carried when its reading last changed.
     others: Watts,
-    /// Readings in a row that were the same although the draw moved.
+    /// Readings in a row that were the same although the others' moved.
     same: u8,
 }
 
@@ -185,7 +183,7 @@ impl Supplies {
         if self.taken_at.is_some_and(|newest| poll.taken_at < newest) {
             return Outcome::Old;
         }
-        self.notice_stuck(now, &poll.supplies);
+        self.notice_stuck(&poll.supplies);
         // A lost feed counts at once, even where the meters have not moved yet.
         self.learn_states(now, &poll.supplies);
         match sum(&self.records, &poll.supplies) {
@@ -197,11 +195,9 @@ impl Supplies {
         }
     }
 
-    /// A constant reading is suspicious only while the rest moves, or the servers report more; one that is not
-    /// believed any more is believed again once it changes. A slow meter has its time to show something new.
-    fn notice_stuck(&mut self, now: Instant, supplies: &[Supply]) {
+    /// A constant reading is suspicious only while the rest moves; one that changes is believed again.
+    fn notice_stuck(&mut self, supplies: &[Supply]) {
         let total: Watts = supplies.iter().filter_map(|s| s.input).sum();
-        let reports_exceed = self.reported - total > total.ppm(MOVED_PPM);
         for (record, supply) in self.records.iter_mut().zip(supplies) {
             let readable = supply.state != SupplyState::Unknown;
             let Some(part) = supply.input.filter(|part| readable && *part > Watts::ZERO) else {
@@ -210,17 +206,12 @@ impl Supplies {
             };
             let others = total - part;
             if part != record.part || part < total.ppm(SHOWS_PPM) {
-                (record.changed_at, record.others, record.same) = (now, others, 0);
+                (record.others, record.same) = (others, 0);
                 continue;
             }
             let moved = (others - record.others).max(record.others - others);
-            let others_moved = moved > record.others.ppm(MOVED_PPM);
-            let is_slow = now - record.changed_at < self.shows_within;
-            if (others_moved || reports_exceed) && !is_slow {
-                record.same = record.same.saturating_add(1);
-            } else if record.same < STUCK_AFTER {
-                record.same = 0;
-            }
+            let suspicious = moved > record.others.ppm(MOVED_PPM);
+            record.same = if suspicious { record.same.saturating_add(1) } else { 0 };
         }
     }
 
@@ -335,11 +326,6 @@ impl Supplies {
         now < self.moves_until
     }
 
-    /// Whether a reading stands still that should have moved, though not for long enough to be sure.
-    pub(crate) fn are_suspect(&self) -> bool {
-        self.records.iter().any(|k| k.same > 0)
-    }
-
     /// When the newest fresh reading was produced; the start before the first.
     pub(crate) fn taken_at(&self) -> Instant {
         self.taken_at.unwrap_or(self.fresh_at)
@@ -380,7 +366,6 @@ impl SupplyRecord {
             part: Watts::ZERO,
             unreadable: None,
             lost: false,
-            changed_at: Instant::ZERO,
             others: Watts::ZERO,
             same: 0,
         }
@@ -475,26 +460,7 @@ mod tests {
             });
 
             assert_eq!(found, first, "{stuck} {other}");
-            let after = take(&mut s, 99, stuck, 200);
-            assert_eq!(missing(after), first.is_some(), "it stays so until it changes: {after:?}");
             assert_eq!(take(&mut s, 100, stuck + 1, other), Outcome::Fresh(W(stuck + 1 + other)));
-        }
-    }
-
-    /// All readings stood still before a rise, with new stamps: the draw tripped the breaker.
-    #[test]
-    fn readings_that_stand_still_are_none_once_the_servers_report_far_more() {
-        for (reported, shows_within_ms, first) in
-            [(430, 0, None), (450, 0, Some(15)), (450, 1400, Some(15)), (450, 5200, Some(31))]
-        {
-            let mut s = supplies();
-            s.shows_within = Duration::from_millis(shows_within_ms);
-            let found = (1..60).find(|&n| {
-                s.note_reported(W(if n > 10 { reported } else { 380 }));
-                let poll = poll(200 * n, (Active, Some(200)), (Active, Some(200)));
-                matches!(s.take(Instant::from_millis(200 * n), &poll), Outcome::Missing(Fault::Stuck(_)))
-            });
-            assert_eq!(found, first, "{reported} {shows_within_ms}");
         }
     }
 

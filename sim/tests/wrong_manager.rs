@@ -26,7 +26,6 @@ fn tripped(from: f64, moves: bool, faults: &[Fault]) -> f64 {
 fn assert_holds(faults: &[Fault]) {
     for (from, moves) in [(15.0, false), (19.5, false), (45.0, false), (19.5, true), (45.0, true)] {
         let trip = tripped(from, moves, faults);
-        println!("{faults:?} from {from} s, moving load {moves}: {trip:.3}");
         assert!(trip < 1.0, "{faults:?} from {from} s, moving load {moves}: {trip}");
     }
 }
@@ -39,9 +38,4 @@ fn a_manager_that_repeats_its_grants_is_not_obeyed() {
 #[test]
 fn a_manager_that_has_lost_its_set_point_is_not_obeyed() {
     assert_holds(&[Fault::ManagerWrong(ManagerFault::GrantsAll)]);
-}
-
-#[test]
-fn readings_that_stand_still_with_fresh_stamps_are_not_the_draw() {
-    assert_holds(&[Fault::SupplyStuck(0), Fault::SupplyStuck(1)]);
 }

@@ -40,9 +40,7 @@ impl Chassis {
 
         self.find_wrong_meter(now, total);
         let (servers, reported) = (self.reported(now), self.reported_sum(now));
-        if !self.supplies.are_suspect() {
-            self.shared.compare(now, total, servers, reported, self.limit());
-        }
+        self.shared.compare(now, total, servers, reported, self.limit());
         self.follow_unreported(now, total);
 
         if !self.sighted || self.blind {

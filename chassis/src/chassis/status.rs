@@ -207,7 +207,7 @@ const fn describe(fault: Fault) -> (Option<usize>, &'static str) {
         }
         Fault::Stuck(i) => (
             Some(i),
-            "the power supply reads the same while what the others carry, or the servers report, is 10 % off",
+            "the power supply reads the same while what the others carry has moved by more than 10 %",
         ),
         Fault::NoDraw => (None, "every power supply reads zero"),
     }
