@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use ballast_agent_core::Policy;
+use ballast_sim::demo::moving;
 use ballast_sim::plant::{PlantSpec, Profile};
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::{Checks, Disorder, Fault, World};
 
-use crate::scenarios::{self, END, moving, over_budget};
+use crate::scenarios::{self, END, over_budget};
 
 /// User-facing cores of one server.
 const USER_FACING: f64 = 12.0;
@@ -47,7 +48,7 @@ pub(crate) fn run(plant: PlantSpec, seed: u64, seconds: u32, faults: &[(f64, f64
 
 /// With every batch core at its floor 85 % of the budget are drawn.
 fn plants() -> [(&'static str, PlantSpec); 2] {
-    let loads = moving(6, 180, 3);
+    let loads = moving(6, 180.0, 3);
     [
         ("lasting", over_budget(6, 0.85, |_| Profile::Constant(0.3))),
         ("moving", over_budget(6, 0.85, |n| loads[n].clone())),

@@ -5,14 +5,13 @@ use core::time::Duration;
 
 use ballast_agent_core::{Agent, Input, Memory, Output, Params, Policy, Reading, RecoveredState};
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
-use ballast_sim::demo::loaded;
+use ballast_sim::demo::{loaded, moving};
 use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad, peak_draw};
 use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window, World};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
 use ballast_types::{
-    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, SplitMix64,
-    VmClass, VmId, Watts,
+    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass, VmId, Watts,
 };
 
 use crate::at;
@@ -74,25 +73,6 @@ fn row_01_a_load_that_fits_is_not_throttled() {
     assert!(drawn > 0.98 * mean, "row 1: {drawn:.0} W are drawn of {mean:.0} W that fit");
 }
 
-/// User-facing utilisation per server. Every 250 ms it flips between 10 and 50 % with probability 0.03. At most 60 % of
-/// the servers are high.
-pub(crate) fn moving(servers: usize, seconds: u32, seed: u64) -> Vec<Profile> {
-    let mut random = SplitMix64::new(seed);
-    let mut high = vec![false; servers];
-    let mut steps = vec![vec![(0.0, 0.1)]; servers];
-    for quarter in 1..4 * seconds {
-        for n in 0..servers {
-            let flips = random.draw() % 100 < 3;
-            let is_full = high.iter().filter(|h| **h).count() >= servers * 6 / 10;
-            if flips && (high[n] || !is_full) {
-                high[n] = !high[n];
-                steps[n].push((f64::from(quarter) / 4.0, if high[n] { 0.5 } else { 0.1 }));
-            }
-        }
-    }
-    steps.into_iter().map(|steps| Profile::Steps(steps.into())).collect()
-}
-
 /// Batch work goes from little to all at 20 s. With every batch core at its floor, `floor` of the budget is drawn at most.
 pub(crate) fn over_budget(servers: usize, floor: f64, user_facing: impl Fn(usize) -> Profile) -> PlantSpec {
     let mut plant = loaded(servers, |n, class| match class {
@@ -123,7 +103,7 @@ fn moving_user_facing_load_is_paid_for_by_batch_work_alone() {
     for (servers, floor, seed) in
         [(4, 0.93, 1), (12, 0.93, 2), (12, 0.85, 3), (30, 0.75, 4), (12, 0.95, 5), (4, 0.99, 6)]
     {
-        let loads = moving(servers, 120, seed);
+        let loads = moving(servers, 120.0, seed);
         let plant = over_budget(servers, floor, |n| loads[n].clone());
         assert_batch_pays(&plant, seed, &format!("{servers} servers at {floor}"));
     }
@@ -141,7 +121,7 @@ fn floors_just_under_the_limit_are_no_cause_for_own_limits() {
 /// stayed for minutes, because the draw was a little above the set point.
 #[test]
 fn own_limits_that_reach_the_budget_need_no_hardware_caps() {
-    let loads = moving(12, 120, 7);
+    let loads = moving(12, 120.0, 7);
     for (floor, lowest_w) in [(1.03, 90), (1.1, 90), (1.03, 150)] {
         let plants = [
             ("lasting", over_budget(12, floor, |_| Profile::Constant(0.3))),

@@ -1,15 +1,16 @@
 //! The chassis manager lives, sends in time, and is wrong.
 
 use ballast_agent_core::Policy;
+use ballast_sim::demo::moving;
 use ballast_sim::scenario::Scenario;
 use ballast_sim::world::{Checks, Fault, ManagerFault, Window, World};
 
 use crate::at;
-use crate::scenarios::{in_steps, moving, over_budget};
+use crate::scenarios::{in_steps, over_budget};
 
 /// The highest trip fraction with these faults from `from` seconds on.
 fn tripped(from: f64, moves: bool, faults: &[Fault]) -> f64 {
-    let loads = moving(12, 120, 7);
+    let loads = moving(12, 120.0, 7);
     let plant = match moves {
         true => over_budget(12, 0.93, |n| loads[n].clone()),
         false => over_budget(12, 0.93, in_steps),

@@ -15,7 +15,6 @@ mod models;
 mod oversubscription;
 mod scheduler;
 mod server;
-mod stability;
 mod traces;
 
 use std::num::NonZeroUsize;
@@ -47,13 +46,9 @@ pub(crate) enum Experiment {
     #[command(after_help = "The default run takes about 15 minutes on 2 cores.\n\n\
         Example: ballast-lab experiment chassis --placements imbalanced --plot f.svg")]
     Chassis(One<ballast_lab::chassis::Options>),
-    /// P-state changes with meters that are late, seldom or noisy
-    #[command(after_help = "The default run takes about 2 minutes on 2 cores.\n\n\
-        Example: ballast-lab experiment stability --noises 0.01 --policies stepwise")]
-    Stability(One<stability::Choice>),
     /// The control loop beside an oracle, a plain PI and Dynamo's bands, on loads that use up the budget
     #[command(after_help = "The default run takes about a minute on 2 cores.\n\n\
-        Example: ballast-lab experiment loop --floors 103,110 --policies oracle,stepwise,predictive --json\n\
+        Example: ballast-lab experiment loop --floors 103,110 --policies oracle,pi,ballast --json\n\
         Example: ballast-lab experiment loop --all\n\
         Example: ballast-lab experiment loop --sweep --servers 4 --loads moving --floors 93\n\
         Example: ballast-lab experiment loop --random 200")]
@@ -162,11 +157,11 @@ pub(crate) struct Runs {
     /// The first seed [default: 1]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// How many seeds [default: server 10, chassis 3, scheduler 5, stability 1]
+    /// How many seeds [default: server 10, chassis 3, scheduler 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: Option<u16>,
     /// How long the batch work takes without throttling [default: server 10,
-    /// chassis 26, stability 5]
+    /// chassis 26]
     #[arg(long, value_name = "MIN", value_parser = minutes)]
     minutes: Option<f64>,
     #[command(flatten)]
@@ -270,7 +265,6 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
     let met = match experiment {
         Experiment::Server(one) => one.run(server::report)?,
         Experiment::Chassis(one) => one.run(chassis::report)?,
-        Experiment::Stability(one) => one.run(stability::report)?,
         Experiment::Loop(one) => one.run(control_loop::report)?,
         Experiment::Scheduler(one) => one.run(scheduler::report)?,
         Experiment::Admission(one) => match &one.options.export_events {
@@ -354,7 +348,6 @@ fn all(all: &One<Runs>) -> anyhow::Result<bool> {
     let mut finished = Finished { results: &all.results, reports: Vec::new(), met: true };
     finished.add(&all.one(&flags, server::report)?)?;
     finished.add(&all.one(&flags, chassis::report)?)?;
-    finished.add(&all.one(&flags, stability::report)?)?;
     finished.add(&all.one(&days, scheduler::report)?)?;
     finished.add(&all.one(&[], labels::report)?)?;
     finished.add(&all.one(&[], models::report)?)?;

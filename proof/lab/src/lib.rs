@@ -1,8 +1,8 @@
 //! The paper's measurements as experiments in virtual time, with the real controllers.
 //!
 //! [`server`] is its Figures 4 and 5: one server under a fixed cap. [`chassis`] is its Figure 6: twelve
-//! servers, a budget, two placements. [`oversubscription`] is its Table IV. [`stability`] and
-//! [`traces`] ask what the paper does not show.
+//! servers, a budget, two placements. [`oversubscription`] is its Table IV. [`control_loop`]
+//! and [`traces`] measure what the paper does not show.
 //!
 //! Everything is a list of jobs that do not know of each other, and a fold over what they came to: the
 //! caller may run them on as many threads as it likes. The same seed gives the same result.
@@ -25,10 +25,8 @@ pub mod report;
 pub mod scaling;
 pub mod scheduler;
 pub mod server;
-pub mod stability;
 pub mod traces;
 mod trial;
-mod variant;
 mod watch;
 
 #[cfg(test)]

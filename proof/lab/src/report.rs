@@ -14,7 +14,6 @@ pub mod oversubscription;
 mod paper;
 pub mod scheduler;
 pub mod server;
-pub mod stability;
 pub mod traces;
 
 use std::fmt::{Display, Write as _};

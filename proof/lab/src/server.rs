@@ -2,13 +2,12 @@
 
 use core::time::Duration;
 
-use ballast_agent_core as agent;
 use ballast_types::{PowerModel, VmClass, Watts};
 use serde::Serialize;
 
 use super::load::{self, CORES, Kind, Work};
 use super::medians::{Limit, Medians};
-use super::trial::{self, Judged, LONGEST, Measured, Windows};
+use super::trial::{self, LONGEST, Measured, Windows};
 use super::{Arrivals, Contender, OptionError, Shape, watts, within};
 use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
@@ -29,8 +28,6 @@ pub struct Options {
     pub seeds: Vec<u64>,
     /// How long the batch work takes when nobody is in its way (10).
     pub minutes: f64,
-    /// The server's own meter.
-    pub sensor: SensorSpec,
 }
 
 impl Default for Options {
@@ -44,7 +41,6 @@ impl Default for Options {
             contenders: Contender::ALL.to_vec(),
             seeds: (1..=10).collect(),
             minutes: 10.0,
-            sensor: SensorSpec::default(),
         }
     }
 }
@@ -52,7 +48,7 @@ impl Default for Options {
 /// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    pub(super) plan: Plan,
+    plan: Plan,
     contender: Contender,
     cap: Option<Watts>,
     seed: u64,
@@ -149,17 +145,13 @@ impl Plan {
         };
         let kinds = [VmClass::UserFacing, VmClass::NonUserFacing];
         let kinds = kinds.map(|class| Kind { class, cores: CORES / 2 });
-        PlantSpec::lossless(vec![work.server(0, self.model, &kinds)], self.options.sensor, budget)
+        PlantSpec::lossless(vec![work.server(0, self.model, &kinds)], SensorSpec::default(), budget)
     }
 
-    /// The agent for this meter. Its deadband is twice the meter's noise, as the daemon's configuration
-    /// advises and does not do by itself.
-    fn tune(&self, agent: &mut agent::Params) {
-        let SensorSpec { lag, refresh, noise_ppm, .. } = self.options.sensor;
-        agent.sample_period = refresh;
-        agent.settle = lag + refresh;
-        let noise = 2.0 * f64::from(noise_ppm) * 1e-6 * self.model.power(0.5, 1.0).as_f64();
-        agent.deadband = agent.deadband.max(Watts::from_f64(noise).unwrap_or(Watts::ZERO));
+    /// Twice the meter's noise, as the daemon's configuration advises.
+    fn deadband(&self) -> Watts {
+        let noise = 2.0 * f64::from(SensorSpec::default().noise_ppm) * 1e-6;
+        Watts::from_f64(noise * self.model.power(0.5, 1.0).as_f64()).unwrap_or(Watts::ZERO)
     }
 }
 
@@ -190,7 +182,9 @@ impl Job {
         let mut scenario = Scenario::new(plan.plant(*seed, self.cap), contender.policy(), *seed, length);
         scenario.checks = Checks::NONE;
         scenario.controller = self.controller();
-        scenario.agents.iter_mut().for_each(|agent| plan.tune(agent));
+        for agent in &mut scenario.agents {
+            agent.deadband = agent.deadband.max(plan.deadband());
+        }
         scenario
     }
 
@@ -220,44 +214,23 @@ impl Job {
 
 /// What the runs came to: by cap as in the options, and then by contender.
 pub fn rows(options: &Options, runs: &[Run]) -> Vec<ServerResult> {
-    let runs: Vec<_> = runs.iter().collect();
     let mut rows = Vec::new();
-    for (n, cap_w) in options.caps_w.iter().enumerate() {
+    for (n, cap_w) in options.caps_w.iter().copied().enumerate() {
+        let cap = Watts::from_f64(cap_w);
+        let find = |contender, seed| {
+            let cap = cap.filter(|_| contender != Contender::None);
+            let run = runs.iter().find(|r| (r.contender, r.cap, r.seed) == (contender, cap, seed));
+            run.map(|run| &run.measured)
+        };
         for contender in options.contenders.iter().copied() {
-            rows.push(row(Requested { n, cap_w: *cap_w, contender, seeds: &options.seeds }, &runs));
+            let limit = if contender == Contender::None { n } else { 0 };
+            let seeds = options.seeds.iter().filter_map(|seed| {
+                let (none, oracle) = (find(Contender::None, *seed)?, find(Contender::Oracle, *seed)?);
+                Some(find(contender, *seed)?.judge(limit, none, oracle))
+            });
+            let figures = Medians::of(Limit::Cap, &seeds.collect::<Vec<_>>());
+            rows.push(ServerResult { cap_w, policy: contender.name(), figures });
         }
     }
     rows
-}
-
-/// What one row is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Requested<'a> {
-    /// The cap's place in the options.
-    pub(super) n: usize,
-    pub(super) cap_w: f64,
-    pub(super) contender: Contender,
-    pub(super) seeds: &'a [u64],
-}
-
-pub(super) fn row(asked: Requested<'_>, runs: &[&Run]) -> ServerResult {
-    let cap = Watts::from_f64(asked.cap_w);
-    let find = |contender, seed| {
-        let cap = cap.filter(|_| contender != Contender::None);
-        let mut all = runs.iter();
-        all.find(|r| (r.contender, r.cap, r.seed) == (contender, cap, seed)).map(|r| &r.measured)
-    };
-
-    let seeds = asked.seeds.iter().filter_map(|seed| {
-        let own = find(asked.contender, *seed)?;
-        let (none, oracle) = (find(Contender::None, *seed)?, find(Contender::Oracle, *seed)?);
-        let limit = if asked.contender == Contender::None { asked.n } else { 0 };
-
-        Some(own.judge(limit, none, oracle))
-    });
-
-    let seeds: Vec<Judged> = seeds.collect();
-    let (cap_w, policy) = (asked.cap_w, asked.contender.name());
-
-    ServerResult { cap_w, policy, figures: Medians::of(Limit::Cap, &seeds) }
 }

@@ -242,22 +242,6 @@ fn thunderbolt_cuts_at_its_thresholds_and_gives_back_in_steps() {
 }
 
 #[test]
-fn every_meter_has_a_row() {
-    let server = Options { minutes: 0.02, ..short(&[230.0], &[]) };
-    let contenders = vec![Contender::Stepwise];
-    let options = stability::Options {
-        server: Options { contenders, ..server },
-        meters: stability::Meters { lags_s: vec![0.0, 1.0], refreshes_s: vec![0.1], noises: vec![0.02] },
-    };
-
-    let jobs = stability::jobs(&options).unwrap();
-    let runs: Vec<_> = jobs.iter().map(|j| j.run().unwrap()).collect();
-    let rows = stability::rows(&options, &runs);
-    let keys: Vec<_> = rows.iter().map(|r| (r.lag_s, r.noise, r.figures.seeds)).collect();
-    assert_eq!(keys, [(0.0, 0.02, 1), (1.0, 0.02, 1)]);
-}
-
-#[test]
 fn spreads_are_medians_and_extremes() {
     let spread = |values: &[f64]| Spread::of(values.iter().copied());
     assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });

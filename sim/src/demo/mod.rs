@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use ballast_agent_core::{ControlledVm, PhysicalCore, core_groups};
 use ballast_types::wire::VmSpec;
 use ballast_types::{
-    Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, VmClass, VmId, Watts,
+    Core, CoreId, KiloHertz, Ladder, LadderError, OnExtreme, PowerModel, ServerId, SplitMix64, VmClass, VmId,
+    Watts,
 };
 
 use crate::load::Profile;
@@ -179,6 +180,25 @@ pub fn loaded(servers: usize, load: impl Fn(usize, VmClass) -> Profile) -> Plant
     let budget = default_budget(servers);
     let options = DemoOptions { servers, budget, queues: false, ..DemoOptions::default() };
     chassis(&options, |server, _, class| Load::Profile(load(server, class)))
+}
+
+/// Use of the user-facing VMs by server. Every 250 ms it flips between 10 and 50 % with a probability of 3 %. At most 60 %
+/// of the servers are high.
+pub fn moving(servers: usize, seconds: f64, seed: u64) -> Vec<Profile> {
+    let mut random = SplitMix64::new(seed);
+    let mut high = vec![false; servers];
+    let mut steps = vec![vec![(0.0, 0.1)]; servers];
+    for quarter in 1..(4.0 * seconds) as u32 {
+        for n in 0..servers {
+            let flips = random.draw() % 100 < 3;
+            let is_full = high.iter().filter(|h| **h).count() >= servers * 6 / 10;
+            if flips && (high[n] || !is_full) {
+                high[n] = !high[n];
+                steps[n].push((f64::from(quarter) / 4.0, if high[n] { 0.5 } else { 0.1 }));
+            }
+        }
+    }
+    steps.into_iter().map(|steps| Profile::Steps(steps.into())).collect()
 }
 
 /// The same, whose batch VMs ask for `high` from the third second until `falls_s`, and for little from then

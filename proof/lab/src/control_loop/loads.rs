@@ -1,9 +1,8 @@
 //! The loads: what user-facing and batch VMs ask for over time.
 
-use ballast_sim::demo::loaded;
+use ballast_sim::demo::{loaded, moving};
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{PlantSpec, peak_draw};
-use ballast_sim::rng::{Purpose, Stream};
 use ballast_types::{VmClass, Watts};
 
 /// Batch VMs begin in full, in seconds.
@@ -107,22 +106,4 @@ fn swing(seconds: f64, period_s: f64, values: (f64, f64)) -> Vec<(f64, f64)> {
     let mut points = vec![(0.0, values.0)];
     points.extend(turns(BATCH_BEGINS_S, seconds, 0.5 * period_s, values));
     points
-}
-
-/// The user-facing VMs' use on each server of [`Kind::Moving`].
-fn moving(servers: usize, seconds: f64, seed: u64) -> Vec<Profile> {
-    let mut chance = Stream::new(seed, Purpose::Scenario, 0, 0);
-    let mut points = vec![vec![(0.0, 0.1)]; servers];
-    let mut is_high = vec![false; servers];
-    for n in 1..(seconds * 4.0) as u32 {
-        for server in 0..servers {
-            let highs = is_high.iter().filter(|high| **high).count();
-            let full = !is_high[server] && (highs + 1) as f64 > 0.6 * servers as f64;
-            if chance.uniform() < 0.03 && !full {
-                is_high[server] = !is_high[server];
-                points[server].push((f64::from(n) * 0.25, if is_high[server] { 0.5 } else { 0.1 }));
-            }
-        }
-    }
-    points.into_iter().map(|points| Profile::Steps(points.into())).collect()
 }

@@ -2,6 +2,5 @@
 
 pub mod figure;
 pub(crate) mod groups;
-pub(crate) mod heat;
 
 pub use ballast_cli::common::plot::*;
