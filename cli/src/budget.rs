@@ -139,7 +139,6 @@ fn confirm() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is in force now.
 fn in_force(answer: &BudgetAnswer) -> String {
     let BudgetAnswer { budget_w, configured_w, until_unix_s, power_w, .. } = answer;
     let until = match until_unix_s {

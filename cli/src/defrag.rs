@@ -122,7 +122,6 @@ const HOSTS: [Column; 3] = [("host", 0), ("VMs", 0), ("free", 0)];
 /// When a VM is moved for which no host has room, and when its host is free.
 const NO_ROOM: &str = "not known: no room";
 
-/// A drain for people.
 fn text(drain: &DrainAnswer, url: &str, fit: Fit) -> String {
     let DrainAnswer { order, limit, move_s, scheduled, moved, saved, other, .. } = drain;
     let of = |state: MoveState| drain.moves.iter().filter(|it| it.state == state).count();

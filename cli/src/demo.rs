@@ -152,10 +152,8 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Begun)> 
     }
 }
 
-/// What ended a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The load has ended.
     Done,
     /// Somebody who looks at the screen.
     Key,
@@ -163,7 +161,6 @@ enum End {
     Signal,
 }
 
-/// Who watches the run, and what was seen.
 struct Watch {
     seconds: f64,
     client: reqwest::Client,

@@ -73,7 +73,6 @@ struct PackRow {
     steps_taken: usize,
 }
 
-/// How the file was cut.
 #[derive(Debug, Serialize)]
 struct Cut {
     train_h: f64,

@@ -37,7 +37,6 @@ use crate::common::terminal::tell;
 /// replace.
 const NOT_KEPT: u8 = 3;
 
-/// What the history was counted into.
 #[derive(Default)]
 struct History {
     draws: BTreeMap<String, Histogram>,

@@ -103,7 +103,6 @@ fn unnumbered(points: Vec<Point>) -> Vec<Measured> {
     points.into_iter().map(|point| Measured { point, values: None }).collect()
 }
 
-/// Writes the profile and says what it is.
 fn finish(args: &ProfileArgs, profile: &Profile) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         durable::replace(path, profile.text()?.as_bytes())

@@ -269,7 +269,6 @@ fn a_shell_completes_commands_values_and_files_only_where_one_is_taken() {
     crate::common::refused(folder.path(), "completions tcsh", "[possible values: bash, zsh, fish]");
 }
 
-/// What the packages bring is what the command prints.
 #[test]
 fn the_packages_bring_the_completions_that_the_command_prints() {
     let folder = generated();

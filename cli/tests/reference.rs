@@ -83,7 +83,6 @@ fn alarms() -> String {
     "| id | severity | says |\n|---|---|---|\n".to_owned() + &rows.collect::<String>()
 }
 
-/// A file of the project.
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

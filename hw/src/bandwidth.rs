@@ -49,7 +49,6 @@ pub struct QuotaOriginal {
     pub unit: Option<String>,
 }
 
-/// Who limits VMs.
 #[derive(Clone, Debug)]
 pub enum Through {
     /// The agent, by writing `cpu.max`; in groups of systemd's units only if told so.
@@ -88,7 +87,6 @@ impl Through {
 /// A systemd connection, and the unit's name.
 pub(crate) type Unit = (Systemd, String);
 
-/// One VM's group.
 #[derive(Debug)]
 struct Limited {
     path: String,

@@ -67,7 +67,6 @@ impl HwError {
         Self { path, operation, value: None, allowed, source: Some(source) }
     }
 
-    /// The value is not one of those allowed.
     pub fn value(
         path: &Path,
         operation: Operation,

@@ -22,7 +22,6 @@ pub(crate) struct Freshness {
     intervals: VecDeque<Duration>,
 }
 
-/// A value as it stands.
 #[derive(Clone, Copy, Debug)]
 struct LastValue {
     value: (i64, Option<u64>),

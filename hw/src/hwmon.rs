@@ -26,7 +26,6 @@ const CHANNELS: u32 = 32;
 /// What a sensor's file must hold.
 const NUMBER: &str = "a whole number";
 
-/// Which sensor is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchSpec {
     /// The driver's name, as in `name`; or `name@device`, where `device` is the last part of the
@@ -65,7 +64,6 @@ impl Device {
         }
     }
 
-    /// Whether its driver is the one of `wanted`.
     pub(crate) fn has_driver_of(&self, wanted: &str) -> bool {
         wanted.split('@').next() == Some(&self.name)
     }

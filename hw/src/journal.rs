@@ -54,7 +54,6 @@ struct Record {
     originals: Originals,
 }
 
-/// What was on disk at start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// Nothing: the last end was clean, or this is the first start.
@@ -112,7 +111,6 @@ impl JournalFolders {
         self.files().any(|file| is_there(&file))
     }
 
-    /// Which boot the journal says that it is of.
     pub fn boot_of(&self) -> Option<BootId> {
         let head: Head = serde_json::from_slice(&self.bytes()?).ok()?;
         BootId::new(&head.boot_id?).ok()
@@ -136,7 +134,6 @@ impl JournalFolders {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Those that are not there.
     #[must_use]
     pub fn missing(&self) -> Self {
         Self(self.0.iter().filter(|folder| !folder.exists()).cloned().collect())
@@ -170,7 +167,6 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Its name in its folder.
     pub const FILE: &str = "journal.json";
 
     /// Opens the journal in its folders, which are made if they are not there. Fails if none of them can be

@@ -40,10 +40,8 @@ const FRESH: Duration = Duration::from_secs(30);
 /// Where the threads of a domain may run: CPU lists, as text so that the journal can be read by people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pins {
-    /// By number of the vCPU.
     pub vcpus: BTreeMap<u32, String>,
     pub emulator: String,
-    /// By number of the I/O thread.
     pub iothreads: BTreeMap<u32, String>,
 }
 
@@ -99,7 +97,6 @@ pub fn pins(vcpus: &str, emulator: &str, iothreads: &str) -> Option<Pins> {
     Pins::read(vcpus, emulator, iothreads)
 }
 
-/// What is asked for one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     Read,
@@ -116,7 +113,6 @@ pub(crate) struct Answer {
     pub(crate) said: String,
 }
 
-/// Answers by domain.
 type Answers = BTreeMap<u32, Result<Pins, Failure>>;
 
 /// One way to ask libvirt; `over` says when nobody waits any more.
@@ -131,7 +127,6 @@ trait Service {
     fn pin(&self, goals: &BTreeMap<u32, Pins>, over: &dyn Fn() -> bool) -> Result<String, Failure>;
 }
 
-/// Why libvirt did not do it.
 #[derive(Clone, Debug)]
 struct Failure {
     kind: io::ErrorKind,
@@ -174,7 +169,6 @@ struct Shared {
     answered: Condvar,
 }
 
-/// By domain.
 #[derive(Debug, Default)]
 struct Jobs {
     pending: BTreeMap<u32, Job>,
@@ -264,7 +258,6 @@ impl Shared {
     }
 }
 
-/// The thread's own.
 struct Worker {
     /// The socket of the system bus; `None` where virsh alone is asked.
     bus: Option<PathBuf>,

@@ -30,11 +30,9 @@ impl CpuList {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// Whether this CPU is in it.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
-    /// Whether every CPU of this list is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }

@@ -24,7 +24,6 @@ const ALLOWED: &str = "\"max\" or a number of bytes";
 /// The group of a machine that QEMU runs: its memory is the guest's, which no limit makes smaller.
 const MACHINES: &str = "machine-qemu";
 
-/// One of the two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryFile {
     High,
@@ -88,7 +87,6 @@ pub struct MemoryOriginal {
     pub unit: Option<String>,
 }
 
-/// One VM's group.
 #[derive(Debug)]
 struct MemoryGroup {
     path: String,
@@ -102,7 +100,6 @@ struct MemoryGroup {
     pending: Option<MemoryPair>,
 }
 
-/// The memory limits of every VM that may be limited.
 #[derive(Debug)]
 pub struct MemoryLimits {
     root: Root,
@@ -165,7 +162,6 @@ impl MemoryLimits {
         self.groups.iter().map(original).collect()
     }
 
-    /// The VMs that are known.
     pub fn vms(&self) -> Vec<VmId> {
         self.groups.keys().cloned().collect()
     }

@@ -15,7 +15,6 @@ pub fn tell_panics(tell: Tell) {
     let _ = TELL.set(tell);
 }
 
-/// What a panic says.
 pub fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -56,11 +56,8 @@ pub struct Machine {
     pub domains: Domains,
     /// What else sets frequencies, limits or CPU sets here.
     pub competing_writers: Vec<CompetingWriter>,
-    /// Who asks: this process.
     pub process: Process,
-    /// Services that Ballast can work with.
     pub services: Services,
-    /// The kubelet of a Kubernetes node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<Kubelet>,
 }

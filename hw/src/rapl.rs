@@ -19,7 +19,6 @@ use crate::Root;
 use crate::error::{HwError, Operation};
 use crate::root::read_text;
 
-/// What a zone measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Package,

@@ -30,10 +30,8 @@ impl<S: Sensor + ?Sized> Sensor for Box<S> {
     }
 }
 
-/// What a device answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// The draw, as it was told.
     pub watts: Watts,
     /// A number that the device moves with every value that it produces (DCMI's time stamp, a sequence
     /// number), if it has one: then the same watts with another mark are a fresh value.

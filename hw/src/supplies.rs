@@ -79,12 +79,10 @@ impl SupplyMeter {
         (read, moved)
     }
 
-    /// What operators call it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What is wrong with it, if anything is.
     pub fn problem(&self) -> Option<&str> {
         Some(self.problem.as_str()).filter(|problem| !problem.is_empty())
     }

@@ -19,7 +19,6 @@ use crate::error::Operation;
 /// What a kernel does with a write that a folder would just store.
 #[derive(Clone)]
 enum Write {
-    /// Refuses it.
     Fails(Errno),
     /// Takes it, and shows this instead.
     Shows(String),

@@ -17,7 +17,6 @@ use ballast_types::{Instant, VmClass, Watts};
 /// Virtual seconds of one measurement.
 const SECONDS: u64 = 4 * 3600;
 
-/// One measurement.
 struct Case {
     name: &'static str,
     policy: Policy,

@@ -28,7 +28,6 @@ pub enum Purpose {
 pub struct Stream(ChaCha8Rng);
 
 impl Stream {
-    /// The stream of that name under `seed`.
     pub fn new(seed: u64, purpose: Purpose, a: u64, b: u64) -> Self {
         let mut name = SipHasher13::new();
         for word in [purpose as u64, a, b] {

@@ -11,7 +11,6 @@ use ballast_types::{Instant, Microjoules, VmClass};
 
 /// Between two fused readings.
 const WINDOW: Duration = Duration::from_millis(200);
-/// The plant's own step.
 const STEP: Duration = Duration::from_millis(10);
 /// Before this the line is being learnt.
 const LEARNT: Duration = Duration::from_secs(30);
@@ -20,9 +19,7 @@ const LEARNT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 struct Missed {
     rms: f64,
-    /// The most below the truth.
     below: f64,
-    /// The most above it.
     above: f64,
     readings: u32,
 }

@@ -13,7 +13,6 @@ use crate::scenarios::{self, END, over_budget};
 /// User-facing cores of one server.
 const USER_FACING: f64 = 12.0;
 
-/// What came of a run.
 #[derive(Debug)]
 pub(crate) struct Came {
     pub(crate) trip: f64,

@@ -11,7 +11,8 @@ use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window, World};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
 use ballast_types::{
-    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass, VmId, Watts,
+    Core, CoreId, Epoch, Instant, KiloHertz, Ladder, Machine, OnExtreme, PowerModel, Seq, VmClass, VmId,
+    Watts,
 };
 
 use crate::at;
@@ -249,7 +250,6 @@ fn row_04_others_pay_for_who_draws_more_than_its_grant() {
     );
 }
 
-/// One agent's refusal fenced the manager.
 #[test]
 fn row_05_one_agents_refusal_does_not_fence_the_manager() {
     let plant = loaded(4, |_, _| Profile::Steps([(0.0, 0.3), (10.0, 1.0)].into()));
@@ -276,7 +276,6 @@ fn row_06_of_two_managers_of_one_epoch_one_rules() {
     assert!(rulers == [1; 10], "row 6: {rulers:?} managers rule at the end of ten runs");
 }
 
-/// The manager is away for a minute, in a calm chassis.
 #[test]
 fn row_07_a_manager_that_is_away_throttles_nobody_in_a_calm_chassis() {
     let mut plant = loaded(12, |n, _| Profile::Constant(if n < 3 { 0.98 } else { 0.25 }));

@@ -11,7 +11,6 @@ use ballast_sim::world::{Restrictions, World};
 use ballast_types::Instant;
 use ballast_types::wire::SharePolicy;
 
-/// Moves one number.
 type Change = fn(&mut Tuning, f64);
 
 fn ppm(number: &mut u32, by: f64) {

@@ -16,7 +16,6 @@ use super::{parts, says_something};
 /// More than any server draws.
 const MAX: Watts = Watts::from_whole(10_000);
 
-/// A CPU list, and a mask of CPUs.
 pub fn cpu_list(bytes: &[u8]) {
     if let Some(list) = CpuList::from_mask(bytes) {
         assert_eq!(CpuList::from_mask(&list.to_mask()), Some(list));
@@ -190,7 +189,6 @@ const CPU_FILES: [&str; 19] = [
     "later",
 ];
 
-/// CPUs, their clocks and how busy they are.
 pub fn cpus(bytes: &[u8]) {
     thread_local!(static MACHINE: Machine = Machine::new());
     MACHINE.with(|machine| {
@@ -223,7 +221,6 @@ pub fn cpus(bytes: &[u8]) {
     });
 }
 
-/// The tables of virsh.
 pub fn virsh(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut tables = text.split('\0');

@@ -9,7 +9,6 @@ use ballast_tests::{TARGETS, Target};
 use ballast_types::SplitMix64;
 
 const FUZZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../proof/fuzz");
-/// Changed inputs of each target.
 const CHANGED: usize = 400;
 /// No input that is kept, or made, is longer.
 const LONGEST: usize = 64 << 10;

@@ -24,7 +24,6 @@ ballast_testbed::wall_time![
 /// Nothing turns stale in these tests, however slow the machine.
 const PATIENT: &str = "stale_after_s = 3600\n";
 
-/// A daemon that follows `api`.
 fn extender(api: &ApiServer, more: &str) -> PlaceLab {
     let lab = PlaceLab::start(&format!("[kubernetes]\napi = {:?}\n{more}", api.url));
     lab.wait("both are watched", |_| api.watching("nodes") == 1 && api.watching("pods") == 1);

@@ -17,7 +17,6 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(format!("{ROOT}/{path}")).expect("a shipped file")
 }
 
-/// The documents of a YAML text.
 fn documents(text: &str) -> Vec<Value> {
     serde_yaml_ng::Deserializer::from_str(text).map(|it| Value::deserialize(it).expect("YAML")).collect()
 }

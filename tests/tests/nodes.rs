@@ -26,7 +26,6 @@ const PATIENT: &str = "stale_after_s = 3600\n";
 /// Watts that no server here can keep under by software: all that may be slowed goes to its floor.
 const UNREACHABLE: u64 = 60;
 
-/// A node of one server, with all that is around it.
 struct Node {
     lab: Lab,
     api: ApiServer,

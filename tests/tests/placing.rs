@@ -42,9 +42,7 @@ fn lab(hosts: u32, cores: u32) -> PlaceLab {
 /// What a client knows of its VMs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    /// It was answered that it is placed.
     Placed,
-    /// It was answered that it is gone.
     Gone,
     /// There was no answer.
     Unknown,

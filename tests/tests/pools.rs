@@ -34,7 +34,6 @@ fn four_times_the_cpus_batch_sheds_and_user_facing_vms_feel_nothing() {
     sheds_and_spares(4);
 }
 
-/// What a server did while it was watched.
 struct Watched {
     batch_w: f64,
     user_facing_p95_ms: f64,

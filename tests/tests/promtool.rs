@@ -91,7 +91,6 @@ fn alert_rules_have_one_alert_for_every_alarm() {
     test_rules(&file);
 }
 
-/// Every `expr` below a value.
 fn queries(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -32,7 +32,6 @@ fn two(lab: &Lab) -> (VmStatus, VmStatus) {
     (of(VmClass::UserFacing), of(VmClass::NonUserFacing))
 }
 
-/// `ballast records` of the agent.
 fn records(lab: &Lab, args: &[&str]) -> String {
     let dir = folder(&lab.home(SERVER).join("state"));
     let args = [&["records", "--dir", dir.to_str().expect("UTF-8")], args].concat();
@@ -103,7 +102,6 @@ fn jobs(slot: u32) -> f64 {
     if slot % 84 < 24 { 0.85 } else { 0.04 }
 }
 
-/// Busy by day.
 fn diurnal(slot: u32) -> f64 {
     0.3 - 0.2 * (f64::from(slot % 288) / 288.0 * std::f64::consts::TAU).cos()
 }

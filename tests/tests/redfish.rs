@@ -140,7 +140,6 @@ fn a_cap_never_raises_a_lower_limit_of_before() {
     assert_eq!(bmc.model().in_force(), Some(150.0));
 }
 
-/// Readings that are not one.
 fn a_missing_reading_is_missing_and_never_low() {
     type Row = (Generation, fn(&mut Model), &'static str);
     let rows: [Row; 15] = [

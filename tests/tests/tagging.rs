@@ -85,7 +85,6 @@ impl TaggingLab {
     }
 }
 
-/// A VM of which a class is told.
 fn told(name: &str, class: &str) -> Value {
     json!({"vm_id": name, "cores": 6, "memory_gb": 12, "class": class, "p95_percent": 95})
 }

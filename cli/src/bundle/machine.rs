@@ -23,7 +23,6 @@ const CONFIGS: &str = "etc/ballast";
 const FILES_MAX: usize = 2_000;
 /// So much of the journal is taken.
 const LINES: &str = "--lines=4000";
-/// No config is longer.
 const CONFIG_MAX: u64 = 1 << 20;
 /// No more of what another program says is kept.
 const SAID_MAX: u64 = 16 << 20;

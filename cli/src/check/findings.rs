@@ -7,7 +7,6 @@ use super::state::overcommitted;
 use super::state::{Finding, STEPS, State, Watched, channel, finding};
 use ballast_hw::probe::{CgroupMode, Kubelet, Machine, PolicyGroup, Process, Setting};
 
-/// Every probe's answer.
 pub(super) fn all(machine: &Machine, sensors: &[Watched]) -> Vec<Finding> {
     let mut found = vec![kernel(machine), virtual_machine(machine)];
     found.extend(cpus(machine));

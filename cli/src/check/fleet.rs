@@ -24,7 +24,6 @@ const WARN_S: i64 = 14 * 86_400;
 /// Clocks that differ by more make certificates, budgets for a time and outside readings end at the wrong time.
 const CLOCK_MS: i64 = 2_000;
 
-/// One daemon, and what was asked of it.
 struct Daemon {
     answer: Answer,
     clock: Option<Clock>,

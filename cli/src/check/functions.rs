@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::state::State::{Degraded, Missing, Untested, Works};
 use super::state::{STEPS, State, Watched, channel};
 
-/// One function and whether it can be had.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Function {
     pub(super) id: &'static str,

@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::functions::Function;
 use super::state::{Finding, Watched};
 
-/// All that is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// The format of this object.

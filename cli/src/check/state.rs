@@ -6,11 +6,9 @@ use serde::Serialize;
 /// From so many steps on the draw can follow a cap; below, it jumps.
 pub(super) const STEPS: usize = 4;
 
-/// How good something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
-    /// As it should be.
     Works,
     /// It serves, with the drawback that the reason names.
     Degraded,
@@ -49,7 +47,6 @@ impl Finding {
     }
 }
 
-/// One sensor that was watched.
 #[derive(Debug, Serialize)]
 pub(super) struct Watched {
     /// Its zone or channel.

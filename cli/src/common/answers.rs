@@ -20,7 +20,6 @@ use super::daemons::{body, client, failure, printable, refusal, target};
 /// An answer that takes longer counts as none.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What one URL said.
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     pub(crate) url: String,
@@ -172,7 +171,6 @@ fn make_printable(value: &mut Value) {
 }
 
 impl Said {
-    /// Who says this.
     pub(crate) fn role(&self) -> Option<Role> {
         match self {
             Self::Chassis(chassis) => Some(Role::Chassis(chassis.chassis_id.clone())),

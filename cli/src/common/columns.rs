@@ -58,7 +58,6 @@ enum TimeUnitArg {
 }
 
 impl ColumnArgs {
-    /// As the reader takes them.
     pub fn options(&self) -> ReadOptions {
         ReadOptions {
             time_column: self.time_column.clone(),

@@ -33,7 +33,6 @@ impl ControlArgs {
         self.actuator.unwrap_or(ActuatorArg::Pstate)
     }
 
-    /// All of it, as controllers take it.
     pub(crate) fn control(&self) -> anyhow::Result<Control> {
         if (self.policy(), self.actuator()) == (PolicyArg::FullServer, ActuatorArg::CpuMax) {
             bail!("--policy full-server caps cores: it needs --actuator pstate");

@@ -124,7 +124,6 @@ impl Labelled {
         Ok(scores.collect())
     }
 
-    /// What all of them teach.
     pub fn train(&self, threads: NonZeroUsize) -> anyhow::Result<Learnt> {
         let (rows, truth) = self.table();
         Learnt::train(&rows, &truth, SEED, threads).context("learning from labelled weeks")

@@ -93,7 +93,6 @@ impl LoadArgs {
     }
 }
 
-/// A plant, and how it was made.
 #[derive(Debug)]
 pub struct Plan {
     pub plant: PlantSpec,

@@ -34,7 +34,6 @@ pub fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::R
     Ok(svg)
 }
 
-/// What stands around a panel.
 #[derive(Clone, Debug)]
 pub struct Panel<'a> {
     pub caption: &'a str,

@@ -35,7 +35,6 @@ pub(crate) struct Profile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Measured by us.
     Measured,
     /// Measurements made elsewhere.
     Points,
@@ -103,7 +102,6 @@ impl From<&Fit> for FitTable {
     }
 }
 
-/// What it was measured with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Meter {
@@ -117,7 +115,6 @@ pub(crate) struct Meter {
     pub(crate) resolution_w: Option<f64>,
 }
 
-/// What was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {

@@ -24,7 +24,6 @@ impl TextTable {
         Self { head: head.iter().map(|&cell| cell.to_owned()).collect(), rows: Vec::new(), words }
     }
 
-    /// A table with a row for each of `rows`.
     pub fn of<R>(words: usize, rows: impl IntoIterator<Item = R>, columns: &[Column<'_, R>]) -> Self {
         let head: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
         let mut table = Self::new(words, &head);

@@ -13,7 +13,6 @@ use crate::common::table;
 /// VMs that are read before they are labelled: enough for every core, little in memory.
 pub(crate) const BATCH: usize = 4096;
 
-/// One VM to be labelled.
 pub(crate) struct VmWeek {
     pub(crate) id: String,
     /// Further columns of its row.

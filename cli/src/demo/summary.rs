@@ -76,12 +76,9 @@ impl Truth {
     }
 }
 
-/// What the run was.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
-    /// How the agents throttled.
     pub(crate) policy: PolicyArg,
-    /// What they acted on.
     pub(crate) actuator: ActuatorArg,
     pub(crate) servers: usize,
     /// Seed of the load and of the sensors' noise.

@@ -15,7 +15,6 @@ const END: f64 = 1.2;
 /// Strokes from few to many.
 const SHADES: [char; 6] = [' ', '.', ':', 'o', '#', '@'];
 
-/// Counts of labels.
 #[derive(Clone, Debug)]
 pub(super) struct Picture {
     reasons: BTreeMap<Reason, u64>,

@@ -35,7 +35,6 @@ pub(crate) struct CompletionsArgs {
     shell: ShellArg,
 }
 
-/// Prints the completions of `ballast`.
 pub(crate) fn run(args: &CompletionsArgs, ballast: &Command) -> anyhow::Result<ExitCode> {
     say(completions(args.shell, ballast).trim_end())?;
     Ok(ExitCode::SUCCESS)

@@ -22,7 +22,6 @@ pub(super) struct Answer {
     pub(super) tests: Vec<PolicyTest>,
 }
 
-/// What came of one policy.
 #[derive(Debug, Serialize)]
 pub(super) struct PolicyTest {
     #[serde(flatten)]

@@ -21,15 +21,12 @@ pub(super) struct CurveArgs {
     server: ServerArgs,
 }
 
-/// The curves of one kind of server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Curve {
     pub(super) model: PowerModel,
-    /// Where they come from.
     pub(super) from: String,
 }
 
-/// The curves of every kind.
 #[derive(Debug)]
 pub(super) struct Curves {
     named: BTreeMap<String, Curve>,

@@ -140,7 +140,6 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// The table of all approaches.
     fn approaches(&self, answer: &Answer) -> String {
         let head = [
             "approach",
@@ -192,7 +191,6 @@ impl Report<'_> {
     }
 }
 
-/// The events of this history.
 fn events(out: &mut impl Write, answer: &Answer) -> anyhow::Result<()> {
     let Plan { events, readings, events_per_week, .. } = &answer.plan;
     let (all, user_facing, unmet) = (events.all(), events.user_facing, events.unmet);

@@ -155,11 +155,8 @@ impl<'a> Telemetry<'a> {
     }
 }
 
-/// A part of the files.
 enum Piece {
-    /// A file of rows.
     Whole(PathBuf),
-    /// A row group.
     Group(Columnar, usize),
     /// Recordings of chassis managers, and the unit of time.
     Recorded(Vec<PathBuf>, Duration),

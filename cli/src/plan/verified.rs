@@ -17,7 +17,6 @@ pub(super) struct Verified {
     pub(super) options: Options,
     /// Readings of the held-out telemetry that did not count, over all generations.
     pub(super) rejected_readings: u64,
-    /// What other buffers would do.
     pub(super) buffers: Vec<BufferVerdict>,
 }
 

@@ -8,12 +8,10 @@ use ballast_types::{Instant, Watts};
 /// second gives the server a moment to obey.
 const SKIPPED: u32 = 2;
 
-/// What one value led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Took {
     /// It says nothing of this setting alone.
     Early,
-    /// It counts.
     Counted,
     /// It counts, and there are enough.
     Enough,
@@ -28,7 +26,6 @@ pub(super) struct Gather {
     settled_from: Instant,
     wanted: usize,
     skipped: u32,
-    /// When the newest value was made.
     newest: Option<Instant>,
     /// Values and how often each was read: one that stands longer weighs more.
     values: Vec<(f64, f64)>,
@@ -69,7 +66,6 @@ impl Gather {
         if self.values.len() >= self.wanted { Took::Enough } else { Took::Counted }
     }
 
-    /// When the newest value was made.
     pub(super) fn newest(&self) -> Option<Instant> {
         self.newest
     }

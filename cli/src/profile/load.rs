@@ -23,12 +23,10 @@ const BATCH: u32 = 2_000;
 pub(super) enum Load {
     /// This machine.
     Threads(Threads),
-    /// A rig's file.
     Rig(PathBuf),
 }
 
 impl Load {
-    /// None yet.
     pub(super) fn start(root: &Root, domains: &[Domain]) -> anyhow::Result<Self> {
         if root.is_machine() {
             return Ok(Self::Threads(Threads::start(domains)?));

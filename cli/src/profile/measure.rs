@@ -55,13 +55,11 @@ pub(super) struct Grid {
 }
 
 pub(super) enum Ended {
-    /// With measurements.
     Measured(Box<Measurements>),
     /// With nothing but an exit code; why was said.
     Early(u8),
 }
 
-/// A server as it was measured.
 pub(super) struct Measurements {
     pub(super) of: String,
     pub(super) points: Vec<Measured>,

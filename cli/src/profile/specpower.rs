@@ -20,7 +20,6 @@ struct PublishedSystem {
     full_w: f64,
 }
 
-/// Which results are meant.
 pub(super) enum Selection<'a> {
     /// The one system whose name holds this text.
     Server(&'a str),

@@ -11,7 +11,6 @@ use crate::common::plot::{Area, BLUE, Drawn, GREEN, ORANGE, Panel, RED, legend, 
 const SIZE: (u32, u32) = (1200, 720);
 const POWER_HEIGHT: i32 = 440;
 
-/// Draws the report's curve into an SVG file.
 pub(super) fn draw(file: &Path, report: &TelemetryReport) -> anyhow::Result<()> {
     let svg = svg(SIZE, |root| {
         let (upper, lower) = root.split_vertically(POWER_HEIGHT);
@@ -22,7 +21,6 @@ pub(super) fn draw(file: &Path, report: &TelemetryReport) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A value of every bucket, over hours.
 fn over_time(report: &TelemetryReport, value: impl Fn(&Bucket) -> f64) -> impl Iterator<Item = (f64, f64)> {
     report.curve.iter().map(move |b| (b.at_s / 3600.0, value(b)))
 }

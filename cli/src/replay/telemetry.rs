@@ -141,7 +141,6 @@ fn rows(timed: &Timed) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// How far batch was throttled.
 fn batch(report: &TelemetryReport) -> String {
     format!(
         "throttled for {:.1} core-seconds; frequency {:.1} % of the highest on average, {:.1} % at worst, \

@@ -15,7 +15,6 @@ use crate::common::table;
 /// Seed of a noisy predictor of whom none is told.
 const SEED: u64 = 1;
 
-/// As it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum LifetimesArg {
     None,

@@ -76,11 +76,9 @@ impl From<DrainOrderArg> for DrainOrder {
     }
 }
 
-/// Hosts as ranges.
 #[derive(Clone, Debug)]
 struct Hosts(Vec<(u32, u32)>);
 
-/// A phase with its policy's name.
 #[derive(Debug, Serialize)]
 pub(super) struct Named {
     policy: &'static str,
@@ -90,7 +88,6 @@ pub(super) struct Named {
 }
 
 impl PlanArgs {
-    /// Who decides on admission.
     pub(super) const fn admission(&self) -> Option<Reserve> {
         self.admission
     }

@@ -49,7 +49,6 @@ pub(super) fn line(outcome: &PowerDownOutcome) -> String {
     )
 }
 
-/// Who watches a trace.
 pub(super) struct Watchers {
     pub(super) tape: Tape,
     pub(super) power: Option<PowerDown>,

@@ -12,12 +12,10 @@ use sha2::{Digest, Sha256};
 /// So many bytes are hashed and written at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Lines on their way.
 pub(super) struct Tape {
     lines: Vec<u8>,
     hash: Sha256,
     file: Option<(File, String)>,
-    /// The first write that failed.
     failed: io::Result<()>,
 }
 

@@ -79,7 +79,6 @@ fn name(item: &Item) -> Option<String> {
     is_sent.then(|| ident.to_string())
 }
 
-/// The fields of an event.
 fn fields(fields: &Fields) -> String {
     let names: Vec<_> =
         fields.iter().filter_map(|it| it.ident.as_ref()).map(|name| format!("`{name}`")).collect();

@@ -17,7 +17,6 @@ pub(crate) struct Column {
     /// Ascending. Bin `b` holds `edges[b - 1] < value <= edges[b]`, so a split behind bin `b` is the test
     /// `value <= edges[b]`: the same comparison of the same `f32` here and in prediction.
     pub(crate) edges: Vec<f32>,
-    /// The bin of every row.
     pub(crate) bins: Vec<u8>,
 }
 
@@ -39,7 +38,6 @@ impl Column {
     }
 }
 
-/// All features, binned.
 pub(crate) fn bin(table: &FeatureTable, threads: NonZeroUsize) -> Vec<Column> {
     let mut columns = vec![Column::default(); table.columns()];
     for_each(columns.iter_mut().zip(table.all()), threads, |(column, values)| {

@@ -218,7 +218,6 @@ struct Training<'a> {
     threads: NonZeroUsize,
 }
 
-/// What came out.
 struct Run {
     trees: Vec<Tree>,
     gains: Vec<f64>,

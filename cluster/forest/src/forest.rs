@@ -122,7 +122,6 @@ const DRAWN_BITS: i32 = 5;
 /// The most times a tree draws a row.
 const MAX_DRAWN: u8 = (1 << DRAWN_BITS) - 1;
 
-/// What all trees share.
 struct Common<'a> {
     columns: &'a [Column],
     weights: &'a Weights,

@@ -28,7 +28,6 @@ pub(crate) struct Entry<R> {
     pub(crate) stat: R,
 }
 
-/// What a tree is to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<U> {
     pub(crate) max_depth: u32,
@@ -93,7 +92,6 @@ enum Source {
     },
 }
 
-/// What is kept of one feature.
 struct Work<S> {
     /// Histograms of the level above and of this one, node by node.
     above: Vec<S>,
@@ -394,7 +392,6 @@ impl<S: Sums> Work<S> {
     }
 }
 
-/// Adds rows to their bins.
 fn sum<S: Sums>(histogram: &mut [S], column: &Column, entries: &[Entry<S::Row>]) {
     let last = histogram.len() - 1;
     for entry in entries {

@@ -36,7 +36,6 @@ pub(crate) fn logistic(score: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-score))
 }
 
-/// Probabilities of scores.
 pub(crate) fn softmax(scores: &[f64], out: &mut [f32]) {
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let all: f64 = scores.iter().map(|score| libm::exp(score - most)).sum();

@@ -31,7 +31,6 @@ pub(crate) struct GradientRow {
     pub(crate) weight: i32,
 }
 
-/// Sums of [`GradientRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gradients {
     pub(crate) gradient: i64,

@@ -195,7 +195,6 @@ impl Weights {
         }
     }
 
-    /// A row's weight.
     pub(crate) fn of(&self, row: usize) -> f64 {
         f64::from(self.rows[row]) / self.one
     }

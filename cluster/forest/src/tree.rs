@@ -75,7 +75,6 @@ impl Tree {
         Ok(depth)
     }
 
-    /// The leaf of a binned row.
     pub(crate) fn leaf(&self, bins: &[u8], columns: &[Column], row: usize) -> usize {
         let mut at = if self.splits.is_empty() { -1 } else { 0 };
         while at >= 0 {

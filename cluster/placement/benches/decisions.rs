@@ -21,7 +21,6 @@ use ballast_types::{Instant, SplitMix64, Utilisation, VmClass};
 const NOW: Instant = Instant::ZERO;
 /// Decisions that are timed.
 const DECISIONS: usize = 20_000;
-/// How full a cluster is.
 const FULL: f64 = 0.75;
 
 fn vm(id: u64) -> VmRequest {

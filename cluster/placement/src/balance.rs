@@ -7,7 +7,6 @@ use crate::{Cluster, Host, HostId, VmRequest};
 /// Shares are kept in 10⁻⁹.
 pub(crate) const ONE: i64 = 1_000_000_000;
 
-/// No share is larger.
 const LARGEST: i64 = 1_000_000 * ONE;
 
 /// Sums of `P95·cores` by server, class and chassis, kept once for every rule and report that needs them.

@@ -67,7 +67,6 @@ pub struct Resident {
     pub since: Instant,
 }
 
-/// What is kept of a host.
 #[derive(Clone, Debug)]
 struct HostRecord {
     host: Host,

@@ -51,7 +51,6 @@ impl Tier {
     }
 }
 
-/// Adds weight × rank to every sum.
 fn add_ranks(scores: &[i64], weight: u64, sums: &mut [u64]) {
     let (Some(best), Some(worst)) = (scores.iter().max(), scores.iter().min()) else { return };
     let span = best.abs_diff(*worst);

@@ -7,7 +7,6 @@ const BLOCK: i64 = 4096;
 #[derive(Clone, Debug)]
 pub(crate) struct Room(pub(crate) usize);
 
-/// The room is used up.
 #[derive(Debug)]
 pub(crate) struct Full;
 

@@ -74,13 +74,11 @@ impl Default for Chassis {
     }
 }
 
-/// A chassis that cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} = {value}: {allowed}")]
 pub struct ChassisError {
     pub key: &'static str,
     pub value: f64,
-    /// What it may be.
     pub allowed: &'static str,
 }
 

@@ -41,40 +41,20 @@ pub struct Point {
 /// Measurements that no curves can be fitted to. Points count from 1.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CurvesError {
-    /// A number that cannot be.
     #[error("point {point}: {key} = {value}: {allowed}")]
-    Value {
-        point: usize,
-        key: &'static str,
-        value: f64,
-        /// What it may be.
-        allowed: &'static str,
-    },
+    Value { point: usize, key: &'static str, value: f64, allowed: &'static str },
     /// Too few settings to tell four figures from.
     #[error(
         "{points} points do not determine the curves: needed are two frequencies or more, from at most 0.9 \
          up to 1, and at each of two of them two utilisations or more"
     )]
-    TooFew {
-        /// How many there are.
-        points: usize,
-    },
+    TooFew { points: usize },
     /// The draw falls where it must rise, by more than noise.
     #[error(
         "points {lower} and {higher}: the draw falls from {from_w:.1} W to {to_w:.1} W as {key} rises: \
          more than noise, so one of them is wrong"
     )]
-    Falls {
-        /// The point with the lower setting.
-        lower: usize,
-        /// The point with the higher one.
-        higher: usize,
-        key: &'static str,
-        /// The draw at the lower one.
-        from_w: f64,
-        /// The draw at the higher one.
-        to_w: f64,
-    },
+    Falls { lower: usize, higher: usize, key: &'static str, from_w: f64, to_w: f64 },
     /// No exponent fits.
     #[error("the draw at load does not depend on frequency as a power of 0.1 to 6")]
     Exponent,

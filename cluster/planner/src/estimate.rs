@@ -14,7 +14,6 @@ use serde::Serialize;
 /// VMs of a class with a P95 that an estimate needs: fewer say little.
 pub const MIN_VMS: u64 = 30;
 
-/// One VM of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastVm {
     pub cores: u32,
@@ -40,7 +39,6 @@ pub enum Owner {
     NonPremium,
 }
 
-/// A mean and how sure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mean {
     pub mean: f64,
@@ -71,7 +69,6 @@ pub struct Estimate {
     pub unlabelled: u64,
     /// Of them, those without a P95: left out of the utilisations.
     pub without_p95: u64,
-    /// VMs that had no time: left out.
     pub without_time: u64,
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use ballast_types::Watts;
 use serde::{Deserialize, Serialize};
 
-/// A histogram that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistogramError {
     /// Two histograms of different resolutions do not merge.
@@ -32,7 +31,6 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one with steps of `resolution`.
     pub fn new(resolution: Watts) -> Result<Self, HistogramError> {
         if resolution <= Watts::ZERO {
             return Err(HistogramError::NoStep(resolution));

@@ -7,9 +7,7 @@ use crate::histogram::Histogram;
 /// What a histogram counts: the readings of these chassis in this time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// How it is called, for messages.
     pub name: String,
-    /// All chassis that are counted.
     pub chassis: Vec<String>,
     /// The first second that is counted.
     pub from_s: i64,
@@ -17,7 +15,6 @@ pub struct Part {
     pub until_s: i64,
 }
 
-/// A part that cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartError {
     /// Nothing is counted in no time.
@@ -25,14 +22,7 @@ pub enum PartError {
     Empty { part: String, from_s: i64, until_s: i64 },
     /// A unit of time that two parts share would be counted twice.
     #[error("{part}: {key} = {value} is no multiple of the period, {period_s} s")]
-    Unit {
-        part: String,
-        /// Which of its ends.
-        key: &'static str,
-        value: i64,
-        /// The unit of time.
-        period_s: u32,
-    },
+    Unit { part: String, key: &'static str, value: i64, period_s: u32 },
     /// Nothing is counted of no chassis.
     #[error("{0}: no chassis is named")]
     NoChassis(String),
@@ -44,7 +34,6 @@ pub enum PartError {
     Overlap {
         one: String,
         other: String,
-        /// A chassis that both count.
         chassis: String,
         /// Where the common time begins.
         from_s: i64,
@@ -52,13 +41,7 @@ pub enum PartError {
     },
     /// Something was counted twice, or the declaration is of something else.
     #[error("{part}: {readings} readings, where its chassis and time have room for {max}")]
-    TooMany {
-        part: String,
-        /// How many it counts.
-        readings: u64,
-        /// How many it can count.
-        max: u64,
-    },
+    TooMany { part: String, readings: u64, max: u64 },
 }
 
 /// Parts that count nothing twice.

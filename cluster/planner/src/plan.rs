@@ -30,13 +30,11 @@ pub struct Terms {
     pub usd_per_w: f64,
 }
 
-/// Terms that cannot be.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} = {value}: {allowed}")]
 pub struct TermsError {
     pub key: &'static str,
     pub value: f64,
-    /// What it may be.
     pub allowed: &'static str,
 }
 
@@ -80,7 +78,6 @@ pub struct Plan {
     pub budget: Watts,
     /// What keeps the budget from being lower.
     pub binding: Binding,
-    /// What capping can take off.
     pub reductions: Reductions,
     /// How far the budget is under the provisioned power, in percent of it.
     pub delta_percent: f64,

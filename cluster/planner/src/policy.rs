@@ -26,13 +26,11 @@ pub enum Policy {
     },
 }
 
-/// A policy that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {ppm} ppm: {allowed}")]
 pub struct PolicyError {
     pub key: &'static str,
     pub ppm: u32,
-    /// What it may be.
     pub allowed: &'static str,
 }
 
@@ -114,7 +112,6 @@ const FLOORS: &str = "500000 to 1000000: a server's curves are measured at half 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Treated {
-    /// All of them.
     All,
     /// Only the provider's own: third parties are all user-facing.
     Internal,

@@ -45,7 +45,6 @@ impl Intake {
         t_s.div_euclid(i64::from(self.period_s.max(1)))
     }
 
-    /// The draw of so many steps.
     fn at(&self, step: u32) -> Watts {
         Watts::from_milli(i64::from(step) * self.resolution.milli())
     }
@@ -79,13 +78,7 @@ pub enum ReadingsError {
     TooFine { resolution: Watts, max: Watts },
     /// A chassis is of one hardware generation.
     #[error("chassis {chassis} is of generation {before:?}, and now of {now:?}: it has one")]
-    Generation {
-        chassis: String,
-        /// As it was first.
-        before: String,
-        /// As it is now.
-        now: String,
-    },
+    Generation { chassis: String, before: String, now: String },
     /// One chassis alone outgrows the memory.
     #[error(
         "chassis {0} has readings in too many units of time for one machine's memory: are its times right?"
@@ -121,7 +114,6 @@ impl Rejected {
     }
 }
 
-/// A chassis of [`Readings`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChassisIndex(u32);
 

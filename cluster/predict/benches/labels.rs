@@ -18,9 +18,7 @@ use ballast_predict::label::{FirstDay, Pattern, Series, autocorrelation_score, f
 use ballast_usage::week::{DAY, HALF_HOURS, Week};
 use synthetic::{Draw, series};
 
-/// Weeks that are labelled in one round.
 const WEEKS: usize = 16_384;
-/// Weeks that are learnt from.
 const LEARNT: usize = 800;
 /// Rounds, the median of which counts.
 const ROUNDS: usize = 5;

@@ -13,7 +13,6 @@ use ballast_predict::lifetime::{LifetimeFeatures, LifetimeTrial, Lifetimes, VmEn
 use ballast_types::SplitMix64;
 use ballast_types::survival::CurveId;
 
-/// VMs of the generated set.
 const VMS: usize = 1_000_000;
 /// Over so many seconds.
 const SPAN_S: f64 = 60.0 * 86_400.0;

@@ -19,7 +19,6 @@ use crate::train::{
 };
 use crate::vm::Bucket;
 
-/// What is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PredictedValue {
@@ -32,7 +31,6 @@ pub enum PredictedValue {
     P95NextMonth,
 }
 
-/// One row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Arm {
     pub model: PredictedValue,

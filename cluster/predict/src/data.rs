@@ -33,7 +33,6 @@ const SIX_WEEKS_S: i64 = 42 * DAY_S;
 /// Fewer rows of a class or side than this are not learnt from, or scored on.
 const MIN_ROWS: usize = 20;
 
-/// When what begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The first arrival that is learnt from or later, in Unix seconds.
@@ -43,13 +42,10 @@ pub struct Split {
     pub horizon_s: i64,
 }
 
-/// Too little to learn from.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what}: {count} VMs; at least {MIN_ROWS} are needed")]
 pub struct TooFew {
-    /// What there is too little of.
     pub what: String,
-    /// How many there are.
     pub count: usize,
 }
 
@@ -68,9 +64,7 @@ pub enum SplitBy {
 pub struct TrainingRows<A> {
     pub rows: Vec<FeatureRow>,
     pub answers: Vec<A>,
-    /// Which VM each is.
     pub vms: Vec<usize>,
-    /// The deployment of each.
     pub deployments: Vec<u32>,
 }
 
@@ -99,7 +93,6 @@ impl<A: Copy> TrainingRows<A> {
     }
 }
 
-/// One question's rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question<A> {
     pub by: SplitBy,
@@ -120,7 +113,6 @@ pub struct Prepared<'a> {
 }
 
 impl Split {
-    /// Splits the time of these VMs.
     pub fn of(vms: &[VmHistory]) -> Self {
         let first = vms.iter().map(|vm| vm.arrival_s).min().unwrap_or(0);
         let horizon_s = vms.iter().map(|vm: &VmHistory| vm.end_s.unwrap_or(vm.arrival_s)).max().unwrap_or(0);

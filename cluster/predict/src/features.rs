@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::vm::{VmError, size};
 
-/// How many columns a row has.
 pub const COLUMNS: usize = 31;
 /// The columns, in order: the subscription's past VMs, those of them of this type and size, all VMs of this
 /// type, and the VM itself. What has no past is missing.

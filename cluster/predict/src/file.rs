@@ -47,10 +47,8 @@ const LIFETIME_VERSION: u32 = 1;
 const SUMMED: usize = 8 + 4 + 8;
 const HEAD: usize = SUMMED + 32;
 
-/// A model with all that belongs to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelFile {
-    /// How it came to be.
     pub about: About,
     /// What answers: it has learnt from all that was known.
     pub model: Model,
@@ -63,7 +61,6 @@ pub struct ModelFile {
     pub lifetime: Option<LifetimeFile>,
 }
 
-/// How a model came to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct About {
     pub algorithm: Algorithm,
@@ -101,7 +98,6 @@ pub enum FileError {
     /// They end too early, or too late.
     #[error("truncated or overlong model file: {found} bytes, {expected} are announced")]
     Length {
-        /// How many there are.
         found: u64,
         /// How many there should be.
         expected: u64,
@@ -115,7 +111,6 @@ pub enum FileError {
     /// A later program wrote this section, and the model is of no use without it.
     #[error("section {section:?} of version {found} in the model file is not known: update this program")]
     Newer { section: String, found: u32 },
-    /// There is no such section.
     #[error("the model file has no section {0:?}: train again")]
     Missing(&'static str),
     /// The checksum fits, but the content is no model of this program.

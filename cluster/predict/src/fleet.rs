@@ -32,7 +32,6 @@ use crate::vm::{Bucket, DAY_S, VmHistory};
 
 pub use used::{HALF_HOUR_S, Use, Uses};
 
-/// What fleet is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub seed: u64,
@@ -170,7 +169,6 @@ struct Habit {
     level: f64,
 }
 
-/// Index of a class in the tables.
 fn column(class: VmClass) -> usize {
     usize::from(class == VmClass::NonUserFacing)
 }
@@ -371,7 +369,6 @@ pub fn make(options: &Options) -> SyntheticFleet {
     SyntheticFleet { vms, odds, purposes }
 }
 
-/// A type and a size.
 fn looks(random: &mut Stream, workload: &Workload) -> (usize, usize) {
     let any_type = |random: &mut Stream| random.pick(&[1.0; TYPES.len()]);
     let vm_type = if random.chance(USUAL) { workload.vm_type } else { any_type(random) };

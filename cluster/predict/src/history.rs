@@ -149,7 +149,6 @@ fn share(part: f64, of: f64) -> Option<f64> {
     (of > f64::MIN_POSITIVE).then(|| part / of)
 }
 
-/// A mean of percentages.
 fn mean(sum: f64, of: f64) -> Option<f64> {
     share(sum, of).map(|mean| mean.min(100.0))
 }
@@ -159,7 +158,6 @@ fn shares(counts: [f64; 4]) -> Option<[f64; 4]> {
     (all > f64::MIN_POSITIVE).then(|| counts.map(|count| count / all))
 }
 
-/// What is known of one subscription.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Subscription {
     all: Sums,

@@ -11,7 +11,6 @@ use crate::calibrate::Calibration;
 use crate::features::{self, COLUMNS, Evidence, FeatureRow};
 use crate::vm::Bucket;
 
-/// How models are learnt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {

@@ -34,7 +34,6 @@ pub struct Reply {
 }
 
 impl ModelFile {
-    /// Answers a request.
     pub fn answer(&self, request: &Request) -> Result<Reply, VmError> {
         let Request { vm_id, subscription, features } = request;
         features.check()?;

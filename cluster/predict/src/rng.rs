@@ -30,7 +30,6 @@ impl Stream {
         radius * libm::cos(2.0 * core::f64::consts::PI * self.uniform())
     }
 
-    /// True so often.
     pub(crate) fn chance(&mut self, share: f64) -> bool {
         self.uniform() < share
     }

@@ -12,7 +12,6 @@ pub const BINS: usize = 10;
 pub struct Scored {
     pub truth: usize,
     pub said: usize,
-    /// How sure the answer was.
     pub confidence: f32,
     /// Squared error of the probabilities (Brier): 0 is best.
     pub loss: f64,

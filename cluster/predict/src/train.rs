@@ -30,10 +30,8 @@ const RECALL_ENOUGH: f64 = 0.99;
 /// Why there is no model.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum TrainError {
-    /// Too little to learn from.
     #[error(transparent)]
     TooFew(#[from] TooFew),
-    /// The forest refuses to learn.
     #[error("{0}")]
     Forest(String),
 }

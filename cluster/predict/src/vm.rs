@@ -13,7 +13,6 @@ pub const LONG_LIVED_S: i64 = 7 * DAY_S;
 /// No time is further from 1970 than this, in seconds: three thousand years.
 const FAR_S: i64 = 100_000_000_000;
 
-/// One VM of the past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmHistory {
     /// Its name; another VM may have it again once this one has ended.
@@ -38,7 +37,6 @@ pub struct VmHistory {
     pub p95_cpu: Option<f64>,
 }
 
-/// What is wrong with a VM of the past.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{field} = {value}: {allowed}")]
 pub struct VmError {

@@ -52,7 +52,6 @@ pub enum Reason {
     NotDaily,
     /// It does, but 12 hours explain it as well (`guard12`): not user-facing.
     HalfDaily,
-    /// It never changes.
     Flat,
     /// Fewer than five working days: user-facing.
     TooShort,

@@ -74,7 +74,6 @@ fn usable(value: f64) -> f64 {
     if (0.0..=MAX_PCT).contains(&value) { value } else { f64::NAN }
 }
 
-/// How many of them are there.
 fn present(values: &[f64]) -> usize {
     values.iter().filter(|v| !v.is_nan()).count()
 }

@@ -54,11 +54,8 @@ pub(super) struct Api {
     pub(super) hosts: Option<Arc<Mutex<HostFile>>>,
     /// Why it is not in force as it is now, if it is not.
     pub(super) hosts_problem: Arc<Mutex<Option<String>>>,
-    /// How hosts are drained.
     pub(super) drains: Arc<DrainsConfig>,
-    /// What was asked and answered.
     pub(super) counters: Arc<Counters>,
-    /// The hosts' agents, and what they are told.
     pub(super) agents: Arc<Agents>,
     /// What is promised of overcommitted hosts, if anything is.
     pub(super) overcommit: Option<Arc<Overcommit>>,
@@ -68,9 +65,7 @@ pub(super) struct Api {
     pub(super) alarms: AlarmBook,
     /// The scheduler extender, if there is one.
     pub(super) kube: Option<Arc<Kube>>,
-    /// The daemon's certificate, if it has one.
     pub(super) tls: Option<Arc<Tls>>,
-    /// Who may do what.
     pub(super) access: Arc<AccessPolicy>,
 }
 
@@ -139,7 +134,6 @@ impl Api {
         read.map_err(|refused| self.refuse(refused.into()))
     }
 
-    /// Counts a refusal.
     pub(super) fn refuse(&self, fault: Fault) -> Refused {
         self.counters.refusals.get(fault.reason).iter().for_each(|counter| count_more(counter, 1));
         fault.refused
@@ -160,7 +154,6 @@ impl Api {
         self.inventory.look().set_lifetimes(ballast_runtime::unix_now(), lifetimes);
     }
 
-    /// Tells who listens.
     pub(super) fn tell(&self, kind: EventKind) {
         self.events.push(Event { at_ns: ballast_runtime::now(), kind });
     }

@@ -10,9 +10,7 @@ use ballast_types::VmClass;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// No name is longer.
 const NAME_MAX: usize = 256;
-/// An object has no more texts.
 const TEXTS_MAX: usize = 32;
 /// So many characters of an error are shown, from its start and from its end.
 const SHOWN: usize = 90;
@@ -78,7 +76,6 @@ impl TryFrom<BTreeMap<String, Option<Name>>> for Texts {
     }
 }
 
-/// A number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "f64")]
 pub(super) struct Number<const MIN: u32, const MAX: u32>(pub(super) f64);
@@ -91,7 +88,6 @@ impl<const MIN: u32, const MAX: u32> TryFrom<f64> for Number<MIN, MAX> {
     }
 }
 
-/// A whole number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "f64")]
 pub(super) struct Whole<const MIN: u32, const MAX: u32>(pub(super) u32);

@@ -35,7 +35,6 @@ pub struct PlaceConfig {
     /// Its name, in certificates and status.
     pub name: PeerName,
     pub listen: Vec<Listen>,
-    /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
     /// Names that clients call it by, beside those that its addresses and certificate give it.
     pub allowed_hosts: Vec<String>,
@@ -55,7 +54,6 @@ pub struct PlaceConfig {
     pub kubernetes: Option<KubernetesConfig>,
 }
 
-/// `[predict]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredictConfig {
     /// The model's file. One that is not there yet is taken when it comes.
@@ -170,7 +168,6 @@ fn policies() -> Allowed<Policy> {
     ])
 }
 
-/// `[inventory]`.
 fn read_inventory(root: &mut Section<'_, '_>, tls: bool) -> Option<HostFile> {
     let help = "Which hosts there are; without it hosts are told by `PUT /v1/hosts/{name}`.";
     let mut section = root.section("inventory", help);

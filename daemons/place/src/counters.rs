@@ -65,7 +65,6 @@ impl Counters {
         }
     }
 
-    /// VMs answered for.
     pub(crate) fn predictions(&self) -> u64 {
         self.classes.iter().flatten().map(count).sum::<u64>() + count(&self.unmodelled)
     }

@@ -10,12 +10,10 @@ pub(crate) const REASONS: [&str; 8] =
     ["request", "unknown", "already-placed", "too-large", "no-host", "full", "not-empty", "not-admitted"];
 /// What is asked for is wrong in itself.
 pub(super) const REQUEST: usize = 0;
-/// No host has room.
 pub(super) const NO_HOST: usize = 4;
 /// A new deployment may not come.
 pub(super) const NOT_ADMITTED: usize = 7;
 
-/// A refusal and its reason.
 pub(super) struct Fault {
     /// Its place in [`REASONS`].
     pub(super) reason: usize,

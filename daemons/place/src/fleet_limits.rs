@@ -21,7 +21,6 @@ const FIRST: Duration = Duration::from_secs(5);
 /// What an agent has told holds for so long.
 const VALID: Duration = Duration::from_secs(1800);
 
-/// What the agents have told.
 #[derive(Default)]
 pub(crate) struct FleetBook(Mutex<BTreeMap<String, AgentLimits>>);
 
@@ -64,7 +63,6 @@ impl FleetBook {
         }
     }
 
-    /// What holds now.
     pub(crate) fn answer(&self, now: Instant) -> FleetLimits {
         let mut fleet = FleetLimits::default();
         for (host, agent) in lock(&self.0).iter() {

@@ -53,7 +53,6 @@ pub(super) fn closed(inventory: &Inventory, listed: &[HostEntry]) -> BTreeSet<St
     names.filter(|name| !may_open.contains(name)).map(str::to_owned).collect()
 }
 
-/// What status says of all of it.
 pub(super) fn status(inventory: &Inventory) -> InventoryStatus {
     let mut all = InventoryStatus::default();
     let mut chassis: BTreeMap<&str, ChassisBalance> = BTreeMap::new();

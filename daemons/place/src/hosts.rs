@@ -39,7 +39,6 @@ pub(super) fn endpoints() -> Vec<Endpoint<Api>> {
     ]
 }
 
-/// A host as it is.
 #[derive(Serialize)]
 struct HostAnswer<'a> {
     host: &'a str,

@@ -32,7 +32,6 @@ const WAITING_MAX: usize = 4096;
 /// So many rows are written at once, and those of one request.
 const TOGETHER: usize = 1000;
 
-/// How much is kept.
 #[derive(Clone)]
 pub(super) struct HistoryOptions {
     pub(super) bytes_max: u64,

@@ -9,7 +9,6 @@ use ballast_types::Instant;
 use ballast_types::survival::{CurveId, Curves};
 use ballast_types::wire::LifetimeModelStatus;
 
-/// Lifetimes as a model knows them.
 #[derive(Debug)]
 pub(super) struct Lifetimes {
     file: LifetimeFile,

@@ -134,7 +134,6 @@ async fn score(State(api): State<Api>, body: Bytes) -> Result<Response, Refused>
     Ok(answer)
 }
 
-/// A VM and where it is.
 #[derive(Serialize)]
 struct VmAnswer {
     vm_id: String,
@@ -204,7 +203,6 @@ struct PlaceAnswer<T> {
 
 #[derive(Serialize)]
 struct Many {
-    /// In the order of the request.
     vms: Vec<VmAnswer>,
 }
 
@@ -331,10 +329,8 @@ async fn one(State(api): State<Api>, Path(id): Path<String>) -> Result<Response,
     Ok(Json(VmAnswer::new(&inventory, vm)).into_response())
 }
 
-/// Which VMs are listed.
 #[derive(Deserialize)]
 struct Which {
-    /// Those of this host.
     host: Option<String>,
     /// Those after this one, in the order of names.
     after: Option<String>,
@@ -342,7 +338,6 @@ struct Which {
 
 #[derive(Serialize)]
 struct List {
-    /// In the order of names.
     vms: Vec<VmAnswer>,
     /// Whether there are more; they come after the last one here.
     more: bool,

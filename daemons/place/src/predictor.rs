@@ -30,7 +30,6 @@ pub(super) struct Predictor {
     pub(super) failed_loads: AtomicU64,
 }
 
-/// A model in memory.
 pub(super) struct Loaded {
     /// Class and P95; a file may know lifetimes alone.
     file: Option<ModelFile>,
@@ -120,7 +119,6 @@ impl Predictor {
         reply.map_or_else(|_| Prediction::unknown(), |reply| reply.prediction)
     }
 
-    /// What status says of the model in force.
     pub(super) fn status(&self) -> Option<ModelStatus> {
         self.now().map(|model| {
             let (file, until_s) = (model.file.as_ref(), model.until_s());

@@ -22,7 +22,6 @@ pub(super) struct ReloadedFile<T> {
     watched: Mutex<Watched>,
 }
 
-/// What is known of the file.
 struct Watched {
     fingerprint: Option<Fingerprint>,
     /// Why it cannot be used, if it cannot.

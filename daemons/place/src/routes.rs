@@ -107,7 +107,6 @@ struct One<'a> {
     reply: Reply,
 }
 
-/// The answer to a batch.
 #[derive(Serialize)]
 struct Batch<'a> {
     model: &'a str,
@@ -147,12 +146,10 @@ pub(super) mod tests {
         api_with(bytes, Policy::POWER)
     }
 
-    /// The same, with a policy.
     pub(crate) fn api_with(bytes: Option<&[u8]>, policy: Policy) -> (TempDir, Api) {
         api_admitting(bytes, policy, None)
     }
 
-    /// The same, with `[admission]`.
     pub(crate) fn api_admitting(
         bytes: Option<&[u8]>,
         policy: Policy,

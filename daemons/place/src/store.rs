@@ -62,7 +62,6 @@ impl Row for DeploymentRecord {
     }
 }
 
-/// All that is on disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Contents {
     pub(super) inventory: Snapshot,
@@ -78,18 +77,15 @@ const CACHE: usize = 4 << 20;
 pub(super) struct Record {
     /// New and changed hosts.
     pub(super) hosts: Vec<NamedHost>,
-    /// The names of removed hosts.
     pub(super) gone_hosts: Vec<String>,
     /// New and changed VMs.
     pub(super) vms: Vec<Placed>,
     /// VMs that have ended, with the time of each.
     pub(super) ended: Vec<(Placed, Instant)>,
     pub(super) drains: Vec<Drain>,
-    /// The numbers of drains that are forgotten.
     pub(super) gone_drains: Vec<u64>,
     /// New and changed observations of deployments.
     pub(super) deployments: Vec<DeploymentRecord>,
-    /// The keys of deployments that are over.
     pub(super) gone_deployments: Vec<String>,
 }
 
@@ -208,7 +204,6 @@ fn copy(path: &Path) -> io::Result<Database> {
     checked().create_with_backend(backend).map_err(|error| damaged(path, &error))
 }
 
-/// All that is in a database.
 fn read(database: &Database) -> io::Result<Contents> {
     let read = database.begin_read().map_err(io_error)?;
     Ok(Contents {

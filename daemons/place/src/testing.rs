@@ -32,7 +32,6 @@ pub fn hosts(text: &str, is_json: bool) -> Result<Inventory, String> {
     inventory(&Snapshot { hosts, vms: vec![] })
 }
 
-/// An inventory of what a snapshot says.
 fn inventory(snapshot: &Snapshot) -> Result<Inventory, String> {
     let mut inventory = Inventory::new(Policy::POWER);
     inventory.replace(Instant::ZERO, snapshot).map_err(|error| error.to_string())?;

@@ -12,7 +12,6 @@ use super::body::VmBody;
 use super::predictor::{self, Loaded};
 use crate::config::host_size;
 
-/// What is asked for a VM.
 #[derive(Clone, Debug)]
 pub(super) struct VmRequest {
     pub(super) name: Option<String>,
@@ -102,7 +101,6 @@ impl VmRequest {
         self.spec.tenant.as_deref()
     }
 
-    /// What it takes of a host.
     pub(super) fn resources(&self) -> Resources {
         self.spec.resources
     }
@@ -112,7 +110,6 @@ impl VmRequest {
         self.spec.traits.batch_vms.filter(|_| self.batch_told)
     }
 
-    /// Whether the predictor is asked.
     fn asks(&self) -> bool {
         self.class.is_none() || self.p95.is_none()
     }

@@ -58,7 +58,6 @@ impl AuditLog {
         Self { path: Some(folder.join("orders.jsonl")), one: Arc::default(), events, faults }
     }
 
-    /// The same, without a file.
     pub fn without_file(self) -> Self {
         Self { path: None, ..self }
     }

@@ -50,7 +50,6 @@ pub struct Kept<C: Cap> {
     problem: Option<String>,
 }
 
-/// What is on disk.
 #[derive(Serialize, Deserialize)]
 struct Record<S> {
     of: String,

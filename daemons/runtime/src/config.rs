@@ -35,7 +35,6 @@ pub const EXIT_CONFIG: u8 = 78;
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
     pub listen: Vec<Listen>,
-    /// Its certificates, if it has any.
     pub tls: Option<TlsConfig>,
     /// Names that clients call it by, beside those that its addresses and certificate give it.
     pub allowed_hosts: Vec<String>,
@@ -87,7 +86,6 @@ impl DaemonConfig {
         }
     }
 
-    /// What every daemon needs of its machine.
     pub fn needs(&self) -> Needs {
         listen::needs(self.record_dir.iter().chain([&self.state_dir]).cloned(), &self.listen)
     }
@@ -103,7 +101,6 @@ impl DaemonConfig {
 pub struct Loaded<C> {
     pub file: PathBuf,
     pub config: C,
-    /// The file's text, as it was read.
     pub(crate) text: String,
 }
 
@@ -127,7 +124,6 @@ pub trait ConfigFile: Sized {
     /// Who the daemon is, in certificates.
     fn role(&self) -> Role;
 
-    /// The daemon's certificates, if it has any.
     fn tls(&self) -> Option<&TlsConfig>;
 
     /// Reads the files that it names; `file` is its own name in problems.

@@ -28,7 +28,6 @@ use landlock::{
 /// The newest of Landlock's versions whose bounds are asked for; an older kernel bounds what it can.
 const ASKED: ABI = ABI::V6;
 
-/// What a daemon's work needs.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Folders of its own: below them files are made, replaced and removed.

@@ -13,7 +13,6 @@ use tokio::sync::broadcast;
 /// How many events a late reader still gets.
 const KEPT: usize = 1000;
 
-/// The events of one daemon.
 #[derive(Clone)]
 pub struct Events {
     /// This start of the daemon, in milliseconds since 1970: the first part of every id.
@@ -33,12 +32,10 @@ struct Kept {
     newest: u64,
 }
 
-/// An event with what a reader goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberedEvent {
     /// The start of the daemon and the number since then: `1764000000000.17`.
     pub id: String,
-    /// Its name in JSON.
     pub name: String,
     pub event: SentEvent,
 }

@@ -43,7 +43,6 @@ pub fn read_level(root: &mut Section<'_, '_>) -> Level {
     root.key("log_level", help).or(Level::INFO, choice(names.into_iter().zip(levels)))
 }
 
-/// Sets what is logged.
 type SetLevel = Box<dyn Fn(Level) + Send + Sync>;
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
@@ -81,7 +80,6 @@ pub fn start(level: Level) -> Flush {
     flush
 }
 
-/// How lines look.
 #[derive(Clone, Copy, Default)]
 struct Style {
     json: bool,
@@ -105,7 +103,6 @@ impl Style {
         lines.flat_map(|line| priority.iter().chain(line)).copied().collect()
     }
 
-    /// That lines are missing.
     fn missing(self, count: u64) -> Vec<u8> {
         let what = "log lines dropped, stderr stalled";
         let line = if self.json {
@@ -144,7 +141,6 @@ enum LogMessage {
     End,
 }
 
-/// A queue to a thread that writes to `to`.
 fn queue(to: impl Write + Send + 'static, dropped: &'static AtomicU64, style: Style) -> (LogQueue, Flush) {
     let (lines, inbox) = sync_channel(LINES);
     let (ended, done) = channel();

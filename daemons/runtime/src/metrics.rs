@@ -84,7 +84,6 @@ pub fn word(word: &impl serde::Serialize) -> String {
     serde_json::to_string(word).unwrap_or_default().trim_matches('"').to_owned()
 }
 
-/// What the reference says of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricLine {
     pub name: String,
@@ -159,14 +158,12 @@ pub fn markdown(lines: &[MetricLine]) -> String {
 pub struct Scrape(String);
 
 impl Scrape {
-    /// What every daemon tells.
     pub fn new(prefix: &str, shown: &Common<'_>) -> Self {
         let mut scrape = Self::default();
         scrape.add(prefix, &common::metrics(), shown);
         scrape
     }
 
-    /// Adds these metrics of `source`.
     pub fn add<S>(&mut self, prefix: &str, metrics: &[Metric<S>], source: &S) {
         let mut registry = Registry::with_prefix(prefix);
         for family in metrics.iter().filter_map(|metric| metric.family(source)) {
@@ -184,7 +181,6 @@ impl Scrape {
     }
 }
 
-/// One metric with its values.
 #[derive(Debug)]
 struct Family {
     name: &'static str,

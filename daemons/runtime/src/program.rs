@@ -21,12 +21,10 @@ pub trait Daemon: Debug {
     const ABOUT: &'static str;
     /// What `--help` ends with: an example, exit codes, files.
     const AFTER_HELP: &'static str;
-    /// The file that it runs by.
     type Config: ConfigFile;
     /// What it can do instead of running; `Infallible` for nothing.
     type Order: Subcommand + Clone + Debug;
 
-    /// Obeys an order, and ends.
     fn obey(order: &Self::Order) -> ExitCode;
 
     /// What its work needs of this machine: it is held to that before it runs.

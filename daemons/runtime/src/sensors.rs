@@ -24,9 +24,7 @@ struct State {
     problem: Option<String>,
     /// Why its readings are worth less than they could be: the configured times, a line not learnt yet.
     advice: Option<String>,
-    /// Since when there is advice.
     advised_since: Option<Instant>,
-    /// When the log had it last.
     advice_logged_at: Option<Instant>,
 }
 

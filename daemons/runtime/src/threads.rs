@@ -29,7 +29,6 @@ static ENDED: Register = Register::new();
 /// Which threads have ended before they were told to.
 struct Register(Mutex<BTreeMap<String, Ended>>);
 
-/// What is known of one of them.
 struct Ended {
     count: u64,
     at: Instant,

@@ -87,7 +87,6 @@ pub struct Tls {
     watched: Mutex<Watched>,
 }
 
-/// What the watch knows of the files.
 struct Watched {
     /// What they last looked like, good or bad.
     fingerprint: Fingerprint,

@@ -35,7 +35,6 @@ impl Dcmi {
         Self::new(Box::new(device::Device::new(root.join("dev/ipmi0"), deadline)))
     }
 
-    /// What the server draws.
     pub fn reading(&mut self) -> Result<PowerReading, BmcError> {
         take_reading(&self.transport.call(Command::GetReading, &get_reading())?)
     }

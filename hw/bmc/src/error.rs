@@ -7,18 +7,9 @@ use ballast_types::{CapError, Watts};
 pub enum BmcError {
     /// The way to the BMC failed: the device, the network, TLS.
     #[error("{of}: {source}")]
-    Io {
-        /// Which device or address.
-        of: String,
-        source: io::Error,
-    },
+    Io { of: String, source: io::Error },
     #[error("{of}: the BMC did not answer within {within_ms} ms")]
-    Late {
-        /// Which device or address.
-        of: String,
-        /// How long was waited.
-        within_ms: u128,
-    },
+    Late { of: String, within_ms: u128 },
     #[error("{of}: the BMC refused: {why}")]
     Refused {
         of: String,
@@ -30,7 +21,6 @@ pub enum BmcError {
     /// An answer that is not what the specification allows.
     #[error("{of} is {value}; expected: {allowed}")]
     Malformed {
-        /// Which field or message.
         of: String,
         /// What was there, cut to 80 characters.
         value: String,
@@ -41,12 +31,7 @@ pub enum BmcError {
     Unusable { of: String, why: String },
     /// A limit did not take.
     #[error("{of}: reads {is} after {written} was written")]
-    NotKept {
-        of: String,
-        /// What was read back.
-        is: String,
-        written: String,
-    },
+    NotKept { of: String, is: String, written: String },
 }
 
 impl BmcError {

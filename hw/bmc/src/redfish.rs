@@ -74,7 +74,6 @@ impl Redfish {
         Ok(Self { runtime, http: Http::new(settings)?, found: None })
     }
 
-    /// What the server draws.
     pub fn power(&mut self) -> Result<Watts, BmcError> {
         let found = self.found()?;
         if let Some(path) = &found.environment {

@@ -31,7 +31,6 @@ fn dir(path: &str) -> String {
 fn own(path: &str) -> String {
     format!("{}/cpuset.cpus", dir(path))
 }
-/// What the kernel grants a group.
 fn granted(path: &str) -> String {
     format!("{}/cpuset.cpus.effective", dir(path))
 }
@@ -69,7 +68,6 @@ fn scope(tree: &Tree, path: &str) {
         group(tree, &format!("{path}/libvirt/{thread}"), cpus);
     }
 }
-/// The scope of another domain.
 fn scope_of(id: u32) -> String {
     format!(r"machine.slice/machine-qemu\x2d{id}\x2dvm.scope")
 }

@@ -137,7 +137,6 @@ impl CpuLimit {
         }
     }
 
-    /// The file that holds it.
     pub(crate) const fn file(self) -> &'static str {
         match self {
             Self::Time(_) => CPU_MAX_FILE,
@@ -145,7 +144,6 @@ impl CpuLimit {
         }
     }
 
-    /// As a limit of time, if it is one.
     pub fn time(self) -> Option<CpuMax> {
         match self {
             Self::Time(max) => Some(max),

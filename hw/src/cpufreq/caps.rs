@@ -47,14 +47,12 @@ pub struct Cpufreq {
     pub(super) unwritten: bool,
 }
 
-/// How one domain is capped.
 #[derive(Debug)]
 pub(super) struct Clock {
     /// What all its policies can be capped to.
     pub(super) ladder: Ladder,
     /// Every CPU that it was seen with.
     pub(super) cpus: CpuList,
-    /// One of them was online once.
     pub(super) was_online: bool,
     /// The cap in force, or meant to be.
     pub(super) goal: Option<KiloHertz>,

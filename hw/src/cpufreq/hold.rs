@@ -70,7 +70,6 @@ impl Hold {
         self.raised > PUSHES
     }
 
-    /// It was written anew.
     pub(super) fn pushed(&mut self) {
         (self.push, self.guessed, self.observed, self.late) = (false, false, false, 0);
     }

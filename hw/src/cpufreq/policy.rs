@@ -35,13 +35,11 @@ pub struct PolicyFacts {
     pub cpuinfo_max: KiloHertz,
     /// The highest without turbo: what "half of the maximum" is half of.
     pub reference: KiloHertz,
-    /// Where that comes from.
     pub reference_source: ReferenceSource,
     /// Below this frequency hardly any power is saved; `None` where that is not known.
     pub lowest_nonlinear: Option<KiloHertz>,
     /// Whether the driver has a table of steps; otherwise steps of 100 MHz are taken.
     pub table: bool,
-    /// What it can be capped to.
     pub ladder: Ladder,
     /// `scaling_max_freq` before any cap of ours.
     pub original: KiloHertz,
@@ -56,7 +54,6 @@ impl PolicyFacts {
     }
 }
 
-/// One policy, and what we did to it.
 #[derive(Debug)]
 pub(super) struct Policy {
     dir: PathBuf,
@@ -317,7 +314,6 @@ pub(super) fn write_back(file: &Path, khz: u32, max: Option<KiloHertz>) -> Resul
 pub(super) struct Free {
     /// The least of all limits; the highest frequency where there is none.
     limit: KiloHertz,
-    /// It is the kernel's own.
     is_kernels: bool,
 }
 

@@ -40,9 +40,7 @@ pub struct ScanPlan {
 #[derive(Clone, Copy, Debug)]
 enum Capping {
     Away,
-    /// With a cap of ours.
     Held,
-    /// Without.
     Free,
 }
 
@@ -56,7 +54,6 @@ pub struct Scan {
     policies: Vec<(CoreId, Read)>,
 }
 
-/// What was read of a policy.
 #[derive(Debug)]
 enum Read {
     /// Nothing: it is known.
@@ -67,7 +64,6 @@ enum Read {
     Back(bool),
     /// It is known by another driver.
     Driven(Result<Driven, HwError>),
-    /// It is not known.
     New(Box<Result<Policy, HwError>>),
 }
 
@@ -95,7 +91,6 @@ impl ScanPlan {
     }
 }
 
-/// What a scan found changed.
 #[derive(Debug, Default)]
 #[must_use = "journal the new originals, and release the unwanted caps"]
 pub struct Changed {
@@ -121,7 +116,6 @@ impl NewOriginals {
     }
 }
 
-/// The originals are on disk.
 #[derive(Debug)]
 #[must_use = "what came may be capped now"]
 pub struct Journalled(());
@@ -132,7 +126,6 @@ pub struct Journalled(());
 pub struct UnwantedCap(PolicyIndex);
 
 impl Cpufreq {
-    /// What a scan must read.
     pub fn plan_scan(&self) -> ScanPlan {
         let known = |policy: &Policy| match (policy.away, policy.hold) {
             (true, _) => Capping::Away,

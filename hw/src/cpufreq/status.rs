@@ -7,7 +7,6 @@ use super::hold::Verdict;
 use super::policy::Policy;
 
 impl Cpufreq {
-    /// How the cores obey.
     pub fn status(&self) -> CoresStatus {
         let both = self.domains.iter().zip(&self.clocks);
         let known = both.filter(|(_, clock)| clock.was_online).map(|(domain, _)| domain);

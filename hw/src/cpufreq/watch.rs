@@ -50,7 +50,6 @@ impl ReadbackPlan {
     }
 }
 
-/// What the policies show.
 #[derive(Debug)]
 #[must_use = "apply it"]
 pub struct Readback {
@@ -58,7 +57,6 @@ pub struct Readback {
     all: bool,
 }
 
-/// What a readback tells.
 #[derive(Debug)]
 #[must_use = "caps may have to be written again"]
 pub enum Judged {
@@ -168,7 +166,6 @@ impl Cpufreq {
         }
     }
 
-    /// The policies of the cores that are to be capped.
     fn to_be_capped(&self) -> impl Iterator<Item = (PolicyIndex, &Policy)> {
         let clocks = self.clocks.iter().enumerate().filter(|(_, clock)| clock.goal.is_some());
         clocks.flat_map(|(c, clock)| clock.policies.iter().enumerate().map(move |(p, it)| ((c, p), it)))
@@ -185,7 +182,6 @@ impl Cpufreq {
 }
 
 impl Policy {
-    /// Whether it may be written.
     fn takes_values(&self) -> bool {
         !self.away && self.journalled
     }

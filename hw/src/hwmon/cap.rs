@@ -21,16 +21,13 @@ const CAP: &str = "a whole number of microwatts";
 /// A controller rounds to its own steps: a read-back may differ by one watt.
 const ROUNDING_UW: u64 = 1_000_000;
 
-/// Which cap is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CapSpec {
     /// The slot with this label, whatever its driver.
     Slot(String),
-    /// A device's, by driver and label.
     Device(MatchSpec),
 }
 
-/// A `powerN_cap` as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HwmonCapState {
     pub cap_uw: u64,
@@ -52,7 +49,6 @@ pub struct HwmonCap {
     last: Option<CapFile>,
 }
 
-/// Where a cap was found.
 #[derive(Clone, Debug)]
 struct CapFile {
     device: Device,

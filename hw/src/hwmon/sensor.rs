@@ -21,7 +21,6 @@ pub struct HwmonSensor {
     at: Option<PathBuf>,
 }
 
-/// A channel of a device that is there.
 #[derive(Debug)]
 struct DetectedChannel {
     device: Device,

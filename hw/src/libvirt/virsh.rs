@@ -37,7 +37,6 @@ pub(super) struct Virsh {
 struct Said {
     out: String,
     err: String,
-    /// Why it did not go on.
     failed: Option<Failure>,
 }
 
@@ -163,7 +162,6 @@ impl Said {
         &self.out[..end.unwrap_or(self.out.len())]
     }
 
-    /// Why there is nothing of a domain.
     fn why(&self, domain: u32) -> Failure {
         if self.err.contains(&format!("failed to get domain '{domain}'")) {
             return Failure::ended();

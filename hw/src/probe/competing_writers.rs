@@ -14,7 +14,6 @@ pub struct CompetingWriter {
     pub running: bool,
     /// Whether systemd starts it at boot.
     pub enabled: bool,
-    /// What it does that we do too.
     pub does: Setting,
 }
 

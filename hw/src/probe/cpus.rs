@@ -9,7 +9,6 @@ use crate::{CpuList, Cpufreq, Floor, Root, Topology};
 
 const CPU: &str = "sys/devices/system/cpu";
 
-/// The CPUs, and who shares what with whom.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cpus {
     pub online: String,
@@ -84,7 +83,6 @@ pub struct PolicyGroup {
     pub max_khz: u32,
     /// The highest frequency without turbo.
     pub reference_khz: u32,
-    /// Where that comes from.
     pub reference_from: &'static str,
     /// The lowest that the agent goes to.
     pub floor_khz: u32,

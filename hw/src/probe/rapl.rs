@@ -23,7 +23,6 @@ pub struct RaplZone {
     pub constraints: Vec<Constraint>,
 }
 
-/// One limit of a zone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Constraint {
     pub name: String,

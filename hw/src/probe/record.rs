@@ -84,7 +84,6 @@ const MOST_FILES: usize = 500_000;
 /// What was copied, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Manifest {
-    /// The format of the recording.
     pub version: u32,
     /// Files, with their sizes in bytes.
     pub files: Vec<(String, u64)>,
@@ -274,7 +273,6 @@ fn nameless(path: &Path) -> PathBuf {
     path.components().map(part).collect()
 }
 
-/// The names on a path.
 fn parts(path: &Path) -> Vec<String> {
     let part = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),

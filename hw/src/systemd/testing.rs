@@ -18,7 +18,6 @@ use zbus::{DBusError, Guid, Message, OwnedObjectPath, OwnedVariant, fdo, interfa
 
 use crate::{CpuList, Root};
 
-/// One unit, and what was done to it.
 #[derive(Clone, Default)]
 pub(crate) struct Unit {
     pub(crate) cgroup: String,
@@ -142,7 +141,6 @@ impl Manager {
     }
 }
 
-/// How the manager says no.
 enum No {
     Bus(fdo::Error),
     NoSuchUnit(String),

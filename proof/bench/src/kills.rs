@@ -60,11 +60,9 @@ pub struct KillsArgs {
     json: bool,
 }
 
-/// What came of all runs.
 #[derive(Debug, Default, Serialize)]
 struct Measured {
     runs: u64,
-    /// Processes that were killed.
     kills: u64,
     /// Runs after which everything was as it was.
     restored: u64,
@@ -167,7 +165,6 @@ struct Heat {
     trip_fraction: f64,
 }
 
-/// Runs on one stage.
 struct Trial {
     stage: Stage,
     client: reqwest::Client,

@@ -207,7 +207,6 @@ async fn measure(args: &AlertsArgs) -> anyhow::Result<Measured> {
     })
 }
 
-/// The newest report of every agent.
 type Reports = Arc<Mutex<BTreeMap<ServerId, Result<Report, String>>>>;
 
 /// Speaks to the agents as a chassis manager does.

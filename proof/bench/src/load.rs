@@ -271,7 +271,6 @@ async fn client(
     Ok(times)
 }
 
-/// Asks once.
 pub(super) async fn ask(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     request: &[u8],

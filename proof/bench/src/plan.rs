@@ -76,7 +76,6 @@ struct Measured {
     speedup_cpu: f64,
 }
 
-/// One run of `ballast plan`.
 #[derive(Debug, Serialize)]
 struct Run {
     wall_s: f64,

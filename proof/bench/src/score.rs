@@ -19,7 +19,6 @@ const CORES: u32 = 40;
 const MEMORY_GB: u32 = 160;
 /// VMs that are placed at once while the cluster is filled.
 pub(super) const AT_ONCE: u32 = 200;
-/// Different questions.
 const QUESTIONS: u32 = 256;
 
 #[derive(Args, Debug)]

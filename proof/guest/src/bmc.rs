@@ -29,7 +29,6 @@ const INVALID_COMMAND: u8 = 0xC1;
 const INVALID_LENGTH: u8 = 0xC7;
 const OUT_OF_RANGE: u8 = 0x84;
 
-/// DCMI's power limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Limit {
     active: bool,
@@ -46,7 +45,6 @@ struct State {
     limit: Limit,
 }
 
-/// What the BMC knows.
 #[derive(Debug)]
 pub(crate) struct Bmc {
     state: Mutex<State>,
@@ -61,7 +59,6 @@ impl Default for Bmc {
 }
 
 impl Bmc {
-    /// Listens for QEMU at `path`.
     pub(crate) fn start(path: &Path) -> anyhow::Result<Arc<Self>> {
         let listener = UnixListener::bind(path)?;
         let bmc = Arc::new(Self::default());
@@ -80,7 +77,6 @@ impl Bmc {
         self.lock().watts = watts;
     }
 
-    /// The limit in force, in watts.
     pub(crate) fn limit_w(&self) -> Option<f64> {
         let limit = self.lock().limit;
         limit.active.then(|| f64::from(limit.watts))
@@ -203,7 +199,6 @@ impl Bmc {
     }
 }
 
-/// A message on the wire.
 fn encode(message: &[u8]) -> Vec<u8> {
     let mut wire = Vec::with_capacity(message.len() + 4);
     for byte in message {

@@ -17,7 +17,6 @@ use crate::plant::{FLOOR, Plant, Sample, TOP};
 use crate::shell::Shell;
 use crate::{image, report::Notes};
 
-/// The agent's usual config.
 const CONFIG: &str = include_str!("../recipe/agent.toml");
 /// A guest boots within this, however busy the host is.
 const BOOTS_WITHIN: Duration = Duration::from_secs(300);

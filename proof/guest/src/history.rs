@@ -9,7 +9,6 @@ use ballast_types::{MemoryUse, UsageBin, UsageRecord, VmId, VmStart};
 
 /// Where the guest has them.
 pub(crate) const FOLDER: &str = "usr/local/share/guest-usage";
-/// What every VM had in use.
 const USED_MIB: u64 = 200;
 const CORES: u16 = 2;
 const BINS_PER_DAY: u32 = 288;

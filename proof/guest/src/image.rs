@@ -37,7 +37,6 @@ const AGENT_KEY: &str = "agent-guest.key";
 /// What there is to run a guest with.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// The folder of the image.
     Image(PathBuf),
     /// Tools or a mirror are not to be had here, and why: nothing can be tested.
     NotHere(String),

@@ -36,7 +36,6 @@ const CAP_TAU_S: f64 = 0.25;
 /// What `power1_cap` says while nobody caps, in milliwatts: its maximum in `recipe/ssdt.asl`.
 const NO_CAP_MW: u32 = 400_000;
 
-/// The meter's registers.
 const DRAW: u64 = METER_AT;
 const CAP: u64 = METER_AT + 4;
 const INTERVAL: u64 = METER_AT + 8;
@@ -57,10 +56,8 @@ pub(crate) struct Sample {
     pub(crate) watts: f64,
 }
 
-/// What a test may change.
 #[derive(Clone, Debug)]
 pub(crate) struct Knobs {
-    /// Utilisation of every CPU.
     pub(crate) load: [f64; CPUS],
     /// Instead of that, each CPU is busy while a process in the guest says that it runs there.
     pub(crate) is_told: bool,
@@ -117,7 +114,6 @@ impl Plant {
         change(&mut lock(&self.shared).knobs);
     }
 
-    /// The newest sample.
     pub(crate) fn now(&self) -> anyhow::Result<Sample> {
         let shared = lock(&self.shared);
         if let Some(why) = &shared.failed {

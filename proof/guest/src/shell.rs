@@ -15,7 +15,6 @@ pub(crate) struct Shell {
     rest: Vec<u8>,
 }
 
-/// What a command said and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) text: String,

@@ -18,7 +18,6 @@ use ballast_sim::plant::{PlantSpec, SensorSpec};
 use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::Violation;
 
-/// Servers of the paper's chassis.
 const SERVERS: usize = 12;
 const USER_FACING_CORES: u16 = 4;
 const BATCH_CORES: u16 = 6;
@@ -90,7 +89,6 @@ impl Default for Options {
     }
 }
 
-/// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     plan: Plan,
@@ -115,7 +113,6 @@ impl Plan {
     }
 }
 
-/// What one row is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Requested {
     placement: Placement,
@@ -124,7 +121,6 @@ struct Requested {
     shares: Option<Shares>,
 }
 
-/// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     asked: Requested,

@@ -286,7 +286,6 @@ pub(crate) fn run(experiment: &Experiment) -> anyhow::Result<ExitCode> {
     Ok(if met { ExitCode::SUCCESS } else { EXIT_NOT_MET.into() })
 }
 
-/// The report of an experiment.
 type Reporter<O> = fn(&O, &Setting) -> anyhow::Result<Report>;
 
 impl<O> One<O> {
@@ -330,7 +329,6 @@ impl<O> One<O> {
     }
 }
 
-/// An experiment with these flags.
 fn parse<O: Args>(flags: &[&str]) -> anyhow::Result<One<O>> {
     let command = One::<O>::augment_args(Command::new("").no_binary_name(true));
     Ok(One::from_arg_matches(&command.try_get_matches_from(flags)?)?)
@@ -388,7 +386,6 @@ impl Finished<'_> {
 }
 
 impl One<Runs> {
-    /// The report of one experiment with these flags.
     fn one<O: Args>(&self, flags: &[&str], report: Reporter<O>) -> anyhow::Result<Report> {
         let output = self.results.output.as_ref().map(|folder| format!("--output={}", folder.display()));
         let flags: Vec<&str> = flags.iter().copied().chain(output.as_deref()).collect();

@@ -56,7 +56,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The paper's server.
     pub const PAPER: Self = Self { idle_w: 112.0, full_w: 310.0, half_frequency_full_w: 169.0 };
 
     /// The model of such a server. Idle at half frequency it draws as much less as the paper's does.
@@ -77,7 +76,6 @@ impl Shape {
     }
 }
 
-/// An option that no run can be made of.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{key} = {value}: {allowed}")]
 pub struct OptionError {
@@ -122,7 +120,6 @@ fn watts(key: &'static str, value: f64, low: f64, high: f64) -> Result<Watts, Op
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
-    /// Nobody.
     None,
     /// Hardware, every core alike: the paper's baseline.
     FullServer,
@@ -137,7 +134,6 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All of them, in the order of reports.
     pub const ALL: [Self; 6] =
         [Self::None, Self::FullServer, Self::Stepwise, Self::Manager, Self::Thunderbolt, Self::Oracle];
 
@@ -164,7 +160,6 @@ impl Contender {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// At one mean rate.
     #[default]
     Steady,
     /// With one day's swing, compressed into the run.

@@ -20,7 +20,6 @@ pub struct LimitsRow {
     pub overruns: f64,
     /// Whether the settings are those that turned out best; else those that the days before spoke for.
     pub hindsight: bool,
-    /// The settings that turned out best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<String>,
     pub realised_overruns: f64,
@@ -56,7 +55,6 @@ impl LimitsRow {
 pub struct Tried {
     pub family: &'static str,
     pub settings: String,
-    /// Whether `auto` may choose them.
     pub auto: bool,
     pub days: Vec<Score>,
 }
@@ -95,7 +93,6 @@ pub fn rows(name: &str, days: &Days, tried: &[Tried]) -> Vec<LimitsRow> {
     rows
 }
 
-/// What the judged days came to.
 pub(crate) fn judged(days: &Days, scores: &[Score]) -> Score {
     let mut sum = Score::default();
     scores[days.judged()].iter().for_each(|score| sum.merge(score));

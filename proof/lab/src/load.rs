@@ -46,14 +46,12 @@ const DAY: (f64, f64) = (0.60, 0.16);
 const QUIET: f64 = 0.2;
 const DAY_POINTS: u32 = 96;
 
-/// One VM of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     pub(super) class: VmClass,
     pub(super) cores: u16,
 }
 
-/// What a run is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     pub(super) arrivals: Arrivals,

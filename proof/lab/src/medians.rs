@@ -62,7 +62,6 @@ impl Medians {
         }
     }
 
-    /// Made-up numbers.
     #[cfg(test)]
     pub(crate) fn sample(limit: Limit, p95: f64, runtime: f64) -> Self {
         let spread = |median: f64, off: f64| Spread { median, min: median - off, max: median + off };

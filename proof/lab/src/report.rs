@@ -27,7 +27,6 @@ use ballast_cli::common::text_table::TextTable;
 /// One figure to reach, and what came of it. Computed from rows, never by hand.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Goal {
-    /// What was to be reached.
     pub goal: String,
     /// What was measured; empty where it was not.
     pub measured: String,
@@ -36,7 +35,6 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// A goal with what was measured for it, if it was.
     pub fn new(goal: impl Into<String>, measured: Option<(String, bool)>) -> Self {
         let goal = goal.into();
         match measured {
@@ -57,7 +55,6 @@ impl Goal {
 /// How much of a report is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Detail {
-    /// Somebody sees the figures.
     pub figures: bool,
     /// The report becomes a section of the document, which shows more cases.
     pub document: bool,
@@ -65,26 +62,21 @@ pub struct Detail {
 
 /// A piece of a report, in its order.
 pub enum Part {
-    /// Begins a subsection.
     Heading(String),
     /// A paragraph for the document alone.
     Words(String),
-    /// Rows, for all.
     TextTable(TextTable),
     Figure(Figure),
 }
 
-/// What an experiment says.
 pub struct Report {
     /// Its name on the command line.
     pub name: &'static str,
     /// Its name for people.
     pub title: &'static str,
-    /// The command that makes it again.
     pub command: String,
     /// Tables, words and figures.
     pub parts: Vec<Part>,
-    /// What was to be reached.
     pub goals: Vec<Goal>,
     /// What was measured with, for programs.
     pub options: Value,
@@ -92,7 +84,6 @@ pub struct Report {
     pub rows: Value,
 }
 
-/// The JSON of a report.
 #[derive(Serialize)]
 struct Json<'a> {
     experiment: &'a str,
@@ -102,7 +93,6 @@ struct Json<'a> {
 }
 
 impl Report {
-    /// For programs.
     pub fn json(&self) -> anyhow::Result<Value> {
         let Self { name, options, rows, goals, .. } = self;
         Ok(serde_json::to_value(Json { experiment: name, options, rows, goals })?)

@@ -27,7 +27,6 @@ impl Hidden {
         Self { mu, lambda, rate: lambda * libm::pow(mu, law.kappa), sigma, single: libm::exp(-sigma) }
     }
 
-    /// The cores of a request.
     pub(super) fn size(&self, chance: &mut Chance) -> u32 {
         1 + chance.poisson(self.sigma, self.single)
     }
@@ -45,7 +44,6 @@ impl Hidden {
     }
 }
 
-/// A deployment that comes.
 pub(super) struct Newcomer {
     pub(super) hidden: Hidden,
     pub(super) cores: u32,

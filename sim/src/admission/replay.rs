@@ -7,10 +7,8 @@ use ballast_placement::admission::events::{EventError, Histories};
 use ballast_placement::admission::{Deployments, Priors};
 use serde::Serialize;
 
-/// So many refusals are named.
 const NAMED: usize = 20;
 
-/// What the replay came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplayTally {
     pub deployments: u64,
@@ -25,11 +23,9 @@ pub struct ReplayTally {
     pub peak_cores: f64,
     /// From the first event to the last.
     pub hours: f64,
-    /// The first that were refused.
     pub first_refused: Vec<Refusal>,
 }
 
-/// A deployment that was not admitted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Refusal {
     pub deployment: String,
@@ -146,7 +142,6 @@ impl Replay {
         }
     }
 
-    /// What it came to.
     pub fn tally(mut self) -> ReplayTally {
         let hours = self.checked.last_h() - self.checked.first_h();
         self.tally.hours = hours;

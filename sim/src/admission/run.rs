@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use super::chance::{Chance, Purpose};
 use super::deployment::{Hidden, Newcomer};
 
-/// A cluster, and what comes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Site {
     /// The law that deployments are drawn from. Policies know it.
@@ -62,7 +61,6 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// With labels.
     pub const fn new(moment: Moment, observations: u32, marginal: bool) -> Self {
         Self { moment, observations, marginal, labels: Labels::Own }
     }
@@ -93,7 +91,6 @@ impl Arm {
     }
 }
 
-/// What a run came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     pub scale_outs: u64,
@@ -107,7 +104,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The share of scale-outs that failed.
     pub fn failed_share(&self) -> f64 {
         if self.scale_outs == 0 { 0.0 } else { self.failed as f64 / self.scale_outs as f64 }
     }
@@ -122,7 +118,6 @@ pub struct Change {
     pub cores: i64,
 }
 
-/// A deployment that is in the cluster.
 struct Resident {
     index: u64,
     hidden: Hidden,
@@ -133,7 +128,6 @@ struct Resident {
 }
 
 impl Resident {
-    /// When something happens to it next.
     #[inline]
     fn next_h(&mut self, now_h: f64) -> f64 {
         let rate = self.hidden.mu * f64::from(self.cores) + self.hidden.rate;
@@ -141,7 +135,6 @@ impl Resident {
     }
 }
 
-/// Runs it.
 pub fn run(site: &Site, arm: &Arm, threshold: f64, seed: u64, run: u64) -> Tally {
     play(site, arm, threshold, seed, run, |_| {})
 }
@@ -182,7 +175,6 @@ pub fn play(
     cluster.tally
 }
 
-/// The cluster while it runs.
 struct Cluster {
     capacity: f64,
     active: f64,

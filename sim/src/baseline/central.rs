@@ -36,7 +36,6 @@ pub enum Rule {
     },
 }
 
-/// One batch core.
 #[derive(Clone, Debug)]
 struct BatchCore {
     server: usize,
@@ -47,7 +46,6 @@ struct BatchCore {
     level: usize,
 }
 
-/// A rule at work.
 #[derive(Clone, Debug)]
 pub(crate) struct Central {
     rule: Rule,
@@ -59,7 +57,6 @@ pub(crate) struct Central {
     /// The deviation at the reading before.
     deviation: f64,
     next: Instant,
-    /// When the newest reading was taken.
     read_at: Instant,
     /// A reading taken before this instant does not show the last cut of the bands.
     shown_from: Instant,

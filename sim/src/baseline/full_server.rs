@@ -18,7 +18,6 @@ const HOLD: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(crate) struct FullServer {
     budget: Watts,
-    /// What each server may draw.
     share: Watts,
     next: Instant,
     lift_at: Option<Instant>,

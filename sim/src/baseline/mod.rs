@@ -18,7 +18,6 @@ use thunderbolt::Thunderbolt;
 /// Who acts on the plant in place of the project's controllers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Baseline {
-    /// Nobody.
     Nobody,
     /// Hardware: every server has this cap from the start.
     HardwareCap(Watts),
@@ -30,7 +29,9 @@ pub enum Baseline {
     Central(Rule),
     /// The chassis's own mechanism of the paper: on an alert every server above this share is capped by
     /// hardware.
-    FullServer { share: Watts },
+    FullServer {
+        share: Watts,
+    },
     /// Two thresholds under the budget, and a cut of the batch VMs' CPU time.
     Thunderbolt,
 }
@@ -44,7 +45,6 @@ fn batch_vms(plant: &Plant) -> impl Iterator<Item = (usize, &VmLoad)> {
     })
 }
 
-/// A baseline at work.
 #[derive(Debug)]
 pub(crate) enum Acting {
     /// What was set on the plant at the start is all.
@@ -77,7 +77,6 @@ impl Baseline {
 }
 
 impl Acting {
-    /// Acts if it is time to.
     pub(crate) fn act(&mut self, now: Instant, plant: &mut Plant) {
         match self {
             Self::Nobody => {}

@@ -23,7 +23,6 @@ const HARD: (u32, f64) = (980_000, 0.01);
 const SOFT: (u32, f64) = (960_000, 0.75);
 /// Nothing is cut below this share of its cores.
 const LEAST: f64 = 0.01;
-/// What one step gives back.
 const STEP: f64 = 0.05;
 /// Without a cut for as long, in seconds, the quota grows again.
 const WAIT_S: (f64, f64) = (1.0, 10.0);

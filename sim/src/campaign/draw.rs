@@ -40,7 +40,6 @@ const SAMPLES: u32 = 240;
 /// For so long agents that were told to stop may take to put everything back.
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A fault that never ends.
 const NEVER: Instant = Instant::from_nanos(u64::MAX / 2);
 
 /// A whole number from `low` to `high`, small ones as likely as large ones by their order of magnitude.
@@ -55,7 +54,6 @@ fn share(chance: &mut Chance) -> f64 {
     chance.below(1 << 32) as f64 / (1u64 << 32) as f64
 }
 
-/// From `low` to `high`.
 fn between(chance: &mut Chance, low: f64, high: f64) -> f64 {
     low + share(chance) * (high - low)
 }
@@ -98,7 +96,6 @@ pub(super) fn without_troubles(seed: u64) -> (Chance, Case) {
     (chance, Case { seed, size, kinds: Vec::new(), scenario })
 }
 
-/// The chassis and its load.
 fn chassis(chance: &mut Chance, size: Size, falls_s: u64) -> PlantSpec {
     let servers = servers(chance, size, falls_s);
     let full: f64 = servers.iter().map(|s| s.model.full_w).sum();
@@ -173,7 +170,6 @@ fn servers(chance: &mut Chance, size: Size, falls_s: u64) -> Vec<ServerSpec> {
         .collect()
 }
 
-/// A server with so many cores.
 fn model(chance: &mut Chance, cores: u64) -> PowerModel {
     let idle_w = between(chance, 30.0, 60.0) + between(chance, 1.0, 2.0) * cores as f64;
     let full_w = idle_w + between(chance, 3.0, 6.0) * cores as f64;

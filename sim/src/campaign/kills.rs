@@ -25,7 +25,6 @@ const EFFECTS: u32 = 128;
 /// As systemd starts a daemon again, and longer.
 const DOWN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(1800));
 
-/// What came of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KillVerdict {
     /// How many processes were killed.
@@ -46,7 +45,6 @@ impl KillVerdict {
     }
 }
 
-/// The run of a seed.
 pub fn scenario(seed: u64) -> Scenario {
     let mut chance = Chance::new(seed, 0x4B);
     let servers = 1 + chance.below(3);
@@ -76,7 +74,6 @@ pub fn scenario(seed: u64) -> Scenario {
     scenario
 }
 
-/// Runs it.
 pub fn run(seed: u64) -> KillVerdict {
     let mut originals = Originals::default();
     let report = scenario(seed).run(&mut [&mut originals]);

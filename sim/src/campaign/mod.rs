@@ -20,7 +20,6 @@ pub use overload::Overload;
 use crate::scenario::{Report, Scenario};
 use crate::world::{Promise, Violation};
 
-/// How large a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
@@ -41,11 +40,9 @@ pub struct Case {
     scenario: Scenario,
 }
 
-/// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     pub seed: u64,
-    /// How large it was.
     pub size: Size,
     /// What went wrong in it, each kind once.
     pub kinds: Vec<Kind>,

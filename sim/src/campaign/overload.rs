@@ -10,7 +10,6 @@ use crate::demo::overloaded;
 use crate::scenario::{Probe, Run, Scenario};
 use crate::world::{Extent, FaultPlan, Outcome, Promise, Restrictions, Violation, World};
 
-/// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overload {
     /// Of the faults and of all other chance.
@@ -18,9 +17,7 @@ pub struct Overload {
     pub servers: usize,
     /// Faults, some of them at the same time.
     pub faults: usize,
-    /// What the agents act on.
     pub actuator: Actuator,
-    /// How the manager splits what may be shared.
     pub shares: SharePolicy,
 }
 

@@ -13,7 +13,6 @@ const SHORTEST_MS: u64 = 300_000;
 /// No time is later than this, in milliseconds: thirty thousand years.
 const FAR_MS: u64 = 1_000_000_000_000_000;
 
-/// One VM of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Its id in the file.
@@ -40,7 +39,6 @@ pub enum ArrivalsError {
         line: u64,
         error: io::Error,
     },
-    /// A column is missing.
     #[error("{file}:1: no column {column}: needed are {}", COLUMNS.join(", "))]
     Header { file: String, column: &'static str },
     /// A VM comes before the one that stands before it.
@@ -49,40 +47,29 @@ pub enum ArrivalsError {
          arrival_s, for it is read as it is played"
     )]
     Unsorted { file: String, line: u64, vm: u64, at_s: f64, before_s: f64 },
-    /// There is no VM.
     #[error("{file}: no record: a trace has a header and at least one VM")]
     Empty { file: String },
     /// A record has another number of fields than the header.
     #[error("{file}:{line}: {found} fields: the header has {expected}")]
     Ragged { file: String, line: u64, found: usize, expected: usize },
-    /// A field is not what its column allows.
     #[error("{file}:{line}: VM {vm}: {column} = {value:?}: {allowed}")]
     Field {
         file: String,
         line: u64,
-        /// Which VM, as written.
         vm: String,
         column: &'static str,
         /// What it holds, shortened.
         value: String,
-        /// What it may hold.
         allowed: &'static str,
     },
     /// A VM stands there twice at one time.
     #[error("{file}:{line}: vm_id = {id}: it stands in line {first} already")]
-    Duplicate {
-        file: String,
-        line: u64,
-        id: u64,
-        /// Where it stands first.
-        first: u64,
-    },
+    Duplicate { file: String, line: u64, id: u64, first: u64 },
 }
 
 /// The columns that are needed, in the order of [`Column`]; others are not looked at.
 const COLUMNS: [&str; 7] = ["vm_id", "batch_id", "arrival_s", "cores", "mem_gb", "dur_hi_s", "censored"];
 
-/// One of [`COLUMNS`].
 #[derive(Clone, Copy)]
 enum Column {
     Id,
@@ -98,10 +85,8 @@ enum Column {
 pub struct Arrivals<'r> {
     csv: csv::Reader<Box<dyn Read + 'r>>,
     record: ByteRecord,
-    /// The last line that was read.
     line: u64,
     table: ArrivalsFile,
-    /// When the last VM came.
     last_ms: u64,
 }
 
@@ -120,7 +105,6 @@ impl<'r> Arrivals<'r> {
         Ok(Self { csv, line: line(&record), record, table, last_ms: 0 })
     }
 
-    /// What it is read from.
     pub fn name(&self) -> &str {
         &self.table.file
     }
@@ -171,7 +155,6 @@ pub(super) fn unique(file: &str, vms: &[Arrival]) -> Result<(), ArrivalsError> {
     }
 }
 
-/// Where the columns of a file are.
 struct ArrivalsFile {
     file: String,
     width: usize,

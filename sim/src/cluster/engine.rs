@@ -38,7 +38,6 @@ pub enum Batches {
     Atomic,
 }
 
-/// A run on its way.
 pub struct Engine<'a, 'p, O> {
     pub(super) scheduler: &'a mut Scheduler,
     pub(super) operator: &'a mut O,
@@ -52,7 +51,6 @@ pub struct Engine<'a, 'p, O> {
     running: Option<BTreeMap<DeploymentId, u32>>,
 }
 
-/// A VM that ends the run.
 type Fatal<'g> = (&'g RequestedVm, PlacementError);
 
 impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
@@ -101,7 +99,6 @@ impl<'a, 'p, O: Operator> Engine<'a, 'p, O> {
         Ok(())
     }
 
-    /// When something is due next.
     pub(super) fn next_ms(&self) -> Option<u64> {
         // One that asks to be woken now is woken as soon as time goes on.
         let wake = self.scheduler.poll_timeout();

@@ -56,7 +56,6 @@ pub struct Deployment {
     pub vms: Vec<ClusterVm>,
 }
 
-/// A cluster's load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// VMs that are there at the start with what is left of their lives, in the order in which they came.
@@ -138,7 +137,6 @@ pub fn made_cores(chance: &mut Stream) -> u16 {
     CORES[pick(chance, &CORES.map(|(share, _)| share))].1
 }
 
-/// One of these, by their shares.
 pub(super) fn pick(chance: &mut Stream, shares: &[f64]) -> usize {
     pick_by(chance.uniform(), shares)
 }

@@ -23,11 +23,9 @@ pub struct Site {
     pub model: PowerModel,
     /// The share of cores that is allocated on average, were nothing refused.
     pub load: f64,
-    /// How long it is looked at.
     pub days: u16,
 }
 
-/// A scheduler to look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     pub prediction: Prediction,
@@ -88,7 +86,6 @@ pub fn run(site: &Site, setup: &Setup, load: &Workload, budget_w: Option<f64>) -
     Ok(hours.finish())
 }
 
-/// A workload as a source.
 struct Deployments<'a> {
     prediction: Prediction,
     groups: Box<dyn Iterator<Item = (u64, &'a [ClusterVm])> + 'a>,
@@ -139,7 +136,6 @@ struct Hours<'a> {
     truth: Balance,
     servers: Vec<Vec<ClusterVm>>,
     usage: Use,
-    /// The next hour to be looked at.
     hour: u32,
     /// Server-hours by watts that can be shed.
     sheddable: BTreeMap<u32, u64>,
@@ -176,7 +172,6 @@ impl Probe for Hours<'_> {
 }
 
 impl Hours<'_> {
-    /// Looks at everything as it is in this hour.
     fn look(&mut self, cluster: &Cluster) {
         let Self { site, truth, month, .. } = self;
         let per = site.servers;

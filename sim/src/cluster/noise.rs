@@ -65,7 +65,6 @@ impl NoisyCurves {
         Self { noise, curves, by_prediction }
     }
 
-    /// The curves.
     pub fn curves(&self) -> &Curves {
         &self.curves
     }

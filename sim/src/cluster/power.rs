@@ -57,19 +57,16 @@ fn chance(vm: u64, hour: u32) -> f64 {
     (SplitMix64::finalise(word) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// One server in one hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Server {
     /// What it draws at full frequency, in watts.
     pub(super) draw_w: f64,
     /// What it sheds when its other VMs' cores are at half frequency.
     pub(super) sheddable_w: f64,
-    /// Cores of its user-facing VMs.
     pub(super) user_facing_cores: f64,
 }
 
 impl Server {
-    /// A server of so many cores with these VMs.
     pub(super) fn of(model: &PowerModel, cores: f64, vms: &[ClusterVm], usage: &Use, hour: u32) -> Self {
         let (mut user_facing, mut other, mut user_facing_cores) = (0.0, 0.0, 0.0);
         for vm in vms {
@@ -100,7 +97,6 @@ pub(super) struct Capping {
     pub(super) throttled_cores: f64,
 }
 
-/// Caps a chassis with this budget.
 pub(super) fn cap(servers: &[Server], budget_w: f64) -> Capping {
     let draw_w: f64 = servers.iter().map(|server| server.draw_w).sum();
     if draw_w <= budget_w {

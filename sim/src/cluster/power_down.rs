@@ -14,13 +14,11 @@ pub struct PowerDownOptions {
     pub reserve_hosts: u32,
     /// What an empty host draws that is on, or wakes up.
     pub idle_w: f64,
-    /// What a host draws that is off.
     pub off_w: f64,
     /// How long a host takes to wake up, in milliseconds.
     pub wake_ms: u64,
 }
 
-/// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PowerDownOutcome {
     /// By so much less the cluster draws on average than with all hosts on.

@@ -45,7 +45,6 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// All of them, in the order of reports.
     pub const ALL: [Self; 6] =
         [Self::None, Self::Spread, Self::Unknown, Self::CriticalityOnly, Self::Model, Self::Oracle];
 
@@ -60,7 +59,6 @@ impl Arm {
         }
     }
 
-    /// What the scheduler is told.
     pub const fn prediction(self) -> Prediction {
         let (class, p95) = match self {
             Self::None | Self::Unknown => (Class::Unknown, P95::Unknown),
@@ -73,7 +71,6 @@ impl Arm {
     }
 }
 
-/// How right the class is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Nothing is known: every VM counts as user-facing.
@@ -96,7 +93,6 @@ pub enum P95 {
     Full,
     /// The quarter as the paper's model gets it; one that is not confident counts as 100 %.
     Model,
-    /// Always the right quarter.
     Right,
     /// The P95 itself.
     Exact,
@@ -105,9 +101,7 @@ pub enum P95 {
 /// What a quarter of the P95 counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quarter {
-    /// Its upper end.
     UpperEnd,
-    /// Its middle.
     Middle,
 }
 
@@ -115,9 +109,7 @@ pub enum Quarter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prediction {
     pub class: Class,
-    /// How busy they will be.
     pub p95: P95,
-    /// What that counts as.
     pub quarter: Quarter,
 }
 

@@ -24,7 +24,6 @@ impl Probe for Lines {
     }
 }
 
-/// How a trace is played.
 #[derive(Clone, Copy)]
 struct How {
     until_ms: Option<u64>,

@@ -30,7 +30,6 @@ const DRAW: [(f64, f64); 14] = [
 const USER_FACING_LOAD: f64 = 0.30;
 /// One batch job, in core-seconds at the highest frequency.
 const JOB_CORE_S: f64 = 60.0;
-/// Points of every VM's line.
 const POINTS: u32 = 240;
 
 pub(super) fn chassis_of(options: &DemoOptions<'_>) -> PlantSpec {
@@ -56,7 +55,6 @@ pub(super) fn chassis_of(options: &DemoOptions<'_>) -> PlantSpec {
     })
 }
 
-/// A user-facing VM under that load.
 pub(super) fn user_facing(options: &DemoOptions<'_>, load: Profile) -> Load {
     if options.queues { Load::Queue(QueueSpec::new(load)) } else { Load::Profile(load) }
 }

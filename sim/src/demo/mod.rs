@@ -25,7 +25,6 @@ const USER_FACING: (u16, u16) = (3, 4);
 /// The same of batch VMs.
 const BATCH: (u16, u16) = (3, 6);
 
-/// What the demo's chassis shall be.
 #[derive(Clone, Copy, Debug)]
 pub struct DemoOptions<'a> {
     /// How many servers; at least one.
@@ -62,7 +61,6 @@ impl Default for DemoOptions<'_> {
     }
 }
 
-/// How a trace becomes load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TraceScale {
     /// Every VM's line is taken relative to its own peak, then all are scaled so that the uncapped peak

@@ -7,7 +7,6 @@ use super::{CORES, DemoOptions, chassis, default_budget};
 use crate::load::{BatchSpec, Profile};
 use crate::plant::{Load, PlantSpec, VmLoad};
 
-/// CPUs of every VM.
 const VCPUS: u16 = 4;
 /// Of each class's half of the cores, what its VMs want together: user-facing ones have room, batch has not.
 const USER_FACING_WANTS: f64 = 0.5;

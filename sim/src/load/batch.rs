@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cursor, Profile};
 
-/// Work to finish.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchSpec {
     /// One job, in core-seconds at the highest frequency.
@@ -24,7 +23,6 @@ impl BatchSpec {
     }
 }
 
-/// The work in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     demand: Cursor,

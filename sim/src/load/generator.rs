@@ -13,7 +13,6 @@ const GRAIN_S: f64 = 300.0;
 /// Values in a day.
 const DAY: f64 = 86_400.0 / GRAIN_S;
 
-/// The shape of a generated load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {

@@ -10,7 +10,6 @@ use super::generator::{Generator, Source};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// Always the same.
     Constant(f64),
     /// `(second, value)`, rising in time: each value holds until the next.
     Steps(Arc<[(f64, f64)]>),
@@ -18,7 +17,6 @@ pub enum Profile {
     Ramps(Arc<[(f64, f64)]>),
     /// Made by a seeded generator, in the shape of real traces.
     Generated(Generator),
-    /// A recorded series.
     Series(Series),
 }
 
@@ -90,7 +88,6 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// At the start of `profile`.
     pub fn new(profile: Profile) -> Self {
         let source = match &profile {
             Profile::Generated(generator) => Some(Box::new(Source::new(generator))),

@@ -14,7 +14,6 @@ pub struct QueueSpec {
     pub utilisation: Profile,
     /// Mean service time at the highest frequency.
     pub service_mean: Duration,
-    /// How service times are spread.
     pub service: ServiceTime,
     /// The share of the service time that scales with the clock.
     pub frequency_bound: f64,
@@ -26,7 +25,6 @@ pub struct QueueSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServiceTime {
-    /// Memoryless.
     Exponential,
     /// Log-normal with this standard deviation of the logarithm.
     LogNormal(f64),

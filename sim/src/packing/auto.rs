@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::Outcome;
 
-/// How the choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AutoOptions {
     /// The overflow to keep, as a share of machine-instants.
@@ -13,12 +12,10 @@ pub struct AutoOptions {
     pub window: usize,
 }
 
-/// What the choices came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Auto {
     /// For each step that had a window behind it: which estimator was taken, and its outcome there.
     pub taken: Vec<(usize, Outcome)>,
-    /// The first of these steps.
     pub first: usize,
     /// Which estimator the last steps speak for now.
     pub next: usize,

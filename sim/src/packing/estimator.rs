@@ -9,7 +9,6 @@ use ballast_placement::fits::estimate::{
 };
 use serde::Serialize;
 
-/// Kinds of estimators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
@@ -45,7 +44,6 @@ const TARGETS: [f64; 11] = [0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001, 3e
 const FAR_TARGETS: [f64; 5] = [1e-6, 1e-8, 1e-10, 1e-14, 1e-19];
 
 impl Family {
-    /// All of them, in the order of reports.
     pub const ALL: [Self; 11] = [
         Self::Gaussian,
         Self::GaussianSorted,

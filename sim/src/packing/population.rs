@@ -12,13 +12,22 @@ use crate::rng::{Purpose, Stream};
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Nearly idle, with a spike with this chance.
-    Spiky { chance: f64 },
-    /// Exponential.
-    Exponential { mean: f64 },
+    Spiky {
+        chance: f64,
+    },
+    Exponential {
+        mean: f64,
+    },
     /// One of two levels, the upper with this chance.
-    TwoLevels { chance: f64, upper: f64, lower: f64 },
+    TwoLevels {
+        chance: f64,
+        upper: f64,
+        lower: f64,
+    },
     /// Normal, cut off at zero.
-    Normal { mean: f64 },
+    Normal {
+        mean: f64,
+    },
 }
 
 use Kind::{Exponential, Normal, Spiky, TwoLevels};
@@ -54,13 +63,10 @@ pub const SPIKE_VARIATION: f64 = 0.25;
 /// One with which the Gaussian test breaks.
 pub const HEAVY_SPIKE_VARIATION: f64 = 0.7;
 
-/// What is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Population {
     pub tasks: usize,
-    /// Samples of each task.
     pub samples: usize,
-    /// Coefficient of variation of a spike.
     pub spike_variation: f64,
     pub seed: u64,
 }

@@ -29,7 +29,6 @@ pub struct FleetVm {
     pub used: Vec<f32>,
 }
 
-/// Why nothing can be packed.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PackError {
     #[error("{0} VMs: at least 1 is needed")]
@@ -129,18 +128,14 @@ impl Fleet {
     }
 }
 
-/// One held-out step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The instants that are learnt from.
     pub train: Range<usize>,
     pub test: Range<usize>,
 }
 
-/// How the time is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rolling {
-    /// Instants that are learnt from.
     pub train: usize,
     /// Instants after these that are held out; then all moves on by as many.
     pub step: usize,
@@ -240,7 +235,6 @@ impl Fleet {
         Ok((outcomes, oracle.unwrap_or_default()))
     }
 
-    /// What is learnt from these instants.
     pub fn learn(&self, instants: &Range<usize>, capacity: f64) -> Result<Learnt, PackError> {
         let start_s = self.start_s + instants.start as f64 * self.period_s;
         Ok(Learnt::new(self.used(instants), capacity, start_s, self.period_s)?)

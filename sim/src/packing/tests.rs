@@ -51,7 +51,6 @@ fn fleet(vms: usize, hours: usize, used: impl Fn(usize, usize) -> f32) -> Fleet 
     Fleet::new((0..vms).map(vm).collect(), 0.0, 3600.0).unwrap()
 }
 
-/// What each estimator came to in each step.
 fn matrix(fleet: &Fleet, estimators: &[Estimator], capacity: f64) -> Vec<Vec<Outcome>> {
     let steps = fleet.usual_steps().steps(fleet).unwrap();
     steps.iter().map(|step| fleet.replay(step, estimators, capacity, 0.01).unwrap().0).collect()

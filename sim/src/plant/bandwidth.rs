@@ -26,13 +26,11 @@ pub struct CpuQuota {
 pub struct CpuStops {
     /// Periods under a limit.
     pub periods: u64,
-    /// Those in which the VM was stopped.
     pub stopped_periods: u64,
     /// Core-seconds that wanted to run and were stopped.
     pub stopped_core_s: f64,
 }
 
-/// The limit at work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bandwidth {
     cores: f64,
@@ -41,7 +39,6 @@ pub(super) struct Bandwidth {
     step: u64,
     /// CPU seconds left in this period.
     left_s: f64,
-    /// It was stopped in this period.
     stopped: bool,
     /// Core-seconds stopped in the current step.
     pub(super) stopped_s: f64,

@@ -51,20 +51,16 @@ const STEP_S: f64 = 0.01;
 /// The supplies' overload alert acts within this time constant: it pulls a line to every server.
 const SUPPLY_TAU_S: f64 = 0.1;
 
-/// When step `n` begins.
 fn at_step(n: u64) -> Instant {
     Instant::from_nanos(n.saturating_mul(STEP.as_nanos() as u64))
 }
 
-/// What a server's own meter shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterReading {
     pub watts: Watts,
-    /// When the meter last refreshed.
     pub refreshed_at: Instant,
 }
 
-/// One chassis at work.
 #[derive(Clone, Debug)]
 pub struct Plant {
     spec: PlantSpec,
@@ -151,7 +147,6 @@ impl Plant {
         &self.spec
     }
 
-    /// The instant it was last advanced to.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -216,7 +211,6 @@ impl Plant {
         }
     }
 
-    /// Works out the current step.
     fn begin_step(&mut self) {
         let t = self.step as f64 * STEP_S;
         if self.spec.hardware_caps {

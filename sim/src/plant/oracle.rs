@@ -9,7 +9,6 @@ use super::server::{BatchCore, Server};
 /// One step of a core's ladder: its share of the highest frequency, and `share^a`.
 type Step = (f64, f64);
 
-/// The oracle of a chassis.
 #[derive(Clone, Debug)]
 pub(super) struct Oracle {
     /// What the servers may draw together.

@@ -12,10 +12,8 @@ use crate::rng::Stream;
 pub(super) struct Sensor {
     spec: SensorSpec,
     rng: Stream,
-    /// Steps in one refresh.
     period: u64,
     lag: u64,
-    /// The step at which the current window ends.
     window_end: u64,
     /// Energy at the start of the current window, in joules.
     window_start_j: f64,

@@ -35,7 +35,6 @@ struct CoreState {
     cap: usize,
     /// The same as a speed. In force from the next step on.
     next: Speed,
-    /// The cap in force.
     capped: Speed,
 }
 
@@ -47,7 +46,6 @@ struct Package {
     /// What its fastest core may run at, by this ceiling and all that hold the whole server.
     held: Speed,
     dynamic_w: f64,
-    /// CPU energy so far.
     energy_j: f64,
     /// Highest cap among its cores.
     top: f64,
@@ -70,7 +68,6 @@ enum Anew {
     Runs,
 }
 
-/// One server at work.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     model: PowerModel,
@@ -97,7 +94,6 @@ pub(super) struct Server {
     dram_w: f64,
     /// DC draw in the current step.
     pub(super) power_w: f64,
-    /// DC energy so far.
     pub(super) energy_j: f64,
     /// CPU time of all cores so far.
     cpu_s: f64,
@@ -115,7 +111,6 @@ pub(super) struct Server {
     pub(super) stopped: (f64, f64),
     /// Core-seconds for which user-facing VMs were held down or stopped, since the start.
     pub(super) user_facing_slowed_s: f64,
-    /// How often the cap of a core was changed.
     pub(super) cap_changes: u64,
 }
 
@@ -664,7 +659,6 @@ pub(super) fn core_indices(spec: &ServerSpec, ids: &[CoreId]) -> Vec<usize> {
     ids.iter().filter_map(|id| spec.cores.iter().position(|c| c.id == *id)).collect()
 }
 
-/// Which VM of a server has this name.
 pub(super) fn vm_index(spec: &ServerSpec, vm: &VmId) -> Option<usize> {
     spec.vms.iter().position(|v| v.id == *vm)
 }

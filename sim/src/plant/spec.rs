@@ -14,9 +14,7 @@ pub struct PlantSpec {
     pub servers: Vec<ServerSpec>,
     pub supplies: Vec<SupplySpec>,
     pub shared: SharedSpec,
-    /// Every server's own power meter.
     pub meter: SensorSpec,
-    /// Every power supply's meter.
     pub supply_meter: SensorSpec,
     /// Whether RAPL, slot limits and the supplies' overload alert act. Without them nothing but
     /// software restrains a core.
@@ -60,7 +58,6 @@ pub struct ServerSpec {
     pub vms: Vec<VmLoad>,
 }
 
-/// One VM and what it does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmLoad {
     pub id: VmId,
@@ -78,19 +75,15 @@ pub struct VmLoad {
 }
 
 impl VmLoad {
-    /// How many CPUs it has.
     pub fn cpus(&self) -> usize {
         self.vcpus.map_or(self.cores.len(), usize::from)
     }
 }
 
-/// What a VM does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Answers requests.
     Queue(QueueSpec),
-    /// Has work to finish.
     Batch(BatchSpec),
     /// Follows a line: the demand at the highest frequency. At a lower one the same work takes
     /// longer, so utilisation rises, to 1 at most.
@@ -104,7 +97,6 @@ pub struct SupplySpec {
     pub loss: Loss,
     /// Whether it starts in standby: it takes load only when an active one fails.
     pub standby: bool,
-    /// What it draws while in standby.
     pub standby_draw: Watts,
 }
 
@@ -126,12 +118,10 @@ impl Loss {
 }
 
 impl SupplySpec {
-    /// An active supply with the typical loss.
     pub const fn active(rated: Watts) -> Self {
         Self { rated, loss: Loss::TYPICAL, standby: false, standby_draw: Watts::from_whole(4) }
     }
 
-    /// The same, in standby.
     pub const fn standby(rated: Watts) -> Self {
         Self { standby: true, ..Self::active(rated) }
     }

@@ -10,11 +10,9 @@ use crate::rng::{Purpose, Stream};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupplyState {
-    /// Carries load.
     Active,
     /// Ready; draws a few watts and delivers nothing.
     Standby,
-    /// Its feed is lost.
     Failed,
 }
 
@@ -26,7 +24,6 @@ pub struct SupplyReading {
     /// What it draws from its feed.
     pub input: Watts,
     pub output: Watts,
-    /// When the meter last refreshed.
     pub refreshed_at: Instant,
 }
 

@@ -20,7 +20,6 @@ pub struct ByCause {
 }
 
 impl ByCause {
-    /// By any cause.
     pub fn total(&self) -> f64 {
         self.software + self.rapl + self.out_of_band + self.supply
     }
@@ -33,7 +32,6 @@ impl ByCause {
     }
 }
 
-/// A mean over cores.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mean {
     sum: f64,
@@ -82,7 +80,6 @@ pub struct Truth {
     pub vms: Vec<VmTruth>,
 }
 
-/// What one VM got done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VmTruth {
     pub server: ServerId,
@@ -103,7 +100,6 @@ pub struct VmTruth {
     pub killed_at_s: Option<f64>,
 }
 
-/// Sums that [`Truth`] is made of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     steps: u64,
@@ -136,7 +132,6 @@ impl Sums {
         self.energy_j
     }
 
-    /// Writes what has changed into `truth`.
     pub(super) fn write(&self, truth: &mut Truth) {
         let seconds = |steps: u64| steps as f64 * super::STEP_S;
         let elapsed = seconds(self.steps);

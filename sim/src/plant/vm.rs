@@ -18,7 +18,6 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    /// The highest frequency.
     pub(super) const FULL: Self = Self { share: 1.0, scale: 1.0 };
 
     /// At this share, with the power model's exponent.
@@ -26,7 +25,6 @@ impl Speed {
         if share < 1.0 { Self { share, scale: libm::pow(share, exponent) } } else { Self::FULL }
     }
 
-    /// The lower of the two.
     pub(super) fn under(self, ceiling: Self) -> Self {
         if self.share <= ceiling.share { self } else { ceiling }
     }
@@ -73,7 +71,6 @@ pub(super) enum Work {
     Queue(Box<Queue>),
     Batch(Batch),
     Series(Cursor),
-    /// It was killed.
     Nothing,
 }
 
@@ -89,7 +86,6 @@ pub(super) struct SimVm {
     pub(super) bound: f64,
     pub(super) runs: Vec<Run>,
     pub(super) groups: Vec<Group>,
-    /// Its cores' shares, added up.
     pub(super) shares: f64,
     /// No hardware held one of its cores when the groups were found.
     pub(super) caps_hold: bool,
@@ -100,7 +96,6 @@ pub(super) struct SimVm {
     pub(super) window_mean: f64,
     /// Cores held down, by cause.
     pub(super) held: ByCause,
-    /// Its CPU time is limited.
     pub(super) quota: Option<CpuQuota>,
     pub(super) bandwidth: Option<Bandwidth>,
     pub(super) stops: CpuStops,

@@ -8,7 +8,6 @@ const STEPS: u32 = 10;
 /// The same in seconds.
 pub const WINDOW_S: f64 = 0.1;
 
-/// One mean under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WindowMean {
     steps: u32,

@@ -18,13 +18,10 @@ use crate::plant::{
 };
 use crate::trace::{self, Trace, Unit};
 
-/// What one series is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Meaning {
-    /// A whole server.
     Server,
-    /// One VM.
     Vm,
 }
 
@@ -42,7 +39,6 @@ pub struct Playback {
     pub model: PowerModel,
 }
 
-/// How large the servers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizes {
@@ -96,7 +92,6 @@ const PACKED: usize = 6;
 const WHOLE: usize = 8;
 
 impl Loads {
-    /// Cuts the loads out of `trace`.
     pub fn cut(trace: &Trace, playback: &Playback) -> Result<Self, TelemetryError> {
         check(trace, playback)?;
         let watts = trace.series.iter().any(|s| s.unit == Unit::Watts);

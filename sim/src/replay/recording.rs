@@ -33,7 +33,6 @@ pub enum RecordingError {
         file: String,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong with it.
         reason: String,
     },
 }
@@ -45,17 +44,14 @@ pub struct Part<R> {
     pub lines: R,
 }
 
-/// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RecordingReport {
     pub machine: String,
     pub files: usize,
-    /// How often the machine was started.
     pub starts: usize,
     /// How often it was taken up as a file's header describes it, because steps before that file are missing.
     pub resumed: usize,
     pub steps: u64,
-    /// Outputs that came out.
     pub outputs: u64,
     /// Time covered, the starts added up, in seconds.
     pub recorded_s: f64,
@@ -63,7 +59,6 @@ pub struct RecordingReport {
     pub damaged_tails: usize,
     /// Steps whose outputs differ.
     pub mismatches: u64,
-    /// The first of them.
     pub first_mismatch: Option<Mismatch>,
     /// 128 bits over all outputs and their instants.
     pub outputs_hash: String,
@@ -89,9 +84,7 @@ where
 {
     /// Its name in the header.
     const NAME: &'static str;
-    /// Its parameters.
     type Params: DeserializeOwned;
-    /// What it starts from.
     type Start: DeserializeOwned;
     /// Makes it, as the daemon did.
     fn make(params: Self::Params, start: Self::Start, at: Instant) -> Self;
@@ -132,7 +125,6 @@ pub fn replay<R: BufRead>(parts: Vec<Part<R>>) -> Result<RecordingReport, Record
     }
 }
 
-/// A machine that is being replayed.
 struct Replaying<M> {
     machine: M,
     /// Which start of the machine, and how many of its steps were done.
@@ -299,7 +291,6 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| error.to_string())
 }
 
-/// One line, and where it stands.
 pub(super) struct RecordedLine {
     file: String,
     number: usize,

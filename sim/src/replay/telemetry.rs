@@ -13,7 +13,6 @@ use crate::scenario::{Control, Probe, Report, Run, Scenario};
 use crate::trace::Trace;
 use crate::world::{Bucket, Checks, Outcome, Violation};
 
-/// What cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// A budget that no chassis can keep.
@@ -21,13 +20,7 @@ pub enum TelemetryError {
         "budget_w = {budget}: the {servers} servers and what they share draw {idle} while idle; allowed is \
          more than that"
     )]
-    Budget {
-        budget: Watts,
-        /// What the idle chassis draws.
-        idle: Watts,
-        servers: usize,
-    },
-    /// A number out of range.
+    Budget { budget: Watts, idle: Watts, servers: usize },
     #[error("{key} = {value}: {allowed}")]
     Value { key: &'static str, value: String, allowed: String },
     /// A controller broke its promise.
@@ -43,13 +36,11 @@ impl TelemetryError {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// What is played, and on what.
     pub playback: Playback,
     /// The chassis's budget, at the supplies' input.
     pub budget: Watts,
     pub control: Control,
     pub seed: u64,
-    /// Points of the curve.
     pub points: usize,
 }
 
@@ -57,7 +48,6 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TelemetryReport {
     pub telemetry: String,
-    /// What one series was taken for.
     pub series_are: Meaning,
     pub series_used: usize,
     pub policy: &'static str,
@@ -68,7 +58,6 @@ pub struct TelemetryReport {
     pub servers: usize,
     /// Seconds that the trace covers.
     pub telemetry_s: f64,
-    /// Seconds that were replayed.
     pub replayed_s: f64,
     pub max_power_w: f64,
     pub mean_power_w: f64,

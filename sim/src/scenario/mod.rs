@@ -37,7 +37,6 @@ const OUT_OF_BAND_FLOOR: Watts = Watts::from_whole(150);
 /// Who holds the draw down.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Controller {
-    /// The chassis manager and the agents.
     #[default]
     Manager,
     /// The agents without a manager: every server is told this cap, again and again.

@@ -17,7 +17,6 @@ pub trait Probe {
     /// A stretch begins. The plant shows what holds until the end of its step.
     fn begins(&mut self, _run: &Run) {}
 
-    /// The stretch has ended.
     fn ends(&mut self, _run: &Run) {}
 
     /// Whether there is nothing more to look for: then the run ends early.
@@ -38,7 +37,6 @@ pub struct Run {
 enum Engine {
     /// The project's controllers around the plant.
     World(Box<World>),
-    /// The bare plant, and who acts on it.
     Plant(Box<Plant>, Acting),
 }
 
@@ -101,7 +99,6 @@ impl Run {
         self.plant().now()
     }
 
-    /// The plant, and with it the truth.
     pub fn plant(&self) -> &Plant {
         match &self.engine {
             Engine::World(world) => world.plant(),
@@ -118,7 +115,6 @@ impl Run {
     }
 }
 
-/// What came of a scenario.
 #[derive(Debug)]
 pub struct Report {
     run: Run,

@@ -29,9 +29,7 @@ const NEAR: &str = "a time before the year 5000 (see --time-unit)";
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell<'a> {
     Null,
-    /// A whole number.
     Integer(i64),
-    /// Any number.
     Number(f64),
     /// A time that knows its unit, in milliseconds since 1970.
     Instant(i64),

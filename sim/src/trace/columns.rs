@@ -110,7 +110,6 @@ fn plain(name: &str) -> String {
     words.collect::<Vec<_>>().join("_")
 }
 
-/// What a column of that name holds.
 fn unit_of(name: &str) -> Option<Unit> {
     let listed = VALUES.iter().find(|(known, _)| *known == name);
     let ending = || ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));

@@ -9,17 +9,10 @@ pub enum TraceError {
     /// There is no header, no row or no value.
     #[error("{file}: no {what}: a trace has a header and at least one row with one number")]
     Empty { file: String, what: &'static str },
-    /// The columns are not clear.
     #[error("{file}: {problem}")]
-    Header {
-        file: String,
-        /// What is not, and what there is.
-        problem: String,
-    },
-    /// A row cannot be read.
+    Header { file: String, problem: String },
     #[error("{file}, {place}: {error}")]
     Row { file: String, place: String, error: std::io::Error },
-    /// A cell is not what its column allows.
     #[error("{file}, {place}: {column} = {value:?}: {allowed} is needed")]
     Cell {
         file: String,
@@ -27,7 +20,6 @@ pub enum TraceError {
         column: String,
         /// What it holds, shortened.
         value: String,
-        /// What it may hold.
         allowed: String,
     },
     /// Too many rows are out of order or repeated.
@@ -50,14 +42,7 @@ pub enum TraceError {
     },
     /// Most values cannot be what they are said to be.
     #[error("{file}: {bad} of {cells} values are implausible as {unit:?}: say what they are (see --unit)")]
-    Unit {
-        file: String,
-        /// How many are implausible.
-        bad: u64,
-        cells: u64,
-        /// What they were taken for.
-        unit: super::Unit,
-    },
+    Unit { file: String, bad: u64, cells: u64, unit: super::Unit },
     /// Shares that look like percent.
     #[error("{file}: {bad} of {cells} values of {column} are above 1: say that it holds percent, if it does")]
     Percent {

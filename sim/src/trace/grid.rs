@@ -11,7 +11,6 @@ pub(super) struct Wide {
     pub(super) cells: Vec<f32>,
 }
 
-/// Points of every machine.
 pub(super) struct Long {
     names: Vec<String>,
     unit: Unit,
@@ -57,7 +56,6 @@ impl Grid {
         Ok(Self { start_ms, period_ms, slots: slots as usize })
     }
 
-    /// The slot that a stamp is nearest to.
     fn slot(&self, stamp: i64) -> usize {
         let late = stamp - self.start_ms + self.period_ms / 2;
         ((late / self.period_ms) as usize).min(self.slots - 1)

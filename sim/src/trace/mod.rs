@@ -41,7 +41,6 @@ pub use table::{PARQUET, Rows, TableReader, text};
 /// Some machines' load or power over time, on one regular grid.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trace {
-    /// What it was read from.
     pub name: String,
     pub period_s: f64,
     /// The first stamp in seconds, as recorded; 0 where there is no time column.
@@ -52,7 +51,6 @@ pub struct Trace {
     pub report: Report,
 }
 
-/// One machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
     /// Its column's or its own name.
@@ -62,7 +60,6 @@ pub struct Series {
     pub values: Vec<f32>,
 }
 
-/// What a value means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {

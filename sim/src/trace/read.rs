@@ -32,12 +32,10 @@ impl<'r> Samples<'r> {
         &self.layout
     }
 
-    /// The table, at the current row.
     pub const fn table(&self) -> &TableReader<'r> {
         &self.table
     }
 
-    /// What is known of the times so far.
     pub const fn times(&self) -> &Times {
         &self.times
     }
@@ -82,7 +80,6 @@ pub(super) fn read(table: TableReader<'_>, options: &ReadOptions) -> Result<Trac
     table.finish(file, report)
 }
 
-/// What was gathered.
 enum Gathered {
     Wide(Wide),
     Long(Long),

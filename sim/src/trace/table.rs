@@ -14,7 +14,6 @@ use super::cells::Cell;
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// How gzip begins (RFC 1952, section 2.3.1).
 const GZIP: [u8; 2] = [0x1F, 0x8B];
-/// How Parquet begins.
 pub const PARQUET: [u8; 4] = *b"PAR1";
 /// No row is longer: what has no ends of lines is no table.
 const ROW_BYTES: u64 = 1 << 20;
@@ -37,13 +36,11 @@ pub fn text<'r>(mut reader: impl Read + 'r) -> io::Result<Box<dyn Read + 'r>> {
     Ok(if packed { Box::new(zstd::Decoder::new(whole)?) } else { Box::new(whole) })
 }
 
-/// The rows of one kind of file.
 pub trait Rows {
     /// Goes to the next row; `false` after the last.
     /// This fails when it cannot be read. `InvalidData` is an error of the row itself.
     fn advance(&mut self) -> io::Result<bool>;
 
-    /// A cell of the current row.
     fn cell(&self, column: usize) -> Cell<'_>;
 
     /// Where the current row stands: its line or its number.
@@ -144,7 +141,6 @@ impl<'r> TableReader<'r> {
         self.rows.place()
     }
 
-    /// What is wrong with a cell.
     pub fn refuse(&self, column: usize, allowed: &str) -> TraceError {
         TraceError::Cell {
             file: self.file.clone(),

@@ -26,7 +26,6 @@ pub(super) enum Kind {
     UserFacing,
     /// Non-user-facing, and not capped first: it counts as user-facing.
     CappedLast,
-    /// Capped first.
     First,
 }
 
@@ -42,7 +41,6 @@ impl Kind {
 /// Something of each of [`Kind::ALL`].
 type Each<T> = [T; 3];
 
-/// The servers of one chassis.
 #[derive(Clone, Debug)]
 pub(super) struct Loads<'a> {
     planned: &'a Planned,

@@ -31,7 +31,6 @@ pub struct Measured {
     /// The most that one event shed: the mean over its unit.
     #[serde(rename = "deepest_w")]
     pub deepest: Watts,
-    /// The most that was shed in any moment.
     #[serde(rename = "deepest_moment_w")]
     pub deepest_moment: Watts,
     /// What all events shed, as watts times units.
@@ -52,7 +51,6 @@ pub struct Measured {
 }
 
 impl Default for Measured {
-    /// Nothing yet.
     fn default() -> Self {
         Self {
             chassis: 0,

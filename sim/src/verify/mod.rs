@@ -61,11 +61,8 @@ pub use verdict::{Promise, Verdict, What};
 pub struct Planned {
     /// Rates, floors, and whom it caps.
     pub approach: Approach,
-    /// The budget, and what the plan foretells.
     pub plan: Plan,
-    /// The chassis and its load.
     pub chassis: Chassis,
-    /// The unit of time.
     pub period: Duration,
 }
 
@@ -143,7 +140,6 @@ impl Draws {
         self.loads.as_ref()
     }
 
-    /// Only these units.
     pub fn between(&self, from: usize, until: usize) -> Self {
         let until = until.min(self.len());
         let from = from.min(until);
@@ -181,7 +177,6 @@ impl Draws {
         self.milli.get(unit).filter(|mw| **mw > 0).map(|mw| Watts::from_milli((*mw).into()))
     }
 
-    /// The draws that there are.
     pub fn iter(&self) -> impl Iterator<Item = Watts> {
         (0..self.len()).filter_map(|unit| self.get(unit))
     }

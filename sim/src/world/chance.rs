@@ -27,7 +27,6 @@ impl Chance {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
 
-    /// A span below `bound`.
     pub(crate) fn span(&mut self, bound: Duration) -> Duration {
         Duration::from_nanos(self.below(bound.as_nanos() as u64))
     }

@@ -3,11 +3,9 @@
 use ballast_types::Instant;
 use serde::Serialize;
 
-/// What the controllers promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// The breaker does not trip.
     Breaker,
     /// The draw is never above the limit for longer than the trip time.
     TripTime,
@@ -80,7 +78,6 @@ pub struct Violation {
     pub excuse: Option<Excuse>,
 }
 
-/// Which promises are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
     /// [`Promise::Breaker`]: means over 100 ms of the true draw, under every budget in force.

@@ -32,7 +32,6 @@ const FITS: f64 = 0.93;
 /// A server is throttled below its need when so much of it is missing: a share, and watts.
 const MISSING: (f64, f64) = (0.03, 3.0);
 
-/// One server, now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerView {
     /// Some fault of its own is on.

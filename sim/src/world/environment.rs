@@ -167,7 +167,6 @@ impl Environment {
         Some(victim.absence())
     }
 
-    /// A supply fails, or is back.
     pub(crate) fn lose_supply(&mut self, supply: usize, lost: bool) {
         self.plant.fail_supply(supply, lost);
         self.observer.limit.lose_supply(supply, lost);
@@ -213,7 +212,6 @@ impl Environment {
         (&mut self.network, post)
     }
 
-    /// An agent's actuator acts.
     pub(crate) fn act(&mut self, server: usize, action: Action) -> Result<(), agent::ActuatorError> {
         if self.active.has(Fault::WritesRefused(server)) {
             return Err(agent::ActuatorError::Permanent);

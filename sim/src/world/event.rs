@@ -13,8 +13,10 @@ pub(crate) enum Event {
     /// The chassis manager starts for the first time.
     Start,
     /// A chassis manager polls the supplies.
-    Poll { manager: usize, instance: u32 },
-    /// An operator sets the budget.
+    Poll {
+        manager: usize,
+        instance: u32,
+    },
     Budget(Option<Watts>),
     /// An agent's meter is read.
     Sample(usize),
@@ -23,22 +25,34 @@ pub(crate) enum Event {
     /// A message reaches an agent.
     Alert(Envelope, Box<Alert>),
     /// What came of a message reaches the chassis manager.
-    Answer { to: Sender, server: usize, seq: Seq, answer: Box<chassis::Answer> },
+    Answer {
+        to: Sender,
+        server: usize,
+        seq: Seq,
+        answer: Box<chassis::Answer>,
+    },
     /// An agent's actuator acts, and answers.
-    Act { server: usize, instance: u32, id: ActionId, action: Action },
+    Act {
+        server: usize,
+        instance: u32,
+        id: ActionId,
+        action: Action,
+    },
     /// The out-of-band path acts, and answers.
-    Slot { from: Sender, id: ActionId, server: usize, watts: Option<Watts> },
+    Slot {
+        from: Sender,
+        id: ActionId,
+        server: usize,
+        watts: Option<Watts>,
+    },
     /// A killed VM's cgroup is empty.
     Gone(usize, VmId),
     /// From here on the effects of a process are counted.
     Kill(Kill),
-    /// A fault begins.
     Begin(Fault),
-    /// A fault ends.
     End(Fault),
     /// Nothing changes from here on but by faults that last.
     Quiet,
-    /// All agents are told to stop.
     Stop,
 }
 

@@ -19,7 +19,6 @@ pub enum Fault {
     Meter(usize, MeterFault),
     /// This supply cannot be read.
     SupplyUnreadable(usize),
-    /// This supply loses its feed.
     FeedLoss(usize),
     /// No message from or to this server gets through.
     Partition(usize),
@@ -111,7 +110,6 @@ pub enum MeterFault {
     Biased(i32),
 }
 
-/// How unruly the network is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disorder {
     /// Messages lost, in parts per million.
@@ -120,7 +118,6 @@ pub struct Disorder {
     pub duplicated_ppm: u32,
     /// Messages that are late, in parts per million.
     pub late_ppm: u32,
-    /// How late at most.
     pub late_by: Duration,
 }
 
@@ -319,7 +316,6 @@ impl Active {
         self.on.iter().any(|fault| fault.server() == Some(server) || shared(fault))
     }
 
-    /// How the chassis manager is wrong.
     pub(crate) fn manager_fault(&self) -> Option<ManagerFault> {
         self.on.iter().rev().find_map(|fault| match fault {
             Fault::ManagerWrong(wrong) => Some(*wrong),
@@ -383,7 +379,6 @@ impl Active {
         !self.on.is_empty() && self.on.contains(&fault)
     }
 
-    /// What is wrong with this server's meter.
     #[inline]
     pub(crate) fn meter(&self, server: usize) -> Option<MeterFault> {
         self.on.iter().find_map(|f| match f {

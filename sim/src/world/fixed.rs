@@ -11,7 +11,6 @@ pub(crate) struct FixedCap {
     chassis_id: ChassisId,
     watts: Watts,
     seq: u64,
-    /// The newest report of every server.
     heard: Vec<Option<Report>>,
 }
 

@@ -31,16 +31,13 @@ pub(crate) struct Host {
     pub(crate) obeyed_at: Option<Instant>,
     /// What its agent last said that the server draws.
     pub(crate) reported: Watts,
-    /// Its agent has a live lease.
     pub(crate) leased: bool,
-    /// How often the server has booted.
     pub(crate) boots: u32,
     pub(crate) vms: Vec<ControlledVm>,
     /// By VM: it was killed.
     gone: Vec<bool>,
     cores: Vec<CoreState>,
     quotas: Vec<QuotaState>,
-    /// The limit that an actuator has set.
     pub(crate) server_limit: Option<Watts>,
     /// The journal says that it may be on.
     pub(crate) limit_journalled: bool,
@@ -144,7 +141,6 @@ impl Host {
         }
     }
 
-    /// Its agent wrote its memory.
     pub(crate) fn remember(&mut self, memory: Memory) {
         if self.first_memory == Memory::default() {
             self.first_memory = memory.clone();

@@ -13,7 +13,6 @@ use crate::plant::WINDOW_S;
 /// Less slowed core-time in a window is rounding.
 const LEAST_S: f64 = 1e-6;
 
-/// One server in one window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priorities {
     /// Its agent answers a manager within the lease, and the server has no fault.

@@ -16,21 +16,17 @@ pub struct Kill {
     pub effects: u32,
     /// Whether what its actuators were about to write is lost with it.
     pub loses_writes: bool,
-    /// How long it is gone.
     pub down: Duration,
 }
 
 /// Whom a kill hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// The agent of this server.
     Agent(usize),
-    /// The chassis manager.
     Manager,
 }
 
 impl Victim {
-    /// What its absence is called.
     pub(crate) fn absence(self) -> Fault {
         match self {
             Self::Agent(server) => Fault::AgentDown(server),

@@ -49,7 +49,6 @@ impl Limit {
         }
     }
 
-    /// A supply has failed, or is back.
     pub(crate) fn lose_supply(&mut self, supply: usize, lost: bool) {
         if let Some(is_lost) = self.lost.get_mut(supply) {
             *is_lost = lost;

@@ -8,7 +8,6 @@ use ballast_types::wire::{Alert, Level};
 use super::faults::ManagerFault;
 use super::tape::{ChassisTape, Tape};
 
-/// A chassis manager's surroundings.
 #[derive(Debug)]
 pub(crate) struct Manager {
     pub(crate) instance: u32,

@@ -12,7 +12,6 @@ use super::tally::{self, Bucket};
 use super::tape::{AgentTape, ChassisTape};
 use crate::plant::{Plant, Truth};
 
-/// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// In seconds of virtual time.
@@ -46,16 +45,12 @@ pub struct Outcome {
     pub outputs_hash: String,
 }
 
-/// Restrictions that are still on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restrictions {
     /// Cores capped below their maximum.
     pub cores: usize,
-    /// VMs with a bandwidth limit.
     pub vms: usize,
-    /// Servers with their own hardware limit on.
     pub server_limits: usize,
-    /// Servers with an out-of-band cap.
     pub out_of_band: usize,
 }
 

@@ -33,7 +33,6 @@ use ballast_types::{Instant, METER_CLASS, Watts};
 
 use super::mean::MeanDraws;
 
-/// One server's agent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     /// The cap in force; `None` is uncapped.
@@ -54,7 +53,6 @@ struct Held {
 /// What an agent knew before its restart.
 #[derive(Clone, Copy, Debug)]
 struct Before {
-    /// When it was last restarted.
     at: Instant,
     /// The last cap that a message gave it.
     cap: Watts,
@@ -67,11 +65,9 @@ pub(crate) struct Sharing {
     pub(crate) sharable: Watts,
     /// Whether it is in a capping event.
     pub(crate) caps: bool,
-    /// Which servers answer it.
     pub(crate) answers: Vec<bool>,
 }
 
-/// Watches the sum.
 #[derive(Clone, Debug)]
 pub(crate) struct SumRule {
     lease: Duration,
@@ -79,7 +75,6 @@ pub(crate) struct SumRule {
     /// The newest word of the manager; kept when it dies.
     sharing: Option<Sharing>,
     manager_alive: bool,
-    /// The rule holds from here on.
     holds_from: Option<Instant>,
     /// What was shared, newest last, each the highest since the one before: of the last two leases.
     shared: VecDeque<(Instant, Watts)>,
@@ -104,7 +99,6 @@ const ORDER_SLACK_PPM: u32 = 20_000;
 /// For so long the others may take to pay for who draws more than its cap.
 const PAID_WITHIN: Duration = Duration::from_secs(10);
 
-/// How a server's manager stands to it.
 #[derive(Clone, Copy, Debug)]
 struct Manager {
     alive: bool,
@@ -187,7 +181,6 @@ impl SumRule {
         self.holds_from = held_before.or(Some(now + self.lease));
     }
 
-    /// The manager moved.
     pub(crate) fn manager(&mut self, now: Instant, sharing: Sharing) {
         self.manager_alive = true;
         match (sharing.caps, self.holds_from) {

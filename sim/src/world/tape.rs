@@ -9,18 +9,15 @@ use ballast_types::{Cause, Instant};
 use serde::Serialize;
 
 pub type AgentTape = Tape<agent::Params, agent::RecoveredState, agent::Input, agent::Output>;
-/// The tape of a chassis manager.
 pub type ChassisTape = Tape<chassis::Params, chassis::Ledger, chassis::Input, chassis::Output>;
 
 /// One machine from its start to its end.
 #[derive(Clone, Debug)]
 pub struct TapedInstance<P, S, I, O> {
-    /// How it was made.
     pub header: Header<P, S>,
     pub steps: Vec<Step<I, O>>,
 }
 
-/// Every instance of one machine.
 #[derive(Clone, Debug)]
 pub struct Tape<P, S, I, O> {
     instances: Vec<TapedInstance<P, S, I, O>>,

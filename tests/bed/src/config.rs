@@ -7,7 +7,6 @@ use ballast_sim::plant::{PlantSpec, SensorSpec, ServerSpec};
 use ballast_sim::scenario::Control;
 use ballast_types::VmClass;
 
-/// The chassis's name in every demo.
 pub const CHASSIS: &str = "demo";
 
 /// Where one daemon lives.
@@ -83,7 +82,6 @@ fn filled(template: &str, values: &[(&str, String)]) -> String {
     text
 }
 
-/// `agent.toml` of one server.
 pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &Control) -> String {
     let model = &server.model;
     let values = [
@@ -143,7 +141,6 @@ pub(crate) fn servers(plant: &PlantSpec, agents: &[PathBuf]) -> String {
     servers.collect()
 }
 
-/// `chassis.toml`.
 pub fn chassis(
     at: &Home<'_>,
     plant: &PlantSpec,

@@ -17,7 +17,6 @@ const RETRY: Duration = Duration::from_millis(200);
 /// An event and whose it is; `None` is the chassis manager.
 pub type Said = (Option<ServerId>, Event);
 
-/// Everything heard so far.
 #[derive(Clone, Default)]
 pub struct Heard(Arc<Mutex<HashSet<Said>>>);
 
@@ -133,7 +132,6 @@ pub struct Quantiles {
     /// 99 of 100 are at most this.
     pub p99: Option<f64>,
     pub max: Option<f64>,
-    /// How many there are.
     pub count: usize,
 }
 

@@ -45,7 +45,6 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log, ended: None })
     }
 
-    /// How it ended, if it did.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             // An error here means that there is no such child any more.
@@ -66,7 +65,6 @@ impl Process {
         }
     }
 
-    /// How it ended, once it has.
     pub fn wait(&mut self) -> std::io::Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
@@ -81,7 +79,6 @@ impl Process {
         Usage::of(self.child.id())
     }
 
-    /// The last lines of its log.
     pub fn last_words(&self, lines: usize) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let all: Vec<&str> = text.lines().collect();

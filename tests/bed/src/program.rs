@@ -10,7 +10,6 @@ use serde_json::Value;
 pub struct Program(pub &'static str);
 
 impl Program {
-    /// Runs the program in `folder` with these arguments.
     pub fn run(self, folder: &Path, args: &str) -> Output {
         let mut program = Command::new(self.0);
         program.current_dir(folder).args(args.split_whitespace());

@@ -44,7 +44,6 @@ use meters::Meters;
 
 /// The hwmon name of every server's own power meter, a hot-swap controller at its input.
 pub const METER_NAME: &str = "lm25066";
-/// The label of that meter's channel.
 pub const METER_LABEL: &str = "pin";
 
 /// Between two turns.
@@ -52,7 +51,6 @@ const TURN: Duration = Duration::from_millis(5);
 /// Between two writes of `truth.json`.
 const TRUTH: Duration = Duration::from_millis(200);
 
-/// The root of one server's machine in the rig at `dir`.
 pub fn server_root(dir: &Path, server: &ServerId) -> PathBuf {
     dir.join("servers").join(server.as_str())
 }
@@ -90,7 +88,6 @@ fn supply_device(index: usize) -> String {
     format!("3-{:04x}", 0x58 + index)
 }
 
-/// The label of a server's slot controller.
 pub fn slot_label(server: &ServerId) -> String {
     server.to_string()
 }

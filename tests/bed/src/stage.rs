@@ -39,9 +39,7 @@ const GRACE: Duration = Duration::from_secs(8);
 /// Where a demo lives.
 #[derive(Debug)]
 pub enum Folder {
-    /// Removed at the end.
     Temporary(TempDir),
-    /// Kept.
     Kept(PathBuf),
 }
 
@@ -68,7 +66,6 @@ impl Folder {
     }
 }
 
-/// One daemon of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Daemon {
     /// By its server's place in the plant's order.
@@ -76,7 +73,6 @@ pub enum Daemon {
     Manager,
 }
 
-/// What to put on the stage.
 pub struct Play<'a> {
     /// What the rig's plant is, how the daemons control it, and whether they record.
     pub scenario: &'a Scenario,
@@ -105,7 +101,6 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// An empty stage.
     pub fn new(folder: Folder) -> Self {
         Self {
             fleet: Fleet::default(),
@@ -281,7 +276,6 @@ impl Stage {
         true
     }
 
-    /// Whether an agent's journal is there.
     pub fn has_journal(&self, agent: usize) -> bool {
         let state = self.home().join(format!("state/agent-{}", self.agents[agent].0));
         config::run_dir(&state).join("journal.json").exists()
@@ -313,7 +307,6 @@ impl Stage {
     }
 }
 
-/// A client for loopback.
 pub fn client() -> reqwest::Result<reqwest::Client> {
     tls::http_client(None).connect_timeout(Duration::from_secs(2)).build()
 }
@@ -342,7 +335,6 @@ impl Certs {
         Ok(self.dir.join(stem))
     }
 
-    /// Certifies `role`, and opens that.
     pub fn open(&self, role: &Role) -> anyhow::Result<Arc<Tls>> {
         let stem = self.issue(role)?;
         let config = TlsConfig {
@@ -386,7 +378,6 @@ pub fn write_configs(
     Ok(commands)
 }
 
-/// The files and folders of one daemon.
 struct DaemonFiles {
     config: PathBuf,
     socket: PathBuf,

@@ -81,7 +81,6 @@ fn imports(sources: &BTreeMap<&str, &Source>, entry: &str) -> BTreeMap<String, B
     imports
 }
 
-/// The files that `from` reaches.
 fn reached<'a>(imports: &'a BTreeMap<String, BTreeSet<String>>, from: &'a str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];

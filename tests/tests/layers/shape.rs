@@ -41,7 +41,6 @@ impl Shape {
     }
 }
 
-/// The words of a doc comment.
 fn comment(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| {
         let Meta::NameValue(pair) = &attribute.meta else { return None };

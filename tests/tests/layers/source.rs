@@ -8,12 +8,10 @@ use std::process::Command;
 use serde_json::Value;
 use syn::{Attribute, Item, UseTree};
 
-/// The project's folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize().expect("the project's folder")
 }
 
-/// One Rust file.
 pub(crate) struct Source {
     /// Below the project's folder, with `/`.
     pub(crate) path: String,
@@ -140,7 +138,6 @@ impl Modules {
         }
     }
 
-    /// Each module and its file.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[String], &str)> {
         self.files.iter().map(|(module, file)| (module.as_slice(), file.as_str()))
     }

@@ -163,7 +163,6 @@ mod tests {
                "power_faults": 0, "vms": [], "vm_kills": 0, "last_vm_kills": [], "sensors": [], "alarms": []})
     }
 
-    /// The findings, one line each.
     fn found(said: &[Value]) -> Vec<String> {
         let said: Vec<_> = said.iter().map(|it| parse(it.to_string().as_bytes()).unwrap()).collect();
         let findings = all(&said.iter().collect::<Vec<_>>());

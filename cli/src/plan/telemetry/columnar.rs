@@ -184,7 +184,6 @@ impl Columnar {
 }
 
 impl Columnar {
-    /// What is wrong with a value.
     fn refuse(&self, row: usize, column: &str, value: &str, allowed: &str) -> anyhow::Error {
         let error = TraceError::Cell {
             file: self.path.display().to_string(),

@@ -25,7 +25,6 @@ impl Draws {
     }
 }
 
-/// Features of [`friedman`].
 pub(crate) const FEATURES: usize = 15;
 
 /// J. Friedman's first function (*Multivariate adaptive regression splines*, 1991) of the first five of 15

@@ -52,7 +52,6 @@ impl Prior {
     }
 }
 
-/// One value for each horizon.
 type Row = [f64; HORIZONS];
 
 /// Names a deployment within [`Demand`].
@@ -86,7 +85,6 @@ pub enum DemandError {
     },
 }
 
-/// One deployment.
 #[derive(Clone, Debug)]
 struct Entry {
     prior: Prior,

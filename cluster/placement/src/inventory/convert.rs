@@ -229,7 +229,6 @@ impl Inventory {
         self.forget_kinds(vm.resources.extras);
     }
 
-    /// For people.
     fn shown(&self, resources: Resources) -> String {
         let extras = self.named_extras(resources.extras).into_iter();
         let extras: Vec<String> = extras.map(|(name, amount)| format!(", {amount} {name}")).collect();

@@ -48,7 +48,6 @@ struct Expectation {
     outlook: Option<Outlook>,
 }
 
-/// What a host costs, in parts.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     extra_s: f64,

@@ -44,7 +44,6 @@ impl Guest {
         Self { vm: vm.id, end: vm.end, since: there.map_or(now, |there| there.since) }
     }
 
-    /// For how long it has lived.
     pub(super) fn uptime_s(&self, now: Instant) -> f32 {
         now.since(self.since).as_secs_f32()
     }
@@ -64,7 +63,6 @@ fn after(now: Instant, seconds: f32) -> Instant {
     Instant::from_nanos(now.as_nanos().saturating_add((f64::from(seconds) * 1e9) as u64))
 }
 
-/// The guests of every host.
 #[derive(Clone, Debug)]
 pub(super) struct Guests {
     hosts: Vec<Vec<Guest>>,

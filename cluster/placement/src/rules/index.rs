@@ -6,7 +6,6 @@ use super::best_fit::Left;
 use crate::ties::TieKey;
 use crate::{Cluster, HostId, Resources, Ties};
 
-/// A host with guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     pub(super) key: u64,
@@ -91,7 +90,6 @@ impl Size {
     }
 }
 
-/// Where a host stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct IndexedHost {
     size: u32,
@@ -101,7 +99,6 @@ struct IndexedHost {
     key: Option<u64>,
 }
 
-/// All hosts.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     ties: Ties,

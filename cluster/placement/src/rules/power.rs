@@ -62,7 +62,6 @@ struct Order {
     classes: [ClassOrder; 2],
 }
 
-/// The order for one class of VMs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ClassOrder {
     /// By chassis, the best server first: by how little it leans as it should, as far as that counts, and tie.

@@ -24,7 +24,6 @@ pub use topology::{Node, Topology, TopologyError};
 /// A node's own sums are judged only if all of its chassis were read in so large a share of the time.
 const MIN_COMPLETE: f64 = 0.5;
 
-/// Levels that cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LevelsError {
     /// The topology and the telemetry speak of different chassis.
@@ -52,7 +51,6 @@ pub enum LevelsError {
          less history, or with a longer period"
     )]
     TooMuch,
-    /// No resolution.
     #[error(transparent)]
     Histogram(#[from] HistogramError),
 }
@@ -61,11 +59,9 @@ pub enum LevelsError {
 #[derive(Clone, Copy, Debug)]
 pub struct Generation<'a> {
     pub draws: &'a Histogram,
-    /// What is planned for each of them.
     pub plan: &'a Plan,
 }
 
-/// What is known of every chassis.
 #[derive(Clone, Copy)]
 struct Generations<'a> {
     readings: &'a Readings,
@@ -78,7 +74,6 @@ impl<'a> Generations<'a> {
     }
 }
 
-/// One node, planned.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodePlan {
     pub name: String,
@@ -180,7 +175,6 @@ struct Need {
 }
 
 impl Need {
-    /// Of one chassis.
     fn of(Generation { draws, plan }: Generation<'_>) -> Self {
         let shed = plan.reductions.first + plan.reductions.user_facing;
         let least = draws.round_up(draws.max().map_or(plan.budget, |max| max - shed));
@@ -286,7 +280,6 @@ fn budgets<'a>(
 struct Kind<'a> {
     level: &'a str,
     provisioned: Watts,
-    /// How many chassis of each generation.
     chassis: BTreeMap<&'a str, usize>,
 }
 

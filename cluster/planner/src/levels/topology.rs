@@ -26,27 +26,13 @@ pub struct Node {
 /// A tree of nodes that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// Nothing is said.
     #[error("no node: at least one is needed")]
     Empty,
-    /// A value that cannot be.
     #[error("node {node:?}: {key} = {value}: {allowed}")]
-    Value {
-        node: String,
-        /// Which of its keys.
-        key: &'static str,
-        value: String,
-        allowed: &'static str,
-    },
+    Value { node: String, key: &'static str, value: String, allowed: &'static str },
     /// A chassis has one feed.
     #[error("chassis {chassis:?} is fed by node {first:?} and by node {second:?}: by one")]
-    FedTwice {
-        chassis: String,
-        /// Who names it first.
-        first: String,
-        /// Who names it too.
-        second: String,
-    },
+    FedTwice { chassis: String, first: String, second: String },
 }
 
 /// Nodes, each after its parent.

@@ -22,7 +22,6 @@ const OWN: f64 = 0.05;
 /// The first stream of deployments' use, behind those of what workloads are like.
 const USES: u64 = 1 << 42;
 
-/// The use of all VMs of a fleet.
 #[derive(Clone, Debug)]
 pub struct Uses {
     seed: u64,
@@ -32,7 +31,6 @@ pub struct Uses {
     vms: Vec<(u32, f64)>,
 }
 
-/// The use of one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Use<'a> {
     days: &'a [f32; HALF_HOURS],

@@ -32,17 +32,13 @@ pub enum LearnError {
          all of a length"
     )]
     Uneven {
-        /// Rows that were given.
         rows: usize,
-        /// Features of the first.
         width: usize,
         /// Weeks whose label was given.
         weeks: usize,
     },
-    /// The features do not make a table.
     #[error(transparent)]
     FeatureTable(#[from] TableError),
-    /// The training refused.
     #[error(transparent)]
     Train(#[from] TrainError),
 }

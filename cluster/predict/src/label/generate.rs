@@ -10,7 +10,6 @@ use crate::rng::Stream;
 use ballast_types::VmClass;
 use ballast_usage::week::{DAY, DAYS, HALF_HOURS, Week};
 
-/// Who draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generator {
     /// Curves with normal noise on them: sines, squares, steps and walks.
@@ -19,7 +18,6 @@ pub enum Generator {
     Mechanisms,
 }
 
-/// A week and what it was drawn as.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LabelledWeek {
     pub kind: &'static str,

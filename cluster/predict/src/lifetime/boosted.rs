@@ -27,7 +27,6 @@ const PERIODS: usize = BINS / 4;
 /// A period that fewer VMs began says what the one before it says.
 const MIN_BEGUN: usize = 100;
 
-/// How to learn.
 #[derive(Clone, Copy, Debug)]
 pub struct BoostedOptions {
     pub seed: u64,
@@ -44,13 +43,11 @@ pub enum BoostedError {
     Train(#[from] TrainError),
 }
 
-/// The rows of one training.
 struct Examples {
     columns: Vec<Vec<f32>>,
     groups: Vec<u32>,
 }
 
-/// From categories to numbers.
 struct Encoder<'a> {
     lifetimes: &'a Lifetimes,
     /// Of each column, of each category.

@@ -29,15 +29,18 @@ pub struct VmLifetime {
     pub features: LifetimeFeatures,
 }
 
-/// What is known of a VM's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmEnd {
     /// It still runs, and was seen for at least so many seconds.
-    Running { seen_s: i64 },
-    /// It ended at this second.
+    Running {
+        seen_s: i64,
+    },
     At(i64),
     /// It lived for at least and at most so many seconds.
-    Between { from_s: i64, to_s: i64 },
+    Between {
+        from_s: i64,
+        to_s: i64,
+    },
 }
 
 /// What was wrong with a table, by kind.
@@ -68,7 +71,6 @@ pub struct TooFewLifetimes {
     pub needed: usize,
 }
 
-/// One VM that is learnt from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LifetimeRow {
     pub start_s: i64,

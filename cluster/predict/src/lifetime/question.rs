@@ -19,7 +19,6 @@ pub struct LifetimeQuestion {
     /// When it starts, in Unix seconds. If nobody tells, it has just reached its uptime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_s: Option<i64>,
-    /// For how long it has run.
     #[serde(default)]
     pub uptime_s: f64,
     #[serde(flatten)]

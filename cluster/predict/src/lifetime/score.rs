@@ -22,7 +22,6 @@ const RECALL: f64 = 0.7;
 /// Parts of the time after the cut.
 const AGES: usize = 4;
 
-/// One VM beside what is said of it.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoredVm<'a> {
     pub curve: &'a SurvivalCurve,
@@ -166,7 +165,6 @@ impl Brier {
         Self { seen, until_s: until_s.min(LONGEST_S) }
     }
 
-    /// The error at one time.
     fn at(&self, vms: &[ScoredVm<'_>], time_s: f32) -> f64 {
         let there = self.seen.after(time_s);
         mean(vms.iter().map(|vm| {

@@ -29,14 +29,12 @@ pub struct LifetimeFile {
     pub trial: LifetimeModel,
 }
 
-/// How a model came to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LifetimeAbout {
     /// The first start, where the hold-out begins, and the last thing that is known, in Unix seconds.
     pub from_s: i64,
     pub cut_s: i64,
     pub until_s: i64,
-    /// What was wrong with the table.
     pub cleaned: Cleaned,
     /// The columns that say something about lifetimes, the widest first.
     pub columns: Vec<Column>,
@@ -144,7 +142,6 @@ impl<'a> LifetimeTrial<'a> {
     }
 }
 
-/// What was held out.
 struct HeldOut<'a> {
     lifetimes: &'a Lifetimes,
     split: &'a LifetimeSplit,
@@ -201,7 +198,6 @@ impl<'a> HeldOut<'a> {
         self.split.held_out.iter().map(one).collect()
     }
 
-    /// The categories of a row.
     fn key(&self, row: u32) -> Vec<u32> {
         (0..self.lifetimes.columns().len()).map(|column| self.lifetimes.value(row, column)).collect()
     }

@@ -23,7 +23,6 @@ pub(super) struct Masked {
     pub(super) values: [f64; HALF_HOURS],
     /// The share of constant stretches.
     pub(super) still: f64,
-    /// The share of bursts.
     pub(super) bursts: f64,
     /// The usual step from one half hour to the next.
     pub(super) step: f64,
@@ -66,7 +65,6 @@ impl Masked {
     }
 }
 
-/// Only the runs that are long enough.
 fn runs(marked: &[bool; HALF_HOURS]) -> [bool; HALF_HOURS] {
     let mut long = [false; HALF_HOURS];
     let mut begin = 0;

@@ -17,13 +17,11 @@ const TRIM: f64 = 0.2;
 /// Half hours of a day, of 12 and of 8 hours.
 const PERIODS: [usize; 3] = [DAY, DAY / 2, DAY / 3];
 
-/// How the pattern labeller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PatternOptions {
     /// User-facing is a VM whose Compare8 is below this.
     pub threshold: f64,
-    /// What the first day is divided by.
     pub first_day: FirstDay,
     /// Whether a series that 12 hours explain as well as a day is not user-facing. It rejects periods of 6
     /// and 12 hours, which Compare8 takes for daily.

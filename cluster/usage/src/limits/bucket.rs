@@ -15,7 +15,6 @@ const fn edges() -> [f32; BUCKETS] {
     edges
 }
 
-/// A bucket of use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UseBucket(u8);
 

@@ -15,7 +15,6 @@ const BASES: usize = SHARES.len() * HALF_LIVES_H.len() + 4;
 const MARGINS: [f32; 3] = [1.0, 1.1, 1.3];
 const EXPERTS: usize = BASES * MARGINS.len();
 
-/// The best of many.
 #[derive(Clone, Debug)]
 pub struct Experts {
     costs: Costs,

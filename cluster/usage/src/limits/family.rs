@@ -18,7 +18,6 @@ pub enum Resource {
     Memory,
 }
 
-/// How limits are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
@@ -54,7 +53,6 @@ impl Family {
         }
     }
 
-    /// What it is tried with.
     pub fn settings(self, resource: Resource) -> Vec<Settings> {
         let half_lives_h = match resource {
             Resource::Cpu => [12.0, 24.0, 48.0],
@@ -107,7 +105,6 @@ const VPA_SHARES: [f32; 5] = [0.9, 0.95, 0.98, 0.99, 0.999];
 const EXPERTS_OVER: [f32; 12] =
     [5.0, 10.0, 20.0, 35.0, 50.0, 70.0, 100.0, 140.0, 200.0, 300.0, 500.0, 1000.0];
 
-/// One recommender of a family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Settings {
     /// The peak of the first windows, times a factor; of infinity all that there is.

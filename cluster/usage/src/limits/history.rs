@@ -3,7 +3,6 @@
 use super::bucket::{BUCKETS, UseBucket};
 use super::{HOUR, UseWindow};
 
-/// Hours that are remembered.
 const HOURS: usize = 7 * 24;
 /// Past this weight everything is divided by it: what is so much older than the newest counts for nothing.
 const WEIGHT_MAX: f32 = (1u64 << 40) as f32;
@@ -53,7 +52,6 @@ impl Decayed {
         self.total <= 0.0
     }
 
-    /// The mean of what was added.
     pub(super) fn mean(&self) -> f32 {
         let of = |(index, weight): (usize, &f32)| UseBucket::from_index(index).edge() * weight;
         self.buckets.iter().enumerate().map(of).sum::<f32>() / self.total.max(f32::MIN_POSITIVE)
@@ -85,7 +83,6 @@ impl Decayed {
 pub(super) struct HourlyPeaks {
     /// By hour modulo a week; 0 also where nothing is known.
     peaks: [u8; HOURS],
-    /// The hour of the newest window.
     hour: u64,
 }
 

@@ -26,7 +26,6 @@ pub struct Bounds {
     pub max: f32,
 }
 
-/// A limit that follows what its job uses.
 pub struct JobLimit {
     recommender: Box<dyn Recommender + Send>,
     bounds: Bounds,

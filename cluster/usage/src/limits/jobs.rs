@@ -7,7 +7,6 @@ use thiserror::Error;
 use super::family::{Family, Resource, Settings};
 use super::replay::{Days, Overrun, Score, replay, select, select_for};
 
-/// A job and what it used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitedJob {
     pub name: String,
@@ -38,7 +37,6 @@ pub struct JobSet {
     days: Days,
 }
 
-/// What a job's limits came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobOutcome<'a> {
     pub job: &'a LimitedJob,
@@ -133,7 +131,6 @@ impl JobSet {
 /// The families among which `auto` chooses: all that follow the use.
 pub const AUTO: [Family; 5] = [Family::Window, Family::Peak, Family::Vpa, Family::Experts, Family::Quiet];
 
-/// All settings of these families.
 pub fn settings(families: &[Family], resource: Resource) -> Vec<Settings> {
     families.iter().flat_map(|family| family.settings(resource)).collect()
 }

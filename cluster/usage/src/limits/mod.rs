@@ -23,7 +23,6 @@ pub mod window;
 
 use bucket::UseBucket;
 
-/// How long a window is, in seconds.
 pub const WINDOW_S: u64 = 300;
 /// Windows in an hour.
 pub const HOUR: usize = 12;

@@ -44,7 +44,6 @@ impl Days {
     }
 }
 
-/// What a job's limits came to in a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobDay {
     /// Windows with a reading.

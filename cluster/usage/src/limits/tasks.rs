@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 
 use super::{DAY, HOUR};
 
-/// How a job is scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scaling {
     /// What a task is to use in the mean, in the unit of the use.
@@ -43,11 +42,9 @@ impl Scaling {
     }
 }
 
-/// The number of tasks of one job.
 #[derive(Clone, Debug)]
 pub struct Tasks {
     scaling: Scaling,
-    /// What was used in each window.
     used: VecDeque<f64>,
     /// What was needed in each window, where it was more than in all after it.
     needed: VecDeque<(u64, f64)>,

@@ -13,7 +13,6 @@ const PERCENTILE: f32 = 0.9;
 /// A task that was killed counts as one that used so much more. VPA's least of 100 MiB more is left out: shares know no bytes.
 const BUMP: f32 = 1.2;
 
-/// The replica.
 #[derive(Clone, Debug)]
 pub struct Vpa {
     uses: Decayed,

@@ -8,15 +8,15 @@ use super::bucket::UseBucket;
 use super::history::{Decayed, HourlyPeaks};
 use super::{HOUR, Recommender, UseWindow};
 
-/// What of the use counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Statistic {
-    /// The mean.
     Average,
     /// Below it lies this share of the load, not of the samples.
     Percentile(f32),
     /// The peak of the last hours, a week at most; it does not fade.
-    Peak { hours: usize },
+    Peak {
+        hours: usize,
+    },
     /// The larger of a percentile and half of the peak of the last day: memory of jobs that bear little.
     PercentileOrHalfPeak(f32),
 }

@@ -103,7 +103,6 @@ impl HalfHours {
         found.ok_or(if long { Reason::TooManyGaps } else { Reason::TooShort })
     }
 
-    /// The week of these days.
     fn take(&self, days: &[i32; DAYS], calendar: &Calendar) -> Result<Week, Reason> {
         let mut values = [f64::NAN; HALF_HOURS];
         for (day, into) in days.iter().zip(values.chunks_mut(DAY)) {

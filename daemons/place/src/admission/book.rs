@@ -24,7 +24,6 @@ const COMMITTED_H: f64 = 24.0;
 /// A clock that is so far behind is an alarm.
 const BEHIND_H: f64 = 1.0;
 
-/// Deployments and their VMs.
 #[derive(Debug)]
 pub(crate) struct AdmissionBook {
     pub(super) config: AdmissionConfig,

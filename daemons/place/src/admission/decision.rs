@@ -24,7 +24,6 @@ pub(crate) struct Binds {
     capacity: f64,
 }
 
-/// Whether it may come.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct AdmissionAnswer {
     /// In shadow mode always true.

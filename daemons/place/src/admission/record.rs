@@ -24,7 +24,6 @@ pub(crate) struct DeploymentRecord {
 /// Room for VMs that were admitted, and are not placed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Commitment {
-    /// How much was admitted.
     pub(crate) admitted_cores: f64,
     /// What of it no VM has taken yet.
     pub(crate) cores: f64,
@@ -41,7 +40,6 @@ pub(crate) struct Commitment {
 pub(crate) struct Newcomer {
     pub(crate) key: String,
     pub(crate) label: Option<String>,
-    /// What its VMs take.
     pub(crate) vms: Vec<Resources>,
 }
 

@@ -61,7 +61,6 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// The hosts are these now.
     pub(crate) fn follow(&self, hosts: &[HostEntry]) {
         let agent = |entry: &HostEntry| Some((entry.host.name.clone(), entry.agent.clone()?));
         let agents: BTreeMap<_, _> = hosts.iter().filter_map(agent).collect();
@@ -160,7 +159,6 @@ impl<'a> Sender<'a> {
         Self { agents, inventory, tls, links, sets, seq: 0, look_from: Instant::ZERO }
     }
 
-    /// Sends on and on.
     async fn run(mut self) {
         let mut under_way = JoinSet::new();
         loop {

@@ -161,7 +161,6 @@ impl Rounds {
         self.agents.contains_key(host)
     }
 
-    /// When the next turn is.
     pub(super) fn next(&self) -> Option<Instant> {
         self.queue.first().map(|(at, _)| *at)
     }

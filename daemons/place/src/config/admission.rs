@@ -20,7 +20,6 @@ pub struct AdmissionConfig {
     pub priors: Option<PriorsFile>,
 }
 
-/// What decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AdmissionPolicy {
     /// This share of cores and memory stays free.

@@ -6,7 +6,6 @@ use ballast_placement::drain::DrainOrder;
 use ballast_runtime::config::allowed::{choice, number, seconds, whole};
 use ballast_runtime::config::reader::Section;
 
-/// How hosts are drained, and when by themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrainsConfig {
     /// Fewer empty hosts than this share begin a drain; `None`: no drain begins by itself.

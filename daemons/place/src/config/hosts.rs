@@ -35,7 +35,6 @@ pub struct HostEntry {
     pub agent: Option<String>,
 }
 
-/// One entry of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -89,7 +88,6 @@ impl HostFile {
     }
 }
 
-/// What the text of such a file says.
 pub(crate) fn parse(text: &str, is_json: bool) -> Result<Vec<HostEntry>, String> {
     let whole: Whole = if is_json {
         let mut json = serde_json::Deserializer::from_str(text);

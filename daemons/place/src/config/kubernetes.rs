@@ -7,14 +7,12 @@ use ballast_runtime::config::allowed::{Allowed, flag, seconds, whole};
 use ballast_runtime::config::kubernetes::{label, read_api, read_label_prefix};
 use ballast_runtime::config::reader::Section;
 
-/// `[kubernetes]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesConfig {
     /// `https://host[:port]` of the API server; plain HTTP on loopback only.
     pub api: String,
     /// The token that it is asked with, over TLS.
     pub token_file: PathBuf,
-    /// Who signs its certificate.
     pub ca_file: PathBuf,
     /// The node's label that names its chassis.
     pub chassis_label: String,

@@ -75,7 +75,6 @@ fn is_late(drain: &Drain, since: Instant, now: Instant) -> bool {
     now.since(since).as_secs_f64() > LATE * drain.spec.move_time.as_secs_f64()
 }
 
-/// A drain as it is now.
 pub(super) fn of(drain: &Drain, now: Instant, inventory: &mut Inventory) -> DrainAnswer {
     if drain.state == DrainState::Proposed {
         return proposed(Some(drain.id), &drain.spec, now, inventory);

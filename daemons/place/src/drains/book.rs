@@ -20,7 +20,6 @@ const KEPT: usize = 50;
 /// After somebody has cancelled a drain that began by itself, none begins so for so long.
 const PAUSE: Duration = Duration::from_secs(3600);
 
-/// What was told of a move.
 pub(crate) struct MoveReport {
     /// It was told before, and nothing has changed.
     pub(crate) repeated: bool,

@@ -202,7 +202,6 @@ async fn approve(State(api): State<Api>, Path(id): Path<String>) -> Result<Respo
     said(&api, id)
 }
 
-/// The result of a move.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveBody {

@@ -9,7 +9,6 @@ use ballast_types::Instant;
 use ballast_types::wire::DrainState;
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a drain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DrainSpec {
     pub(crate) hosts: Vec<String>,
@@ -22,7 +21,6 @@ pub(crate) struct DrainSpec {
     pub(crate) by_itself: bool,
 }
 
-/// A drain, as it is written down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Drain {
     pub(crate) id: u64,

@@ -23,7 +23,6 @@ impl Amount {
         Ok(Self { milli_cpu: milli_cpu.unwrap_or(0), bytes: bytes.unwrap_or(0) })
     }
 
-    /// The larger of each.
     fn max(self, other: Self) -> Self {
         Self { milli_cpu: self.milli_cpu.max(other.milli_cpu), bytes: self.bytes.max(other.bytes) }
     }
@@ -56,7 +55,6 @@ fn told(from: &Quantities, name: &str) -> Result<Option<u64>, String> {
     value.transpose().map_err(|error| format!("{name}: {error}"))
 }
 
-/// What pods may have of a node.
 pub(crate) fn allocatable(node: &Node) -> Result<Amount, String> {
     Amount::read(&node.status.allocatable).map_err(|why| format!("status.allocatable.{why}"))
 }

@@ -69,7 +69,6 @@ impl<'a> Args<'a> {
         Ok(Self { pod, nodes })
     }
 
-    /// The names of the nodes, in their order.
     pub(crate) fn names(&self) -> Vec<&str> {
         match &self.nodes {
             Nodes::Names(names) => names.iter().map(|name| &**name).collect(),
@@ -105,7 +104,6 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The nodes that pass.
 fn passing<'n, T>(nodes: &'n [T], verdicts: &[Verdict]) -> impl Iterator<Item = &'n T> {
     nodes.iter().zip(verdicts).filter(|(_, verdict)| !verdict.fails()).map(|(node, _)| node)
 }

@@ -52,9 +52,7 @@ impl Feed {
     }
 }
 
-/// A kind of objects that is followed.
 pub(crate) trait Followed: Object {
-    /// What is kept of one.
     type Observed;
     fn feed(state: &mut State) -> &mut Feed;
     fn read(&self, reading: &Reading<'_>) -> Self::Observed;

@@ -15,7 +15,6 @@ const LIFETIME_MAX_S: u64 = 10 * 365 * 86_400;
 /// Says what is to be expected of a VM.
 pub(crate) type Predict<'a> = &'a dyn Fn(&Request) -> Prediction;
 
-/// What to reckon with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hints {
     pub(crate) expected: Expected,

@@ -23,7 +23,6 @@ use ballast_runtime::kubernetes::follow::{Api, Backoff, Connection};
 const FINAL: [StatusCode; 3] =
     [StatusCode::NOT_FOUND, StatusCode::CONFLICT, StatusCode::UNPROCESSABLE_ENTITY];
 
-/// The labels that are to be written.
 pub(super) struct Labels {
     label: String,
     state: Mutex<LabelState>,

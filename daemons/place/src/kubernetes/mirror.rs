@@ -34,7 +34,6 @@ const GONE_KEPT: usize = 10_000;
 /// What an inventory is to be told. Names are those of nodes, and `namespace/name` of pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
-    /// Everything anew.
     All(Snapshot),
     /// A node, new or otherwise than before.
     SetHost(NamedHost),
@@ -49,11 +48,8 @@ pub(crate) enum Change {
 /// What became of an object that was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It was taken note of.
     Taken,
-    /// It was known already.
     Repeated,
-    /// It is older than what is known.
     Late,
     /// It cannot be read: what was known of it stays, and nothing is known where it is new.
     Refused(String),
@@ -77,7 +73,6 @@ impl Verdict {
     }
 }
 
-/// How objects are read.
 pub(crate) struct Reading<'a> {
     /// The node's label that names its chassis.
     pub(crate) chassis_label: &'a str,
@@ -94,7 +89,6 @@ pub(crate) struct Reading<'a> {
 pub(crate) struct Read {
     /// What it takes and what to reckon with.
     pub(crate) spec: VmSpec,
-    /// What it takes, exactly.
     pub(crate) amount: Amount,
     /// Labels that mean nothing.
     pub(crate) refused: Vec<RefusedHint>,
@@ -134,12 +128,10 @@ struct ReadNode {
     cordoned: bool,
 }
 
-/// A pod, as far as it matters.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObservedPod {
     pub(crate) ident: Ident,
     pub(crate) holds: Holds,
-    /// When it was made.
     since: Instant,
 }
 
@@ -147,7 +139,6 @@ pub(crate) struct ObservedPod {
 pub(crate) enum Holds {
     /// It waits for a node.
     Nothing,
-    /// It has ended: nothing any more.
     Ended,
     Share {
         node: String,
@@ -167,7 +158,6 @@ impl Reading<'_> {
         ObservedNode { ident, read }
     }
 
-    /// Reads a pod that was told.
     pub(crate) fn pod(&self, pod: &Pod) -> ObservedPod {
         let node = &pod.spec.node_name;
         let holds = if pod.is_over() {
@@ -386,7 +376,6 @@ impl Mirror {
         }
     }
 
-    /// A pod as it is now.
     pub(crate) fn pod_is(&mut self, pod: ObservedPod) -> Effect {
         let ObservedPod { ident, holds, since } = pod;
         let before = self.pods.get(&*ident.name);

@@ -82,7 +82,6 @@ pub(crate) struct Counters {
     pub(crate) neutral: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) refused_hints: AtomicU64,
-    /// Nodes that `/filter` took out.
     pub(crate) failed_nodes: AtomicU64,
     /// Nodes that were asked about and are not known.
     pub(crate) unknown_nodes: AtomicU64,
@@ -96,7 +95,6 @@ pub(crate) struct Counters {
     pub(crate) standing: Standing,
 }
 
-/// What is known of the cluster.
 pub(crate) struct State {
     mirror: Mirror,
     inventory: Inventory,

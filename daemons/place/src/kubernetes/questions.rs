@@ -39,7 +39,6 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Arc<Kube>>> {
     ]
 }
 
-/// The paths of [`endpoints`].
 pub(crate) fn routes(kube: Arc<Kube>) -> Router {
     router(endpoints())
         // The access has seen to it that none is too long.

@@ -29,7 +29,6 @@ impl Extender {
         self.list::<Node>(page)
     }
 
-    /// A page of all pods.
     pub fn list_pods(&self, page: &[u8]) -> Result<(), String> {
         self.list::<Pod>(page)
     }
@@ -39,7 +38,6 @@ impl Extender {
         self.watch::<Node>(stream, piece)
     }
 
-    /// What a watch of pods says.
     pub fn watch_pods(&self, stream: &[u8], piece: usize) -> Result<(), String> {
         self.watch::<Pod>(stream, piece)
     }
@@ -60,12 +58,10 @@ impl Extender {
         Ok(())
     }
 
-    /// The answer to `/filter`.
     pub fn filter(&self, question: &[u8]) -> Result<Vec<u8>, String> {
         self.0.answer_filter(question).map_err(|Refused(_, why)| why)
     }
 
-    /// The answer to `/prioritize`.
     pub fn prioritize(&self, question: &[u8]) -> Result<Vec<u8>, String> {
         self.0.answer_prioritize(question).map_err(|Refused(_, why)| why)
     }

@@ -53,12 +53,10 @@ struct LastRow {
     ended: bool,
 }
 
-/// A table that was read.
 #[derive(Default)]
 struct Scanned {
     last: HashMap<Key, LastRow>,
     first_s: Option<i64>,
-    /// The latest time in it.
     latest_s: i64,
 }
 

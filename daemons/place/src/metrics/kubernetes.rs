@@ -6,13 +6,11 @@ use ballast_types::wire::{FollowStatus, KubernetesStatus};
 use super::{labelled, total};
 use crate::kubernetes::Counters;
 
-/// What an extender shows.
 pub(crate) struct Followed<'a> {
     pub(crate) status: &'a KubernetesStatus,
     pub(crate) counters: &'a Counters,
 }
 
-/// Every metric of an extender.
 pub(crate) fn metrics<'a>() -> Vec<Metric<Followed<'a>>> {
     cluster().into_iter().chain(feeds()).chain(questions()).chain(shadow()).collect()
 }

@@ -13,7 +13,6 @@ use toml::de::DeValue;
 
 type Read<T> = Box<dyn Fn(&DeValue<'_>) -> Option<T>>;
 
-/// What a key may hold.
 pub struct Allowed<T> {
     /// For messages and the reference: "whole milliseconds, 20 to 1000".
     pub(super) words: String,

@@ -13,12 +13,10 @@ use super::reader::{ConfigError, Section};
 use crate::confine::Needs;
 use crate::tls::{Tls, TlsConfig};
 
-/// One place to serve at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// Plain HTTP on loopback, where anybody on this machine may read, and nobody changes anything.
     Plain(SocketAddr),
-    /// Mutual TLS.
     Tls(SocketAddr),
     /// Plain HTTP through a file: whom its mode lets in may read and order.
     Socket(PathBuf),
@@ -97,7 +95,6 @@ impl Display for Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenConfig {
     pub listen: Vec<Listen>,
-    /// The daemon's certificates, if it has any.
     pub tls: Option<TlsConfig>,
     /// Names that clients call it by, beside those that its addresses and certificate give it.
     pub allowed_hosts: Vec<String>,

@@ -20,7 +20,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// One problem with a whole file.
     pub fn whole(file: &str, what: &str) -> Self {
         Self { problems: vec![format!("{file}: {what}")] }
     }

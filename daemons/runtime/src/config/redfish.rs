@@ -8,7 +8,6 @@ use super::reader::Section;
 use anyhow::Context as _;
 use ballast_bmc::redfish::{Auth, Credentials, Pin, Redfish, Settings};
 
-/// Where a BMC is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BmcAddress {
     pub url: String,
@@ -18,7 +17,6 @@ pub struct BmcAddress {
     pub pin: Option<Pin>,
 }
 
-/// How BMCs are reached by Redfish.
 #[derive(Clone, Debug)]
 pub struct RedfishConfig {
     /// Where `username` and `password` are.

@@ -49,7 +49,6 @@ impl KeyReference {
     }
 }
 
-/// Everything that `read` asks for.
 pub fn reference(read: impl Fn(&mut Section<'_, '_>)) -> Vec<TableReference> {
     let usual = describe("", &read);
     let mut tables = vec![TableReference { heading: String::new(), help: "", keys: vec![] }];

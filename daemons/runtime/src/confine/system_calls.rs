@@ -122,7 +122,6 @@ fn refused(commands: bool) -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// What an argument must be like.
 fn is(argument: u8, like: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, like, value)
 }

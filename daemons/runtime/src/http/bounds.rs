@@ -51,7 +51,6 @@ pub(super) enum Party {
     /// Somebody in his handshake who has shown the first peer's reservation. Reservations are shown in the
     /// clear: this is not yet that peer, and has nothing of its.
     Reserved,
-    /// Somebody with a role.
     Named(Role),
 }
 
@@ -91,7 +90,6 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// An order was answered.
     pub(super) fn ordered(&self, answer: StatusCode) {
         let [done, failed, refused] = &self.orders;
         let count = match answer {
@@ -103,7 +101,6 @@ impl Refusals {
     }
 }
 
-/// The bounds of one daemon.
 pub struct Bounds {
     held: Mutex<Held>,
     handshakes: Mutex<Handshakes>,
@@ -241,7 +238,6 @@ impl Room {
         }
     }
 
-    /// It asked for something.
     pub(super) fn spoke(&self) {
         if let Some(holder) = lock(&self.bounds.held).rooms.get_mut(&self.id) {
             holder.spoke = Instant::now();
@@ -255,7 +251,6 @@ impl Drop for Room {
     }
 }
 
-/// Who may begin a handshake.
 struct Handshakes {
     /// Who shows the reservation. Somebody who has read it on the wire can use this up, and then is one of
     /// the others.

@@ -15,7 +15,6 @@ use super::roles::{Right, only};
 use super::{Refused, event_stream, metrics_text};
 use crate::events::Events;
 
-/// One request that is answered.
 pub struct Endpoint<S> {
     pub line: EndpointLine,
     handler: MethodRouter<S>,
@@ -61,13 +60,11 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         Self { line, handler: only(right, self.handler) }
     }
 
-    /// What the body is.
     #[must_use]
     pub fn takes(self, body: &'static str) -> Self {
         Self { line: EndpointLine { body, ..self.line }, ..self }
     }
 
-    /// What the answer is.
     #[must_use]
     pub fn answers(self, answer: &'static str) -> Self {
         Self { line: EndpointLine { answer, ..self.line }, ..self }

@@ -67,14 +67,12 @@ enum Connection {
 }
 
 impl Listener {
-    /// Where it is.
     #[cfg(test)]
     pub(super) fn local_addr(&self) -> SocketAddr {
         let (Self::Plain(listener) | Self::Tls(listener, _)) = self else { panic!("a socket") };
         listener.local_addr().expect("a bound socket has an address")
     }
 
-    /// Waits until it is bound.
     async fn bound(self, access: &AccessPolicy) -> Self {
         let Self::Unbound(path) = self else { return self };
         loop {
@@ -158,7 +156,6 @@ pub async fn serve(
     let _ = timeout(STOP_WITHIN, stopping.closed()).await;
 }
 
-/// What every connection needs.
 #[derive(Clone)]
 struct Service {
     routes: Router,
@@ -203,7 +200,6 @@ async fn welcome(listener: Listener, mut service: Service) {
     }
 }
 
-/// One connection, from its beginning to its end.
 async fn attend(connection: Connection, party: Party, room: &Room, service: Service) {
     // That Nagle's algorithm stays on costs latency, nothing else.
     match connection {

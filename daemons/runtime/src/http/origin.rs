@@ -18,7 +18,6 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// How a caller has reached this daemon.
 pub(super) trait Reached {
-    /// Whether it came by TLS.
     fn by_tls(&self) -> bool;
     /// Whether this is a DNS name of the certificate that it was shown.
     fn by_name(&self, name: &str) -> bool;
@@ -85,7 +84,6 @@ fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or_default()
 }
 
-/// The one host that a request is for.
 fn host_of(request: &Request) -> Result<Authority, Refused> {
     let wrong = |why: &str| Refused(StatusCode::BAD_REQUEST, why.into());
     let mut hosts = request.headers().get_all(header::HOST).iter();

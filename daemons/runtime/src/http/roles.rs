@@ -196,7 +196,6 @@ impl AccessPolicy {
     }
 }
 
-/// Who asks.
 #[derive(Clone)]
 pub struct Caller(Kind);
 
@@ -232,7 +231,6 @@ impl Caller {
     /// Anybody on this machine.
     pub const LOCAL: Self = Self(Kind::Local);
 
-    /// Who came by the daemon's socket.
     pub(super) fn by_socket(peer: Option<UCred>) -> Self {
         Self(Kind::Socket(peer))
     }

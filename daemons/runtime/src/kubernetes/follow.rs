@@ -53,7 +53,6 @@ pub struct Api {
     pub silent: Duration,
 }
 
-/// Who is told.
 pub trait Sink<T> {
     /// What is kept of an object until the list is whole.
     type Observed;
@@ -123,7 +122,6 @@ impl Backoff {
     }
 }
 
-/// Follows all objects of a kind, for ever.
 pub async fn follow<T: Object>(api: &Api, sink: &impl Sink<T>) {
     let mut backoff = Backoff::default();
     let mut connection = Connection::default();
@@ -376,12 +374,10 @@ impl Api {
     }
 }
 
-/// Cuts what comes in into lines.
 #[derive(Debug, Default)]
 pub struct Lines(Vec<u8>);
 
 impl Lines {
-    /// The lines that are whole now.
     pub fn take(&mut self, chunk: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut lines = vec![];
         let mut rest = chunk;

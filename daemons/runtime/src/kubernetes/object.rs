@@ -10,7 +10,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
 
-/// Reads `null` as the default.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
@@ -52,14 +51,12 @@ objects! {
     }
 }
 
-/// Quantities by the resource's name.
 pub type Quantities = BTreeMap<String, Quantity>;
 
 /// A quantity's text. The API server writes strings; numbers stand for themselves.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Quantity {
-    /// As a rule.
     Text(String),
     /// As a hand may write it.
     Number(serde_json::Number),
@@ -169,7 +166,6 @@ objects! {
     Status { message: String, reason: String, code: u16, }
 }
 
-/// One page of a list.
 #[derive(Debug, Deserialize)]
 pub struct List<T: DeserializeOwned> {
     #[serde(default)]
@@ -192,7 +188,6 @@ pub enum Notice<T> {
     Gone(T),
     /// `BOOKMARK`: nothing has changed up to this resource version.
     Bookmark(String),
-    /// `ERROR`.
     Error(Status),
 }
 

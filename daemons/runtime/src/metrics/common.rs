@@ -32,12 +32,10 @@ fn count(count: &AtomicU64) -> Option<f64> {
     Some(count.load(Ordering::Relaxed) as f64)
 }
 
-/// The metrics of every daemon.
 pub(super) fn metrics<'a>() -> Vec<Metric<Common<'a>>> {
     events().into_iter().chain(refused()).chain(process()).collect()
 }
 
-/// Events and alarms.
 fn events<'a>() -> [Metric<Common<'a>>; 6] {
     [
         each("build_info", &["version"], "1, with the version of this daemon", |_| {
@@ -91,7 +89,6 @@ fn refused<'a>() -> [Metric<Common<'a>>; 5] {
     ]
 }
 
-/// The process itself.
 fn process<'a>() -> [Metric<Common<'a>>; 5] {
     [
         each(

@@ -16,7 +16,6 @@ use crate::fingerprint;
 /// No chain and no set of authorities comes near this.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What is in the files.
 pub(super) struct Read {
     /// This daemon's certificate first.
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -81,7 +80,6 @@ fn contents(path: &Path, check: impl FnOnce(&fs::Metadata) -> Result<(), String>
 pub(super) struct Fingerprint([fingerprint::Fingerprint; 3]);
 
 impl Fingerprint {
-    /// Of all three.
     pub(super) fn of(config: &TlsConfig) -> Self {
         Self([&config.cert, &config.key, &config.ca].map(|path| fingerprint::Fingerprint::of(path)))
     }

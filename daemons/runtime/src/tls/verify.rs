@@ -32,7 +32,6 @@ pub(super) fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
 /// Whom a client means to reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// This one and no other.
     Only(Role),
     /// Any chassis manager, agent or placement daemon.
     Daemon,

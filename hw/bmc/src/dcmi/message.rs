@@ -34,7 +34,6 @@ impl Command {
     }
 }
 
-/// What the BMC measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerReading {
     pub current: Watts,
@@ -51,7 +50,6 @@ pub struct PowerReading {
 /// A power limit as the BMC has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DcmiCapState {
-    /// Whether it is in force.
     pub active: bool,
     /// What the BMC does when it cannot hold it: [`NO_ACTION`], [`HARD_POWER_OFF`], [`LOG_EVENT`], or an OEM's.
     pub action: u8,

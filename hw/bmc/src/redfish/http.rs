@@ -28,7 +28,6 @@ pub struct Settings {
     pub credentials: Credentials,
     /// Where they are, to be read again when they were refused.
     pub credentials_file: Option<PathBuf>,
-    /// How we say so.
     pub auth: Auth,
     /// The authority that signed its certificate; `None` takes the system's. Verification is always on.
     pub ca_file: Option<PathBuf>,
@@ -103,7 +102,6 @@ impl Http {
         &self.settings
     }
 
-    /// Reads one resource.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<Fetched<T>, BmcError> {
         let answer = self.call(Method::GET, path, None, None).await?;
         if answer.status != StatusCode::OK {
@@ -303,7 +301,6 @@ impl Http {
     }
 }
 
-/// What came of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patched {
     /// Taken, or under way.

@@ -30,7 +30,6 @@ struct Scanned {
     unsettled: bool,
 }
 
-/// A file of one policy.
 fn of(policy: u16, file: &str) -> String {
     format!("{CPU}/cpufreq/policy{policy}/{file}")
 }

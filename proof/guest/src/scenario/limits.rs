@@ -11,7 +11,6 @@ use crate::guest::{Guest, PATIENCE};
 use crate::history;
 use crate::report::Notes;
 
-/// The VM that is limited.
 const GROUP: &str = "system.slice/guest-vms.service/batch-1";
 const CONFIG: &str = "\n[limits]\nmode = \"apply\"\napply_memory = true\n";
 const RECORDS: &str = "/var/lib/ballast-agent/usage";

@@ -20,7 +20,6 @@ const LOWER_W: f64 = 250.0;
 const NEAR: f64 = 0.03;
 /// So far behind is what the manager shows, at most.
 const BEHIND: Duration = Duration::from_secs(4);
-/// How long each fault is watched.
 const WATCHED: Duration = Duration::from_secs(3);
 
 /// Runs `test` with two power supplies on the guest's I²C bus; then they are gone again.
@@ -197,7 +196,6 @@ pub(super) fn two_chassis(guest: &mut Guest, notes: &mut Notes) -> anyhow::Resul
     result
 }
 
-/// Each manager has one of the supplies.
 fn start_both(guest: &mut Guest, [left, right]: [Manager; 2]) -> anyhow::Result<()> {
     let (head, rest) = CONFIG.split_once("[[supply]]").context("supplies")?;
     let (first, rest) = rest.split_once("[[supply]]").context("two supplies")?;

@@ -117,7 +117,6 @@ fn clamp_of(guest: &mut Guest, vm: &str) -> anyhow::Result<String> {
     Ok(guest.shell.run(&format!("cat {GROUPS}/{vm}/cpu.uclamp.max"))?.trim().to_owned())
 }
 
-/// Waits until a VM's clamp is `expected`.
 fn clamp_is(guest: &mut Guest, vm: &str, expected: &str) -> anyhow::Result<()> {
     let from = Instant::now();
     loop {
@@ -133,7 +132,6 @@ fn clamp_is(guest: &mut Guest, vm: &str, expected: &str) -> anyhow::Result<()> {
     }
 }
 
-/// What the next seconds show.
 fn watch(guest: &Guest, seconds: u64) -> Vec<Sample> {
     // Until the kernel's averages of what has changed are the new ones.
     thread::sleep(Duration::from_secs(1));
@@ -195,7 +193,6 @@ pub(super) fn shed(guest: &mut Guest, notes: &mut Notes) -> anyhow::Result<()> {
     })
 }
 
-/// A share that must be reached.
 fn at_least(what: &str, is: f64, least: f64) -> anyhow::Result<()> {
     if is.is_nan() || is < least {
         bail!("{:.1} % {what}, to reach: {:.0} %", is * 100.0, least * 100.0);

@@ -10,7 +10,6 @@ use ballast_types::VmClass;
 
 use super::{Options, Predicted};
 
-/// Who labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Labeller {
     /// The pattern that ships, with its options that ship.
@@ -18,7 +17,6 @@ pub(super) enum Labeller {
     Truth,
 }
 
-/// How right classes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
     /// Weights by what is told and what is true: user-facing first.
@@ -51,7 +49,6 @@ pub(super) fn batch(class: VmClass) -> usize {
     usize::from(class == VmClass::NonUserFacing)
 }
 
-/// All that one labeller led to.
 pub(super) struct Knowledge {
     /// By VM; of those that were never placed nothing.
     pub(super) told: Vec<Predicted>,
@@ -138,7 +135,6 @@ fn known(fleet: &SyntheticFleet, classes: &[Option<VmClass>], at_s: i64) -> Vec<
     arrived.map(as_known).collect()
 }
 
-/// What is asked for a VM that arrives.
 fn request(vm: &VmHistory) -> Request {
     let features = Features {
         cores: f64::from(vm.cores),

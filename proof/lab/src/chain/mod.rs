@@ -103,7 +103,6 @@ pub enum Stage {
     Placement,
     /// The budget is the lowest that holds in the weeks to come.
     Plan,
-    /// All of these.
     All,
 }
 
@@ -125,7 +124,6 @@ impl Stage {
         }
     }
 
-    /// Whether an oracle is in it.
     pub const fn oracle(self) -> bool {
         !matches!(self, Self::Baseline | Self::Chain)
     }
@@ -157,7 +155,6 @@ pub enum ChainError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     pub stage: Stage,
-    /// What was planned for a chassis.
     pub planned: Watts,
     /// The same, raised until the held-out weeks keep the promise.
     pub held: Watts,
@@ -175,7 +172,6 @@ pub struct Outcome {
     pub measured: replay::Measured,
 }
 
-/// One fleet with all of its chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     pub seed: u64,
@@ -217,7 +213,6 @@ impl Job {
 /// What a scheduler and the agents are told of a VM.
 type Predicted = (Option<VmClass>, Option<Utilisation>);
 
-/// One chain on one fleet.
 #[derive(Clone, Copy)]
 struct Chain<'a> {
     seed: u64,
@@ -271,7 +266,6 @@ impl Chain<'_> {
         }
     }
 
-    /// What VMs are placed by.
     fn placed_by(&self, vm: usize) -> Predicted {
         match self.stage {
             // As if every core were busy: so chassis are balanced without a prediction.
@@ -301,7 +295,6 @@ pub struct ChainRow {
     pub lost_w_range: (f64, f64),
     /// The budget of a chassis that held.
     pub budget_w: f64,
-    /// The one that was planned.
     pub planned_w: f64,
     /// Seeds whose planned budget held as it was.
     pub kept: usize,

@@ -117,7 +117,6 @@ pub(super) fn classes(kind: usize) -> (VmClass, VmClass) {
 /// What one server has to do in one half hour, by kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
-    /// Cores that are allocated.
     pub(super) cores: [u8; KINDS],
     /// Cores that are kept busy at the highest frequency.
     pub(super) busy: [f32; KINDS],
@@ -161,7 +160,6 @@ impl Needs {
         self.hosts / SERVERS as usize
     }
 
-    /// The servers of a chassis in a half hour.
     pub(super) fn servers(&self, chassis: usize, half_hour: usize) -> &[Need] {
         let first = half_hour * self.hosts + chassis * SERVERS as usize;
         &self.all[first..first + SERVERS as usize]

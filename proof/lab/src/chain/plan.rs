@@ -14,7 +14,6 @@ use super::{CORES, Chain, ChainError, Options, SERVERS};
 
 /// No user-facing VM is slowed, and the others in one unit of a hundred at most.
 const APPROACH: &str = "no-impact";
-/// Meters' resolution.
 const STEP: Watts = Watts::from_milli(100);
 /// Budgets are raised and lowered by so much, in millionths, and buffers tried by as much.
 const TRIED_PPM: u32 = 5_000;
@@ -35,7 +34,6 @@ const fn half_hours(days: u32) -> usize {
     days as usize * (DAY_S / HALF_HOUR_S) as usize
 }
 
-/// The half hours that are held out.
 pub(super) fn held_out(options: &Options) -> Range<usize> {
     let from = half_hours(options.plan_days);
     from..from + half_hours(options.held_out_days)

@@ -141,7 +141,6 @@ pub(super) fn replay(
     Ok(measured)
 }
 
-/// VMs' names, by kind.
 const NAMES: [&str; KINDS] = ["user", "spared", "mistaken", "batch"];
 
 fn scenario(servers: &[Need], draw_w: f64, budget: Watts, seed: u64) -> Scenario {

@@ -38,7 +38,6 @@ pub struct Options {
     pub seeds: Seeds,
 }
 
-/// What a case varies.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "vary", content = "value")]
 pub enum Vary {
@@ -104,13 +103,11 @@ struct Cell {
     moved: f64,
 }
 
-/// One instance, done.
 pub struct Instance {
     shape: Shape,
     cells: Vec<Cell>,
 }
 
-/// One instance, to be done.
 #[derive(Clone, Debug)]
 pub struct Job {
     population: Population,

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::{SHORT_WINDOW, TARGET, WINDOW};
 
-/// What a row is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
@@ -22,11 +21,9 @@ pub enum Arm {
     InService,
     /// Replay-selected within the family.
     Tuned,
-    /// It knows what will come.
     Oracle,
 }
 
-/// What one estimator came to on one set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SetRow {
     pub set: String,
@@ -46,7 +43,6 @@ pub struct Set {
     pub capacity: f64,
 }
 
-/// What a set is, for reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct About {
     pub set: String,
@@ -65,7 +61,6 @@ pub struct Job<'a> {
     step: Step,
 }
 
-/// What one step came to.
 pub struct Done {
     set: usize,
     outcomes: Vec<Outcome>,

@@ -10,7 +10,6 @@ const BATCH_BEGINS_S: f64 = 20.0;
 /// What batch VMs ask for before and from then on, as shares of their cores.
 const BATCH: (f64, f64) = (0.2, 1.0);
 
-/// A load by its name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     name: &'static str,
@@ -35,7 +34,6 @@ enum Kind {
 }
 
 impl Load {
-    /// All of them, in the order of reports.
     pub const ALL: [Self; 13] = [
         Self::new("moving", Kind::Moving),
         Self::new("lasting", Kind::Lasting),
@@ -75,7 +73,6 @@ impl Load {
         plant
     }
 
-    /// One profile for every server, or one for all.
     fn user_facing(self, servers: usize, seconds: f64, seed: u64) -> Vec<Profile> {
         match self.kind {
             Kind::Moving => moving(servers, seconds, seed),

@@ -88,7 +88,6 @@ impl Draw {
         }
     }
 
-    /// The run's figures.
     pub(crate) fn figures(&self, report: &Report) -> Figures {
         let (truth, spec) = (report.truth(), report.run().plant().spec());
         let vms = spec.servers.iter().flat_map(|server| &server.vms);

@@ -47,7 +47,6 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All of them, in the order of reports.
     pub const ALL: [Self; 7] =
         [Self::Oracle, Self::LateOracle, Self::Pi, Self::PiLower, Self::Bands, Self::Ballast, Self::Paper];
 
@@ -141,7 +140,6 @@ impl Options {
     }
 }
 
-/// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     load: Load,
@@ -231,7 +229,6 @@ fn each<T: Clone>(jobs: &[Job], values: &[T], set: fn(&mut Job, T)) -> Vec<Job> 
     all
 }
 
-/// What the runs came to, in the order of the jobs.
 pub fn rows(options: &Options, jobs: &[Job], runs: &[Figures]) -> Vec<LoopResult> {
     let seeds = usize::from(options.seeds.seeds);
     let chunks = jobs.chunks(seeds).zip(runs.chunks(seeds));

@@ -9,7 +9,6 @@ use serde::Serialize;
 /// Highest draw with all batch cores at their lowest frequency, as a share of the limit, in a calm run.
 const FLOOR_MAX: f64 = 0.95;
 
-/// What one run came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RandomResult {
     pub seed: u64,

@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use super::LoopResult;
 
-/// The factors.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
 /// The loop whose number is changed.

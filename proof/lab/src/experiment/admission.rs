@@ -163,7 +163,6 @@ fn parts<'a>(files: &'a [PathBuf], command: &str) -> anyhow::Result<Vec<(&'a Pat
     Ok(parts)
 }
 
-/// The runs of all parts.
 fn merged(parts: Vec<(&Path, PartFile)>, tuner: &mut Tuner) -> anyhow::Result<Vec<Vec<Measured>>> {
     if let Some((first, part)) = parts.first()
         && !tuner.set_thresholds(&part.thresholds)

@@ -34,7 +34,6 @@ pub(super) fn trace(path: &Path) -> anyhow::Result<Trace> {
 
 /// VMs that were measured for two months.
 pub(super) struct Bitbrains {
-    /// The first month, in percent.
     pub(super) first: Trace,
     pub(super) second: Trace,
     /// CPUs and GB of every VM, as the first month has them.
@@ -68,7 +67,6 @@ fn sizes(path: &Path) -> anyhow::Result<BTreeMap<String, (f64, f64)>> {
     Ok(sizes)
 }
 
-/// A job of Google's set.
 pub(super) struct GoogleJob {
     pub(super) name: String,
     /// CPU and memory, shares of what it was given, every five minutes.

@@ -11,7 +11,6 @@ pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
     written.map(drop).with_context(|| format!("--output {}", folder.display()))
 }
 
-/// Writes the page of an experiment and its plots.
 pub(super) fn write(folder: &Path, name: &str, text: &str, plots: &[(String, String)]) -> anyhow::Result<()> {
     let page = (format!("{name}.md"), format!("{}\n", text.trim()));
     for (file, text) in plots.iter().chain([&page]) {

@@ -64,7 +64,6 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
     Ok(report::limits::report(&abouts, &rows, &skipped, setting.command("limits")))
 }
 
-/// What is replayed.
 enum Set {
     Jobs(JobSet),
     Services(Vec<Service>, Days),

@@ -32,7 +32,6 @@ fn terms(chassis: &Chassis, period_s: u32) -> Terms {
     Terms { period: Duration::from_secs(period_s.into()), ..Terms::paper(chassis) }
 }
 
-/// All fleets, and what is not there.
 fn fleets(choice: &Choice, threads: usize) -> anyhow::Result<(Vec<Fleet>, Vec<&'static str>)> {
     let (mut fleets, mut missing) = (Vec::new(), Vec::new());
     match traces::bitbrains()? {

@@ -14,7 +14,6 @@ pub(super) struct Inflation<'a> {
     mix: &'a [Resources],
     seed: u64,
     every_ms: u64,
-    /// Draws of each snapshot.
     draws: u64,
     /// `None` before anything is scored.
     next_ms: Option<u64>,
@@ -26,7 +25,6 @@ impl<'a> Inflation<'a> {
         Self { mix, seed, every_ms, draws, next_ms: None, count: 0 }
     }
 
-    /// Snapshots are taken from here on.
     pub(super) fn begin(&mut self, at_ms: u64) {
         self.next_ms.get_or_insert(at_ms);
     }

@@ -68,7 +68,6 @@ impl Input {
         &self.recording.name
     }
 
-    /// How good the models are.
     pub fn models(&self) -> &[ModelQuality] {
         &self.models
     }
@@ -79,7 +78,6 @@ fn cut_ms(recording: &Recording) -> u64 {
     (recording.span_ms() as f64 * LEARNT_FROM) as u64
 }
 
-/// One pool.
 pub struct Job<'a> {
     options: &'a Options,
     of: Of<'a>,
@@ -92,7 +90,6 @@ enum Of<'a> {
     Recorded(&'a Input),
 }
 
-/// All pools, each with its own seed.
 pub fn jobs<'a>(options: &'a Options, inputs: &'a [Input]) -> Result<Vec<Job<'a>>, OptionError> {
     options.check()?;
     let numbers = 0..options.pools;

@@ -17,14 +17,11 @@ use serde::Serialize;
 /// The orders that are compared, the baseline first.
 pub const ORDERS: [DrainOrder; 3] = [DrainOrder::Arrival, DrainOrder::PerHost, DrainOrder::Global];
 
-/// How rounds are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LarsOptions {
-    /// So many hosts a round.
     pub hosts: usize,
     /// So many VMs are on their way together.
     pub limit: usize,
-    /// How long a move takes.
     pub move_s: f64,
     /// The first round, in milliseconds as the source counts.
     pub from_ms: u64,
@@ -46,7 +43,6 @@ pub struct LarsRow {
     pub rounds: u64,
     /// VMs that were to be moved.
     pub scheduled: u64,
-    /// VMs that were moved.
     pub moved: u64,
     /// Of the baseline's moves, the share that is not made, in percent: below 0 it makes more.
     pub saved_percent: f64,
@@ -104,7 +100,6 @@ impl Lars {
         ORDERS.iter().zip(&self.sums).map(row).collect()
     }
 
-    /// A round on the cluster as it is now.
     fn round(&mut self, cluster: &Cluster, at_ms: u64) {
         let now = Instant::from_millis(at_ms);
         let hosts = emptiest(cluster, self.options.hosts);

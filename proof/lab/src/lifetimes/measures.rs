@@ -9,7 +9,6 @@ use super::inflation::Inflation;
 /// Windows that are scored: from the switch to the middle, and from there to the end.
 const WINDOWS: usize = 2;
 
-/// What was measured in a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// The share of hosts without a VM.
@@ -29,7 +28,6 @@ pub struct Figures {
     pub failed: u64,
 }
 
-/// Sums over a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     span: f64,
@@ -126,14 +124,12 @@ impl<'a> Measures<'a> {
     }
 }
 
-/// Half of what a host has.
 fn half(host: Resources) -> Resources {
     use ballast_placement::{MemoryKb, MilliCores};
     let cores = MilliCores::from_milli(u64::from(host.cores.milli()) / 2).unwrap_or(MilliCores::ZERO);
     Resources::new(cores, MemoryKb::from_kb(host.memory.kb() / 2).unwrap_or(MemoryKb::ZERO))
 }
 
-/// How many of these fit into what is free.
 fn fits(free: Resources, each: Resources) -> u32 {
     let by_cores = free.cores.milli() / each.cores.milli().max(1);
     by_cores.min((free.memory.kb() / each.memory.kb().max(1)) as u32)

@@ -35,7 +35,6 @@ pub const LEARNT: &str = "learnt";
 pub const IN_SAMPLE: &str = "in-sample";
 pub const SHUFFLED: &str = "shuffled";
 
-/// The name of a noisy predictor.
 pub fn noisy(accuracy: f64) -> String {
     format!("noisy {accuracy}")
 }

@@ -9,10 +9,8 @@ use crate::OptionError;
 pub(super) const MEMORY_GB: u16 = 256;
 pub(super) const TIGHT_GB: u16 = 192;
 
-/// What is run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Options {
-    /// Pools of each population.
     pub pools: u64,
     pub seed: u64,
     /// Hosts of a synthetic pool; a recorded one has as many as make its load.
@@ -27,7 +25,6 @@ pub struct Options {
     pub power: PowerDownOptions,
 }
 
-/// Which pools are run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sets {
     /// Loads of `syn`, with the host's memory in GB.

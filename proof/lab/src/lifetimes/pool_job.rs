@@ -26,7 +26,6 @@ pub struct Run {
     pub score: Score,
 }
 
-/// What a job came to.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     pub runs: Vec<Run>,
@@ -60,7 +59,6 @@ pub(super) struct PoolJob {
     pub(super) done: Done,
 }
 
-/// How a workload is begun again.
 pub(super) type Again<'w, W> = dyn Fn() -> W + 'w;
 
 impl PoolJob {

@@ -17,13 +17,11 @@ const DIURNAL: f64 = 0.4;
 /// Share, and the least and the greatest number of VMs of a batch.
 const BATCHES: [(f64, u32, u32); 5] =
     [(0.55, 1, 1), (0.15, 2, 2), (0.15, 3, 5), (0.10, 6, 10), (0.05, 11, 20)];
-/// No batch has more cores.
 const BATCH_CORES: u32 = 32;
 /// Share and cores of a kind's VMs, and share and GB for each core.
 const CORES: [(f64, u16); 6] = [(0.22, 1), (0.28, 2), (0.26, 4), (0.16, 8), (0.06, 16), (0.02, 32)];
 const GB_PER_CORE: [(f64, u8); 3] = [(0.50, 2), (0.41, 4), (0.09, 8)];
 
-/// Which kinds there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Population {
@@ -33,7 +31,6 @@ pub enum Population {
     Synp,
 }
 
-/// Kinds of one range of lifetimes.
 struct Range {
     /// Of all kinds, and of all batches.
     kinds: f64,
@@ -51,7 +48,6 @@ const RANGES: [Range; 3] = [
 /// VMs among short kinds that live for long: their median in hours, and the deviation of its logarithm.
 const LEAKED: (f64, f64) = (48.0, 1.0);
 
-/// A kind of VMs.
 #[derive(Clone, Debug, PartialEq)]
 struct VmKind {
     resources: Resources,
@@ -87,7 +83,6 @@ impl LogNormal {
     }
 }
 
-/// All kinds of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kinds {
     kinds: Vec<VmKind>,

@@ -12,7 +12,6 @@ const POOLS: usize = 4;
 /// No VM lives shorter, in milliseconds.
 const SHORTEST_MS: f64 = 1_000.0;
 
-/// What is known of one VM.
 #[derive(Clone, Copy, Debug)]
 struct RecordedVm {
     start_s: i64,
@@ -105,7 +104,6 @@ pub struct RecordedPool<'a> {
     recording: &'a Recording,
     seed: u64,
     copy: u64,
-    /// The next VM of the copy.
     next: usize,
 }
 

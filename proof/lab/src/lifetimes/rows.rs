@@ -96,10 +96,8 @@ fn saved_w_per_host(run: &Run) -> f64 {
 /// Which runs: pool, scenario, prediction.
 type Key<'k> = (&'k str, &'k str, &'k str);
 
-/// All runs of an experiment.
 pub struct PairedTable<'a> {
     runs: &'a [Run],
-    /// Days that are scored.
     pub days: f64,
 }
 
@@ -148,7 +146,6 @@ impl<'a> PairedTable<'a> {
         100.0 * (empty - best_fit) / (bound - best_fit)
     }
 
-    /// All rows, in the order of the runs.
     pub fn rows(&self) -> Vec<LifetimeRow> {
         let mut rows: Vec<LifetimeRow> = Vec::new();
         for run in self.runs {

@@ -1,7 +1,6 @@
 use super::recorded::Recording;
 use super::*;
 
-/// As short as can be.
 fn tiny() -> Options {
     let quick = Options::quick();
     Options {

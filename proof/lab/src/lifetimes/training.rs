@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::workload::{PoolVm, Workload};
 
-/// VMs of a mix.
 const MIX: usize = 512;
 
 /// How good a model is on VMs that came after what it learnt from.
@@ -32,7 +31,6 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// What comes until then.
     pub(super) fn of(mut workload: impl Workload, until_ms: u64) -> Self {
         let (mut vms, mut batch) = (Vec::new(), Vec::new());
         while workload.next_batch(&mut batch).is_some_and(|at_ms| at_ms < until_ms) {

@@ -20,7 +20,6 @@ use super::lava::{Lava, LavaReading};
 use super::measures::{Figures, Measures};
 use super::workload::{Foresight, PoolSource, Workload};
 
-/// A policy that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contestant {
@@ -84,7 +83,6 @@ impl Contestant {
     }
 }
 
-/// A rule that decides before best fit.
 pub(super) fn before_best_fit(cluster: &Cluster, rule: Box<dyn Rule>, ties: Ties) -> Ranking {
     let spare = Tier::one(SpareExtras::new(cluster, ties));
     let tiers = vec![spare, Tier::weighted(vec![(1, rule)]), Tier::one(BestFit::new(cluster, ties))];
@@ -116,7 +114,6 @@ pub(super) struct Setting<'a> {
     pub seed: u64,
 }
 
-/// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Score {
     pub whole: Figures,

@@ -10,7 +10,6 @@ pub(super) const DAY_MS: u64 = 86_400_000;
 /// No VM lives longer: 28 days.
 pub(super) const LONGEST_MS: u64 = 28 * DAY_MS;
 
-/// One VM, as it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PoolVm {
     pub id: u64,
@@ -18,7 +17,6 @@ pub struct PoolVm {
     pub batch: u64,
     pub batch_vms: u32,
     pub resources: Resources,
-    /// Its kind, of a synthetic pool.
     pub kind: Option<u32>,
     /// When it starts by the calendar that models read.
     pub start_s: i64,
@@ -26,7 +24,6 @@ pub struct PoolVm {
 }
 
 impl PoolVm {
-    /// What a model is asked with.
     pub fn features(&self) -> LifetimeFeatures {
         LifetimeFeatures {
             cores: Some(self.resources.cores.cores()),
@@ -38,7 +35,6 @@ impl PoolVm {
     }
 }
 
-/// What models know a kind by.
 fn kind_name(kind: u32) -> String {
     format!("kind-{kind}")
 }
@@ -54,7 +50,6 @@ pub trait Workload {
 pub enum Foresight<'a> {
     Nothing,
     Oracle,
-    /// A noisy predictor's word.
     Noisy(Noise),
     /// What that word is worth to who knows how often the predictor is right.
     Believed(&'a NoisyCurves),

@@ -25,15 +25,12 @@ const FACTOR_MAX: f64 = 1_000.0;
 pub struct MeasuredVm {
     pub cores: u16,
     pub user_facing: bool,
-    /// What is planned from.
     pub history: Vec<f32>,
     pub held_out: Vec<f32>,
 }
 
-/// Which weeks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Those that are planned from.
     History,
     /// Those that came later.
     HeldOut,
@@ -165,7 +162,6 @@ impl MeasuredVm {
     }
 }
 
-/// All of these VMs in any order.
 fn shuffled(vms: &[usize], chance: &mut Stream) -> Vec<usize> {
     let mut deck = vms.to_vec();
     for n in (1..deck.len()).rev() {
@@ -179,7 +175,6 @@ pub fn made_cores(seed: u64, vm: u32) -> u16 {
     cluster::made_cores(&mut stream(seed, Chance::Cores, vm))
 }
 
-/// Chassis of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rack {
     pub servers: u32,
@@ -188,7 +183,6 @@ pub struct Rack {
     pub alloc: f64,
 }
 
-/// Who is where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fleet {
     rack: Rack,
@@ -281,7 +275,6 @@ impl Busy {
         (0..self.chassis.len()).map(one).collect()
     }
 
-    /// The same, with what each server is busy with.
     pub fn loaded(&self, server: &PowerModel, factor: f64) -> Vec<Draws> {
         let loads = |(servers, _): &(Servers, _)| {
             let scaled = |units: &Vec<[f32; 2]>| units.iter().map(|both| busier(factor, *both)).collect();

@@ -53,11 +53,8 @@ fn draws_of(number: usize, watts: impl IntoIterator<Item = f64>) -> Draws {
 /// A fleet whose budget is planned.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What its chassis can shed.
     pub chassis: Chassis,
-    /// What it is planned for.
     pub terms: Terms,
-    /// The draws that are planned from.
     pub history: Histogram,
     /// Draws of later weeks, which verify the plan. None where there are none: then the history does.
     pub held_out: Option<Histogram>,
@@ -75,7 +72,6 @@ impl Case {
     }
 }
 
-/// Events per reading.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rates {
     /// Of readings that capping within the floors brings down only with user-facing VMs, or not at all.
@@ -103,7 +99,6 @@ impl Rates {
     }
 }
 
-/// One approach on one fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
     pub approach: &'static str,
@@ -130,7 +125,6 @@ pub struct Judged {
     /// The lowest budget, without the buffer.
     #[serde(rename = "p_min_w")]
     pub p_min: Watts,
-    /// Readings that were planned from.
     pub readings: u64,
     pub verified_readings: u64,
 }

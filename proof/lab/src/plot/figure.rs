@@ -7,7 +7,6 @@ use super::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, RED, svg};
 /// Width of every figure, in pixels.
 const WIDTH: u32 = 1200;
 
-/// How a figure draws itself.
 type Draw = Box<dyn Fn(&Area<'_>) -> Drawn>;
 
 pub struct Figure {
@@ -21,7 +20,6 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The figure as an SVG file.
     pub fn svg(&self) -> anyhow::Result<String> {
         svg((WIDTH, self.height), |area| (self.draw)(area))
     }

@@ -137,7 +137,6 @@ mod tests {
     use super::*;
     use crate::medians::{Limit, Medians};
 
-    /// A row of invented numbers.
     pub(super) fn row(
         placement: &'static str,
         policy: &'static str,

@@ -27,7 +27,6 @@ const PAPER: [(Family, f64, &str); 10] = [
     (Family::Gaussian, 0.1, "35 machines"),
 ];
 
-/// What was measured.
 pub struct Measured<'a> {
     pub options: &'a Options,
     pub shape: Shape,
@@ -38,7 +37,6 @@ pub struct Measured<'a> {
     pub skipped: &'a [String],
 }
 
-/// The report; `command` makes it again.
 pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report> {
     let Measured { options, shape, cases, abouts, sets, skipped } = measured;
     let of = |vary: Vary| cases.iter().filter(move |row| row.vary == vary);
@@ -181,7 +179,6 @@ fn about_table(abouts: &[About]) -> TextTable {
     )
 }
 
-/// The row of this arm and family.
 fn find<'a>(sets: &'a [SetRow], set: &str, arm: Arm, family: Option<Family>) -> Option<&'a SetRow> {
     sets.iter().find(|row| row.set == set && row.arm == arm && row.family == family)
 }

@@ -14,19 +14,16 @@ const SHOWN: usize = 20;
 /// At most this share of the runs may be excused.
 const EXCUSED_MAX: f64 = 0.01;
 
-/// What a campaign came to so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Campaign {
     pub first: u64,
     /// The one kind of fault; all kinds where there is none.
     pub kind: Option<String>,
-    /// Seeds that were run.
     pub runs: u64,
     /// Runs that broke a promise, of those of usual size.
     broken: u64,
     /// Runs that broke a promise that nobody could have kept, by reason, of those of usual size.
     excused: BTreeMap<String, u64>,
-    /// The broken runs, by promise.
     broken_by: BTreeMap<String, u64>,
     /// Runs that were larger or longer than usual.
     large: Large,
@@ -36,7 +33,6 @@ pub struct Campaign {
     inverted_runs: u64,
     /// CPU seconds that a run took, in the mean.
     core_s_mean: f64,
-    /// The broken runs, of any size.
     seeds: Vec<Broken>,
 }
 
@@ -55,9 +51,7 @@ struct Broken {
     promise: String,
     at_s: f64,
     what: String,
-    /// What went wrong in it.
     kinds: Vec<String>,
-    /// The command that shows it again.
     command: String,
 }
 
@@ -91,7 +85,6 @@ impl Campaign {
         Self { first, kind, ..Self::default() }
     }
 
-    /// Takes one run.
     pub fn add(&mut self, verdict: Verdict, core_s: f64) {
         self.core_s_mean += (core_s - self.core_s_mean) / (self.runs + 1) as f64;
         self.runs += 1;
@@ -139,7 +132,6 @@ impl Campaign {
         Ok(all)
     }
 
-    /// What the promises come to.
     pub fn goals(&self) -> [Goal; 2] {
         let usual = self.runs - self.large.runs;
         let excused: u64 = self.excused.values().sum();

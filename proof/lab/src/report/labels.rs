@@ -18,7 +18,6 @@ pub enum Origin {
     Shipped,
     /// From other weeks of the same source: five folds.
     Folds,
-    /// From another source.
     Transfer,
     /// From all other kinds of the same source.
     KindLeftOut,
@@ -32,7 +31,6 @@ pub struct MethodRow {
     /// What was learnt from; the source itself in folds, nothing where it ships.
     pub fitted_on: Option<String>,
     pub scored_on: String,
-    /// The kind that was left out.
     pub kind: Option<String>,
     /// The recall that the threshold was chosen for; `None` where it ships.
     pub recall_target: Option<f64>,
@@ -78,7 +76,6 @@ impl MethodRow {
     }
 }
 
-/// The report on these rows.
 pub fn report(rows: &[MethodRow], options: Value) -> anyhow::Result<Report> {
     let of = |origin| rows.iter().filter(move |row| row.origin == origin);
     let parts = vec![

@@ -13,7 +13,6 @@ use ballast_cli::common::text_table::TextTable;
 /// Which lifetimes scores speak of, among those of [`ballast_predict::lifetime::score::LONG_S`]: seven days.
 const WEEK: usize = 2;
 
-/// What was measured.
 pub struct Measured<'a> {
     pub options: &'a Options,
     pub runs: &'a [Run],
@@ -23,7 +22,6 @@ pub struct Measured<'a> {
     pub skipped: &'a [String],
 }
 
-/// The report; `command` makes it again.
 pub fn report(measured: &Measured<'_>, command: String, detail: Detail) -> anyhow::Result<Report> {
     let Measured { options, runs, models, drains, skipped } = measured;
     let table = PairedTable::new(runs, options.days as f64 - 2.0);
@@ -104,7 +102,6 @@ fn groups<'a>(rows: impl Iterator<Item = &'a LifetimeRow>) -> Vec<Vec<&'a Lifeti
     groups
 }
 
-/// A table with a column for each policy.
 fn by_policy<'a>(
     rows: impl Iterator<Item = &'a LifetimeRow>,
     cell: impl Fn(&LifetimeRow) -> String,

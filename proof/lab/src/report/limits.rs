@@ -18,7 +18,6 @@ const GOOGLE_MEMORY: &str = "google-memory";
 const SERVICES: &str = "services";
 const AZURE_SERVICES: &str = "azure-services";
 
-/// What a set is.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct SetAbout {
     pub set: String,
@@ -26,7 +25,6 @@ pub struct SetAbout {
     pub judged_days: usize,
 }
 
-/// The report; `command` makes it again.
 pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], command: String) -> Report {
     let mut parts = vec![Part::Words(filled(include_str!("words/limits.md"), &[]))];
     if !skipped.is_empty() {
@@ -87,7 +85,6 @@ fn table<'a>(rows: impl Iterator<Item = &'a LimitsRow>) -> TextTable {
     )
 }
 
-/// The best of a family in hindsight.
 fn best<'a>(rows: &'a [LimitsRow], set: &str, family: &str, overruns: f64) -> Option<&'a LimitsRow> {
     let is = |row: &&LimitsRow| row.set == set && row.family == family && row.overruns == overruns;
     rows.iter().filter(is).find(|row| row.hindsight)

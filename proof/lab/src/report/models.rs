@@ -25,7 +25,6 @@ pub struct Fleets {
     pub days: u32,
     /// Whether habits stay as they are.
     pub steady: bool,
-    /// One fleet for each seed.
     pub seeds: Vec<u64>,
 }
 

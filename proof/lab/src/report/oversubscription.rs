@@ -21,14 +21,11 @@ pub struct Settings {
     pub chassis: u32,
     /// How often weeks are resampled.
     pub replicates: u32,
-    /// Chassis of each population that are replayed.
     pub replay_chassis: u32,
-    /// The seed of everything that is drawn.
     pub seed: u64,
     pub server: PowerModel,
 }
 
-/// One approach on one fleet, for programs.
 #[derive(Serialize)]
 struct ApproachRow<'a> {
     source: Source,

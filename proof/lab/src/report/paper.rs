@@ -29,11 +29,9 @@ pub(super) fn chassis_p95(placement: &str, policy: &str, shares: Option<&str>) -
 /// A row of Table III: shares of confident predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Stated {
-    /// The share of predictions that is confident.
     pub(super) confident: f64,
     /// Recall and precision, user-facing before non-user-facing, or by bucket.
     pub(super) each: Vec<(f64, f64)>,
-    /// The share of right ones.
     pub(super) accuracy: f64,
 }
 

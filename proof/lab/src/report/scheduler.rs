@@ -13,7 +13,6 @@ use crate::plot::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, Panel, RED, le
 use crate::scheduler::{Case, Options, SchedulerResult};
 use ballast_cli::common::text_table::TextTable;
 
-/// The paper's choice.
 const ALPHA: f64 = 0.8;
 /// Server balances are equal where they differ by no more, as a share.
 const EQUAL: f64 = 0.1;
@@ -22,7 +21,6 @@ const COLLAPSED: f64 = 2.0;
 
 /// What the document shows beside Figure 7: cases and their rows.
 pub struct More {
-    /// Every part of the knowledge by itself.
     pub knowledge: (Vec<Case>, Vec<SchedulerResult>),
     pub baseline: (Vec<Case>, Vec<SchedulerResult>),
     pub weights: (Vec<Case>, Vec<SchedulerResult>),
@@ -88,7 +86,6 @@ fn table(rows: &[SchedulerResult]) -> TextTable {
     )
 }
 
-/// The row of an arm with this weight.
 fn at(rows: &[SchedulerResult], arm: Arm, alpha: f64) -> Option<&SchedulerResult> {
     rows.iter().find(|row| row.arm == arm && row.alpha.is_none_or(|a| (a - alpha).abs() < 5e-4))
 }

@@ -108,7 +108,6 @@ fn table(rows: &[ServerResult], paper: bool) -> TextTable {
     )
 }
 
-/// What was run, for the document.
 fn words(options: &Options) -> String {
     let Shape { idle_w, full_w, half_frequency_full_w } = options.shape;
     let values: [Named<'_>; 5] = [
@@ -126,7 +125,6 @@ mod tests {
     use super::*;
     use crate::medians::{Limit, Medians};
 
-    /// A row of invented numbers.
     pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> ServerResult {
         ServerResult { cap_w, policy, figures: Medians::sample(Limit::Cap, p95, runtime) }
     }

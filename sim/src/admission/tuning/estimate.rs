@@ -4,7 +4,6 @@ use ballast_types::SplitMix64;
 
 use super::Measured;
 
-/// Bootstrap samples.
 const RESAMPLES: usize = 2_000;
 /// Shares of failures below this are as good as none.
 const FLOOR: f64 = 1e-7;
@@ -26,7 +25,6 @@ pub(super) fn log_failures(share: f64) -> f64 {
 pub(super) enum Measure {
     /// The share of scale-outs that fail, on average over runs.
     Share,
-    /// Scale-outs that fail in a run.
     PerRun,
 }
 
@@ -38,7 +36,6 @@ pub(super) struct Sample {
     thresholds: Vec<f64>,
 }
 
-/// An arm at a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct At {
     pub(super) utilisation: f64,

@@ -125,7 +125,6 @@ impl Tuner {
         jobs.collect()
     }
 
-    /// The thresholds of all arms.
     pub fn thresholds(&self) -> Vec<Vec<f64>> {
         self.races.iter().map(|race| race.thresholds.clone()).collect()
     }

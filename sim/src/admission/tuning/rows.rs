@@ -7,7 +7,6 @@ use super::estimate::{Measure, Sample, interval};
 use super::race::{Race, Tuner};
 use super::{Measured, Options};
 
-/// An arm at a share of failures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArmResult {
     pub set: &'static str,
@@ -45,7 +44,6 @@ pub struct Difference {
     pub high: f64,
 }
 
-/// What a set came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SetResult {
     pub set: &'static str,
@@ -63,7 +61,6 @@ const fn second(n: u32, marginal: bool) -> Arm {
 const ZEROTH: Arm = Arm::new(Moment::Zeroth, 0, false);
 const FIRST: Arm = Arm::new(Moment::First, 0, false);
 const UNLABELLED: Arm = Arm { labels: Labels::Mixed, ..second(1, false) };
-/// Pairs that goals speak of.
 const PAIRS: [(Arm, Arm); 8] = [
     (second(0, false), ZEROTH),
     (second(0, false), FIRST),

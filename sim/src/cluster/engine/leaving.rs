@@ -39,7 +39,6 @@ impl Leaving {
         period.vms.push((at_ms, vm));
     }
 
-    /// When the next one leaves.
     pub(super) fn next_ms(&self) -> Option<u64> {
         let later = || self.periods.first_key_value().map(|(_, period)| period.earliest_ms);
         self.due.last().map(|(at_ms, _)| *at_ms).or_else(later)

@@ -23,7 +23,6 @@ pub trait Operator {
     ) -> Result<(), EngineError>;
 }
 
-/// Nobody acts.
 impl Operator for () {
     fn next_ms(&self) -> Option<u64> {
         None

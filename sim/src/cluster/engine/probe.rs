@@ -37,13 +37,11 @@ pub trait Probe {
     /// The cluster stayed as it is from one instant up to a later one.
     fn pass(&mut self, _cluster: &Cluster, _from_ms: u64, _to_ms: u64) {}
 
-    /// A VM has come.
     fn placed(&mut self, _cluster: &Cluster, _at_ms: u64, _vm: &RequestedVm, _host: HostId) {}
 
     /// VMs that were asked for together have not come.
     fn failed(&mut self, _vms: &[&RequestedVm], _reason: Reason) {}
 
-    /// A VM has ended.
     fn ended(&mut self, _cluster: &Cluster, _at_ms: u64, _resident: &Resident) {}
 
     /// One phase ends and the next begins.

@@ -4,10 +4,8 @@ use ballast_placement::VmRequest;
 
 use super::error::EngineError;
 
-/// A VM that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestedVm {
-    /// What the scheduler is told of it.
     pub request: VmRequest,
     /// How long it lives; `None` where it never leaves.
     pub lifetime_ms: Option<u64>,
@@ -17,7 +15,6 @@ pub struct RequestedVm {
 
 /// VMs in the order of time. What a source holds does not grow with how many it yields.
 pub trait Source {
-    /// What it is read from, for messages.
     fn name(&self) -> &str;
 
     /// Puts the VMs that are asked for next into `group`, in place of what it holds, and says at which instant, in

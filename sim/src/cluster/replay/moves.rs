@@ -17,7 +17,6 @@ pub(super) struct Moves {
     round: Round<VmKey, HostId>,
     /// By the time at which a move ends, then by the old host.
     ends: BTreeSet<(u64, HostId, VmKey)>,
-    /// The VMs that are on their way.
     timed: BTreeMap<VmKey, Timed>,
     drained: Drained,
 }
@@ -47,7 +46,6 @@ impl Moves {
         self.timed.len() as u64
     }
 
-    /// When the next move ends.
     pub(super) fn next_ms(&self) -> Option<u64> {
         self.ends.first().map(|end| end.0)
     }

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::cluster::engine::{Probe, Reason, RequestedVm};
 
-/// The time with one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// When it began, in milliseconds after the first arrival.
@@ -15,7 +14,6 @@ pub struct Phase {
     pub from_ms: u64,
     /// VMs that found a host.
     pub placed: u64,
-    /// VMs that did not.
     pub failed: u64,
     /// The share of hosts without a VM, over this time.
     pub empty_host_ratio: f64,
@@ -25,7 +23,6 @@ pub struct Phase {
     pub bound_empty_ratio: f64,
 }
 
-/// What came of draining hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Drained {
     /// Hosts that were to be drained, each as often as it was.
@@ -36,7 +33,6 @@ pub struct Drained {
     pub longest_s: f64,
     /// VMs that were to be moved.
     pub scheduled: u64,
-    /// VMs that were moved.
     pub moved: u64,
     /// VMs that ended before their turn, so that they need not be moved.
     pub saved: u64,
@@ -46,12 +42,10 @@ pub struct Drained {
     pub held_core_h: f64,
 }
 
-/// What came of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// VMs that found a host.
     pub placed: u64,
-    /// VMs that did not.
     pub failed: u64,
     /// The share of hosts without a VM, over time from the first to the last arrival.
     pub empty_host_ratio: f64,
@@ -62,14 +56,11 @@ pub struct Outcome {
     pub failures: BTreeMap<Reason, u64>,
     /// The same of every policy's time.
     pub phases: Vec<Phase>,
-    /// What came of drains.
     pub drained: Drained,
 }
 
-/// Keeps score.
 #[derive(Debug)]
 pub(super) struct Score {
-    /// When the first VM comes.
     first_ms: u64,
     /// Over the phase that is under way.
     means: Means,

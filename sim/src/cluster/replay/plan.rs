@@ -46,19 +46,16 @@ pub enum Action {
     Policy(Policy),
 }
 
-/// What is done, and when.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Each with its time after the first arrival, in milliseconds. At equal times they are done as they stand, after VMs have
     /// left and moves have ended, and before others come.
     pub actions: Vec<(u64, Action)>,
-    /// How long moves take.
     pub moving: Moving,
     /// Who is moved first, and how many VMs are on their way together.
     pub drains: Drains,
 }
 
-/// How hosts are drained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drains {
     /// By which VMs go one after the other.

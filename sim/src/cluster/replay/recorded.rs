@@ -18,7 +18,6 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// The trace as it is.
     pub const ONE: Self = Self { count: 1, vm_stride: 0, batch_stride: 0 };
 
     /// So many copies of what comes within a window; all of it is read, and nothing is held. The last copy's largest ids
@@ -74,7 +73,6 @@ pub enum LifetimeSource<'r> {
     Noisy(Noise),
     /// What a noisy predictor's word is worth to whoever knows it.
     Believed(NoisyCurves),
-    /// A curve for every VM.
     Foreseen(Foresight<'r>),
 }
 
@@ -152,7 +150,6 @@ impl<'r> Recorded<'r> {
     pub(super) fn noise(&self) -> Option<Noise> {
         self.lifetimes.noise()
     }
-    /// When the first VM comes.
     pub fn first_ms(&self) -> u64 {
         self.first_ms
     }

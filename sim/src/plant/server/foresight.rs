@@ -7,7 +7,6 @@ use crate::plant::{STEP_S, ServerSpec};
 /// One batch core in the step that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::plant) struct BatchCore {
-    /// Its index in the server's list.
     pub(in crate::plant) core: usize,
     /// Watts at full use and the highest frequency.
     watts: f64,

@@ -9,19 +9,16 @@ use crate::plant::vm::SimVm;
 #[derive(Clone, Debug, Default)]
 struct Pool {
     cores: Vec<usize>,
-    /// CPUs of all its VMs.
     vcpus: f64,
     /// CPUs that wanted to run in this step, and in the one before.
     wanted: f64,
     part: f64,
 }
 
-/// Every pool of a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharing(Vec<Pool>);
 
 impl Sharing {
-    /// Finds who shares cores with whom.
     pub(super) fn find(&mut self, vms: &mut [SimVm]) {
         self.0.clear();
         for vm in vms {
@@ -37,7 +34,6 @@ impl Sharing {
         }
     }
 
-    /// A step begins.
     pub(super) fn begin(&mut self) {
         for pool in &mut self.0 {
             pool.part = (pool.cores.len() as f64 / pool.wanted.max(f64::MIN_POSITIVE)).min(1.0);

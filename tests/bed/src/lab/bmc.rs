@@ -18,10 +18,8 @@ pub const PASSWORD: &str = "hush";
 const CHASSIS: &str = "/redfish/v1/Chassis/1";
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
-/// Which resources there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// `Power`.
     Older,
     /// `EnvironmentMetrics` and `PowerSubsystem`.
     Newer,
@@ -50,7 +48,6 @@ pub struct Model {
     pub faults: Faults,
     /// Every request: method, path, body.
     pub requests: Vec<(String, String, String)>,
-    /// Sessions that are open.
     pub sessions: Vec<String>,
     serial: u64,
 }
@@ -68,11 +65,9 @@ pub struct Faults {
     pub stale: u32,
     /// `PATCH` without `If-Match` answers 428.
     pub must_match: bool,
-    /// A body that is no JSON.
     pub garbage: bool,
     /// A body of a megabyte.
     pub huge: bool,
-    /// Answers with a redirect.
     pub redirect: bool,
     /// `PATCH` is answered with success and not done.
     pub forgetful: bool,
@@ -108,7 +103,6 @@ impl Model {
         }
     }
 
-    /// The limit in force, in watts.
     pub fn in_force(&self) -> Option<f64> {
         let off = self.generation != Generation::Older && self.mode == "Disabled";
         self.limit.as_f64().filter(|_| !off)
@@ -238,7 +232,6 @@ impl Model {
     }
 }
 
-/// The `Status` of a supply.
 fn status(state: &Value, health: &Value) -> Value {
     json!({ "State": state, "Health": health })
 }

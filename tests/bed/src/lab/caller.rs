@@ -53,7 +53,6 @@ impl Caller {
         self.send("POST", url, body)
     }
 
-    /// The answer to any method.
     pub fn send(&self, method: &str, url: &str, body: &Value) -> (u16, String) {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         self.call(|client| {

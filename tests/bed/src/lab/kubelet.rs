@@ -56,7 +56,6 @@ impl PodDouble {
     }
 }
 
-/// A page with all of them.
 pub fn pod_list(pods: &[PodDouble]) -> String {
     let items: Vec<_> = pods.iter().map(|pod| pod.object(1)).collect();
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})

@@ -19,10 +19,8 @@ use super::server::Server;
 type Watcher = mpsc::UnboundedSender<io::Result<Bytes>>;
 type Shared = Arc<Mutex<Model>>;
 
-/// What one kind of objects is answered with.
 #[derive(Default)]
 pub struct Kind {
-    /// The pages of its list, as recorded.
     pub pages: Vec<String>,
     /// Statuses that the next requests are refused with.
     pub refusals: Vec<u16>,
@@ -56,7 +54,6 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts one with the recorded lists.
     pub fn start() -> Self {
         let model = Shared::default();
         for (kind, pages) in
@@ -79,7 +76,6 @@ impl ApiServer {
         lock(&self.model)
     }
 
-    /// How many watches of a kind are open.
     pub fn watching(&self, kind: &str) -> usize {
         let mut model = self.model();
         let Some(kind) = model.kinds.get_mut(kind) else { return 0 };

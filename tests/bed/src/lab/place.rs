@@ -98,7 +98,6 @@ impl PlaceLab {
         self.daemon.wait().expect("an end")
     }
 
-    /// Kills it, whatever it does.
     pub fn kill(&mut self) {
         self.daemon.signal(Signal::SIGKILL);
         self.daemon.wait().expect("an end");
@@ -175,12 +174,10 @@ impl PlaceLab {
         fs::rename(next, self.path("model")).expect("a file");
     }
 
-    /// A file in its folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The number of its process.
     pub fn process(&self) -> u32 {
         self.daemon.id()
     }

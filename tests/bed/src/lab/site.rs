@@ -35,13 +35,11 @@ impl Site {
         Self { authority, ca: ca.certificate, dir }
     }
 
-    /// A certificate of `roles`.
     pub fn issue(&self, roles: &[&str], days: u32) -> Pair {
         let roles: Vec<_> = roles.iter().map(|uri| role(uri)).collect();
         self.authority.issue(&roles, &[SECRET.into()], DAY * days).expect("a pair")
     }
 
-    /// One that has expired.
     pub fn issue_expired(&self, uri: &str) -> Pair {
         self.authority.issue_expired(&role(uri)).expect("a pair")
     }
@@ -88,7 +86,6 @@ fn role(uri: &str) -> Role {
     uri.parse().expect("a role")
 }
 
-/// Who a daemon of the laboratory is.
 pub fn role_of(name: &str) -> String {
     match name {
         "chassis" => "ballast://chassis/lab".to_owned(),

@@ -51,7 +51,6 @@ struct SupplyFiles {
 }
 
 impl Meters {
-    /// The files of the tree in `dir`.
     pub(crate) fn new(dir: &Path, plant: &Plant) -> Self {
         let spec = plant.spec();
         let chassis = chassis_root(dir);
@@ -105,7 +104,6 @@ impl Meters {
         }
     }
 
-    /// Writes what has changed.
     pub(crate) fn show(&mut self, plant: &Plant, to: &Publisher) -> Result<(), RigError> {
         let now = plant.now();
         for (n, supply) in self.supplies.iter_mut().enumerate() {

@@ -31,7 +31,6 @@ pub(crate) fn slot_range_uw(server: &ServerSpec) -> (u64, u64) {
     (whole(server.model.idle_w), whole(server.model.full_w * 1.5))
 }
 
-/// Makes every file.
 pub(crate) fn create(dir: &Path, plant: &Plant) -> Result<(), RigError> {
     let spec = plant.spec();
     for (n, server) in spec.servers.iter().enumerate() {
@@ -229,7 +228,6 @@ fn folder(dir: &Path, files: &[(&str, String)]) -> Result<(), RigError> {
     Ok(())
 }
 
-/// CPU numbers as the kernel lists them.
 pub(crate) fn list(cpus: impl Iterator<Item = u32>) -> String {
     let mut cpus: Vec<_> = cpus.collect();
     cpus.sort_unstable();

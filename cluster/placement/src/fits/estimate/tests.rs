@@ -12,7 +12,6 @@ fn promise(capacity: f64, target: f64) -> Promise {
     Promise::new(capacity, target).unwrap()
 }
 
-/// A machine with these VMs.
 fn loaded<L: Load>(vms: &[L::Usage]) -> L {
     let mut load = L::default();
     for vm in vms {

@@ -31,7 +31,6 @@ fn fleet(vms: usize, shuffled: bool) -> Vec<VmLifetime> {
     (0..vms).map(one).collect()
 }
 
-/// A small model.
 pub(crate) fn small() -> LifetimeFile {
     trained(fleet(2_000, false))
 }

@@ -9,7 +9,6 @@ fn diurnal() -> [f64; HALF_HOURS] {
     series("diurnal", &mut Draw::new(11))
 }
 
-/// Which half hours are taken out.
 fn taken(masked: &Masked) -> Vec<usize> {
     (0..HALF_HOURS).filter(|i| masked.values[*i].is_nan()).collect()
 }

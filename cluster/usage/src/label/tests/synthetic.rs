@@ -4,7 +4,6 @@ use ballast_types::SplitMix64;
 
 use super::{DAY, HALF_HOURS};
 
-/// Seeded draws.
 pub(super) struct Draw(SplitMix64);
 
 impl Draw {

@@ -37,7 +37,6 @@ fn listed_pods() -> Vec<ObservedPod> {
     both.map(|pod| reading().pod(&pod)).collect()
 }
 
-/// What a line of a watch tells.
 #[derive(Clone, Debug)]
 enum WatchEvent {
     Node(Notice<ObservedNode>),
@@ -74,7 +73,6 @@ fn tell(mirror: &mut Mirror, line: WatchEvent) -> Option<Effect> {
     })
 }
 
-/// As it is after both lists.
 fn listed() -> Mirror {
     let mut mirror = Mirror::default();
     mirror.list_nodes(listed_nodes());

@@ -29,7 +29,6 @@ fn read(folder: &Path) -> anyhow::Result<(u32, Vec<Series>)> {
     Ok((period_s, series))
 }
 
-/// Some of all weeks in one histogram.
 fn together(all: &[Histogram], weeks: &[usize]) -> anyhow::Result<Histogram> {
     let mut sum = Histogram::new(RESOLUTION)?;
     for week in weeks {

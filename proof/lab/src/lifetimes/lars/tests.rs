@@ -62,7 +62,6 @@ fn play(vms: Vec<(u64, RequestedVm)>, hosts: u32, curves: Curves, from_ms: u64) 
     (lars.rows(), failed.0)
 }
 
-/// What schedulers are told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Knowledge {
     Oracle,
@@ -78,7 +77,6 @@ fn request(id: u64, cores: u16, gb: f64, batch: u64, end: Option<ExpectedEnd>) -
     }
 }
 
-/// A standard normal number.
 fn normal(chance: &mut SplitMix64) -> f64 {
     let uniform = |chance: &mut SplitMix64| ((chance.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     let (a, b) = (uniform(chance), uniform(chance));

@@ -6,7 +6,6 @@ use ballast_predict::score::{Each, Scores};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// One row: who predicted what on which fleet.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmRow {
     /// The fleet's seed; `None` for real data.

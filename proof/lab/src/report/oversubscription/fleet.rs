@@ -17,7 +17,6 @@ pub enum Source {
     DistributionUnits,
 }
 
-/// How busy the VMs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scaling {
@@ -54,13 +53,10 @@ pub struct About {
     pub measured: &'static str,
     /// What was made or assumed.
     pub made: &'static str,
-    /// How many chassis, or units.
     pub chassis: usize,
-    /// Weeks that are planned from.
     pub weeks: usize,
     /// The chassis as the planner is told.
     pub model: Chassis,
-    /// The VMs that chassis are made of.
     pub vms: Option<TakenVms>,
     /// Every VM is busier by this.
     pub factor: f64,
@@ -78,7 +74,6 @@ pub struct TakenVms {
     pub user_facing: usize,
 }
 
-/// One fleet, planned and verified.
 pub struct Fleet {
     pub about: About,
     pub case: Case,
@@ -92,7 +87,6 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The fleet in a few words.
     pub(crate) fn name(&self) -> String {
         match self.about.source {
             Source::UtilisationTraces => {
@@ -127,7 +121,6 @@ impl Fleet {
     }
 }
 
-/// A budget, and what came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Replayed {
     #[serde(skip)]
@@ -139,7 +132,6 @@ pub struct Replayed {
     pub verdict: Verdict,
 }
 
-/// The approaches whose promises are looked at.
 pub fn promised() -> impl Iterator<Item = &'static Approach> {
     Approach::ALL.iter().filter(|a| ["no-impact", "minimal-impact"].contains(&a.name))
 }

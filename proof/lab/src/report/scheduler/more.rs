@@ -13,12 +13,10 @@ const FAILURES: f64 = 0.001;
 /// Shares of empty servers are about the same where they differ by no more.
 pub(super) const EMPTY: f64 = 0.05;
 
-/// A range of deviations.
 pub(super) fn between((low, high): (f64, f64)) -> String {
     range(low, high, 4)
 }
 
-/// The row of a case by its name.
 fn named<'r>(cases: &[Case], rows: &'r [SchedulerResult], name: &str) -> Option<&'r SchedulerResult> {
     cases.iter().zip(rows).find(|(case, _)| case.name == name).map(|(_, row)| row)
 }
@@ -81,7 +79,6 @@ pub(super) fn baseline(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
     parts
 }
 
-/// What every part of the knowledge is worth.
 pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
     let table = TextTable::of(
         1,
@@ -129,7 +126,6 @@ pub(super) fn knowledge(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
     parts
 }
 
-/// What the rules' weights come to.
 pub(super) fn weights(cases: &[Case], rows: &[SchedulerResult]) -> Vec<Part> {
     let table = TextTable::of(
         2,

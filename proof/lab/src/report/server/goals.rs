@@ -47,7 +47,6 @@ pub(super) fn goals(sets: &[LoadRows]) -> Vec<Goal> {
     goals
 }
 
-/// What the loads are calibrated on.
 fn calibration(set: &LoadRows, goals: &mut Vec<Goal>) {
     let load = set.arrivals.name();
     let uncapped = set.rows.iter().find(|row| row.policy == "none");

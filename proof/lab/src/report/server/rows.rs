@@ -10,12 +10,10 @@ pub struct LoadRows {
     pub batch_share: f64,
     /// Mean service time of one request, in milliseconds.
     pub service_ms: f64,
-    /// One row for each cap and policy.
     pub rows: Vec<ServerResult>,
 }
 
 impl LoadRows {
-    /// The load in words.
     pub(super) fn load(&self) -> String {
         let Self { arrivals, batch_share, service_ms, .. } = self;
         format!("{}, batch share {batch_share}, requests of {service_ms} ms", arrivals.name())
