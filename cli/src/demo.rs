@@ -155,7 +155,6 @@ async fn begin(args: &DemoArgs, hold_ms: u64) -> anyhow::Result<(Stage, Begun)> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Done,
-    /// Somebody who looks at the screen.
     Key,
     /// SIGINT or SIGTERM.
     Signal,
@@ -281,7 +280,6 @@ impl Watch {
         }
     }
 
-    /// Closes the view and sums up.
     fn end(self, interrupted: bool) -> Observed {
         drop(self.screen);
         drop(self.followers);

@@ -185,7 +185,6 @@ impl RecommendArgs {
         if self.memory_mib.is_some() { Resource::Memory } else { Resource::Cpu }
     }
 
-    /// Where the use of the jobs is.
     fn source(&self) -> &Path {
         self.records.as_deref().or(self.telemetry.as_deref()).unwrap_or(Path::new(""))
     }

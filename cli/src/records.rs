@@ -128,7 +128,6 @@ impl VmInstance {
     }
 }
 
-/// A mean over time.
 #[derive(Debug, Serialize)]
 struct Point {
     /// When it begins, in UTC.

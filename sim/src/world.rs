@@ -263,7 +263,6 @@ impl World {
         }
     }
 
-    /// An agent's meter is read.
     fn sample(&mut self, server: usize) {
         self.again(self.agent_params[server].sample_period, Event::Sample(server));
         if self.samples(server) {
@@ -274,7 +273,6 @@ impl World {
         }
     }
 
-    /// A killed VM's cgroup is empty.
     fn gone(&mut self, server: usize, vm: &VmId) {
         let host = &mut self.environment.hosts[server];
         host.reap(vm);
@@ -292,7 +290,6 @@ impl World {
         self.agents[server].is_some() && self.stalled[server].is_none()
     }
 
-    /// The machine number of a chassis manager.
     fn number(&self, manager: usize) -> usize {
         self.agents.len() + manager
     }
@@ -471,7 +468,6 @@ impl World {
         self.rest(machine);
     }
 
-    /// A manager's polls, from `at` on.
     fn poll_from(&mut self, manager: usize, at: Instant) {
         // The first manager is polled through all of its starts.
         let instance = if manager == 0 { 0 } else { self.environment.managers[manager].instance };

@@ -6,7 +6,7 @@ use core::time::Duration;
 use ballast_agent_core::{Agent, Input, Memory, Output, Params, Policy, Reading, RecoveredState};
 use ballast_chassis_core::{Ledger, Output as ChassisOutput};
 use ballast_sim::demo::{loaded, moving};
-use ballast_sim::plant::{Load, PlantSpec, Profile, ServerSpec, SupplySpec, VmLoad, peak_draw};
+use ballast_sim::plant::{Load, PlantSpec, Profile, SensorSpec, ServerSpec, SupplySpec, VmLoad, peak_draw};
 use ballast_sim::scenario::{Controller, Scenario};
 use ballast_sim::world::{Checks, Excuse, Fault, FaultPlan, MeterFault, Rewind, Rogue, Window, World};
 use ballast_types::wire::{Alert, ChassisState, EventKind, Level, Report, SharePolicy, Slot};
@@ -397,6 +397,27 @@ fn row_12_release_does_not_take_longer_the_larger_the_chassis() {
         "row 12: after 95 s {servers} of 100 servers are under hardware caps, after 30 s {cores} of \
          192 cores are held"
     );
+}
+
+/// Late, seldom or noisy readings of a steady load change a core's frequency at most once a second.
+#[test]
+fn a_late_noisy_meter_makes_no_limit_cycle() {
+    for (lag_ms, refresh_ms, noise_ppm) in [(0, 100, 10_000), (200, 100, 20_000), (1000, 2000, 20_000)] {
+        let (lag, refresh) = (Duration::from_millis(lag_ms), Duration::from_millis(refresh_ms));
+        let mut plant = steady(1, 0.9);
+        plant.meter = SensorSpec { lag, refresh, noise_ppm, ..plant.meter };
+        let mut scenario = made(plant, Policy::Stepwise, 1, &[]);
+        scenario.controller = Controller::FixedCap { watts: Watts::from_whole(215) };
+        let agent = &mut scenario.agents[0];
+        (agent.sample_period, agent.settle) = (refresh, lag + refresh);
+        agent.deadband = Watts::from_whole(10);
+        let world = run(scenario, 120.0);
+        let changes = world.plant().pstate_changes() as f64 / (18.0 * 2.0);
+        assert!(
+            (0.5..=60.0).contains(&changes),
+            "{lag_ms} ms, {refresh_ms} ms, {noise_ppm}: {changes} a minute"
+        );
+    }
 }
 
 /// A server with so many cores, all of them busy with batch work for 20 s, and then half of that.

@@ -59,7 +59,6 @@ fn loopback_reads_and_the_socket_orders_and_every_order_is_written_down() {
     assert!(told[1]["before"].as_str().is_some_and(|it| it.contains("user-facing")), "{told:?}");
 }
 
-/// The audit log of a daemon.
 fn orders(lab: &Lab, name: &str) -> Vec<Value> {
     let text = fs::read_to_string(lab.home(name).join("state/orders.jsonl")).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()

@@ -74,7 +74,6 @@ fn caps(bmcs: &[MockBmc; 2]) -> [bool; 2] {
     bmcs.each_ref().map(|bmc| bmc.model().in_force().is_some())
 }
 
-/// Originals that are written down.
 fn kept(lab: &Lab) -> usize {
     fs::read_dir(lab.home("chassis").join("state/caps")).map_or(0, Iterator::count)
 }

@@ -39,7 +39,6 @@ fn lab(hosts: u32, cores: u32) -> PlaceLab {
     lab
 }
 
-/// What a client knows of its VMs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Placed,

@@ -170,7 +170,6 @@ fn journal(root: &Path, parts: &mut Parts) {
     }
 }
 
-/// What another program said.
 struct Output {
     status: ExitStatus,
     stdout: Vec<u8>,

@@ -51,7 +51,6 @@ impl Parts {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// The archive, everything below one `folder`.
     pub(super) fn write(&self, folder: &str, to: impl Write) -> io::Result<()> {
         let mut archive = Builder::new(GzEncoder::new(to, Compression::default()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();

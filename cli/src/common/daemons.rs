@@ -128,7 +128,6 @@ pub(crate) fn target(url: &str) -> Result<Target, String> {
     }
 }
 
-/// No daemon's answer is longer.
 pub(crate) const BODY_MAX: usize = 16 << 20;
 /// No daemon says in more why it refuses.
 const REASON_MAX: usize = 64 << 10;

@@ -36,7 +36,6 @@ pub(crate) struct Profile {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Measured,
-    /// Measurements made elsewhere.
     Points,
     /// Idle and full load alone are known; half frequency is as the paper's server has it.
     FirstGuess,
@@ -129,7 +128,6 @@ pub(crate) struct Machine {
     pub(crate) highest_khz: u32,
 }
 
-/// One point, and how it came about.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     #[serde(flatten)]

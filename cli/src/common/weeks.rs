@@ -17,7 +17,6 @@ pub(crate) struct VmWeek {
     pub(crate) id: String,
     /// Further columns of its row.
     pub(crate) extra: Vec<String>,
-    /// Its week, or why there is none.
     pub(crate) week: Result<Week, Reason>,
 }
 

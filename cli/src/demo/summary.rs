@@ -104,7 +104,6 @@ pub(crate) struct TraceScale {
     pub(crate) batch: f64,
 }
 
-/// What the daemons and their processes showed.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     /// Capping events, by the chassis manager.

@@ -99,7 +99,6 @@ impl ReadArgs {
     }
 }
 
-/// Series that are gathered sample by sample.
 struct AllSeries<'a> {
     days: &'a Days,
     /// In the order in which they first came.

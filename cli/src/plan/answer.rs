@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::request::Basis;
 use super::verified::Verified;
 
-/// What is planned for one hardware generation.
 pub(super) struct Answer {
     /// Empty where the history names none.
     pub(super) generation: String,

@@ -107,7 +107,6 @@ struct SiteArgs {
 }
 
 impl PlanArgs {
-    /// Checks everything that was given.
     pub(super) fn asked(&self) -> anyhow::Result<PlanRequest> {
         let approach = self.approach()?;
         approach.policy.check()?;

@@ -13,7 +13,6 @@ use crate::common::plot::{Area, BLUE, Drawn, GREEN, GREY, Panel, RED, legend, li
 const WIDTH: u32 = 1000;
 const HEIGHT: u32 = 520;
 
-/// Draws one panel a hardware generation.
 pub(super) fn draw(
     file: &Path,
     draws: &BTreeMap<String, Histogram>,

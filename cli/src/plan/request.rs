@@ -56,7 +56,6 @@ impl PlanRequest {
     }
 }
 
-/// What a plan rests on, in words.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Basis {
     pub(super) curves: String,

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::lifetimes::LifetimeColumns;
 
-/// A VM as JSON tells it.
 #[derive(Deserialize)]
 struct LifetimeRequest {
     vm_id: Option<String>,

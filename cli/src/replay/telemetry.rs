@@ -15,7 +15,6 @@ use crate::common::terminal::{answer, progress_bar, tell};
 /// Points of the plot.
 const POINTS: usize = 1200;
 
-/// The report, and how long it took.
 #[derive(Debug, Serialize)]
 struct Timed {
     #[serde(flatten)]

@@ -31,7 +31,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Shows these answers from now on.
     pub(super) fn take(&mut self, answers: Vec<Answer>) {
         self.answers = Some(answers);
     }

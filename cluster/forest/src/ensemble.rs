@@ -40,12 +40,10 @@ pub struct Ensemble {
     walk: Walk,
 }
 
-/// An ensemble as it is written down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parts {
     pub(crate) features: u32,
-    /// How many numbers an answer has.
     pub(crate) outputs: u32,
     pub(crate) link: Link,
     /// Where the sums begin; none for [`Link::Mean`].

@@ -21,7 +21,6 @@ use crate::tree::Tree;
 /// Fewer in tests, so that small trees see both ways.
 const KEPT_NODES: usize = if cfg!(test) { 2 } else { 128 };
 
-/// A row that the tree learns from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry<R> {
     pub(crate) row: u32,
@@ -99,7 +98,6 @@ struct Work<S> {
     best: Vec<Option<Split<S>>>,
 }
 
-/// Buffers that outlive a tree.
 pub(crate) struct Grower<'a, S: Sums> {
     columns: &'a [Column],
     work: Vec<Work<S>>,

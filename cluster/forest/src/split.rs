@@ -9,7 +9,6 @@ pub(crate) struct Split<S> {
     pub(crate) gain: f64,
     pub(crate) bin: u8,
     pub(crate) missing_left: bool,
-    /// What goes left adds up to this.
     pub(crate) left: S,
 }
 

@@ -1,7 +1,6 @@
 //! `ballast-lab bench place`: how many VMs the real daemon places and takes away a second, each on disk when it is
 //! answered, and how fast.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 
 use super::load::{self, LoadArgs, Way, ask, bare, bench, post};
-use super::score::{AT_ONCE, CHASSIS_HOSTS, cores, vm};
+use super::score::{AT_ONCE, CHASSIS_HOSTS, cores, inventory, vm};
 use ballast_cli::common::terminal::{say, tell};
 
 /// Different VMs of a connection.
@@ -45,14 +44,7 @@ pub(crate) fn run(args: &ChangesArgs) -> anyhow::Result<ExitCode> {
     let (vms, servers) = (args.vms, args.chassis * CHASSIS_HOSTS);
     let taken: u64 = (0..vms).map(|n| u64::from(cores(n))).sum();
     let room = (taken * 100).div_ceil(u64::from(FULL * servers)).max(16);
-    let hosts = |folder: &Path| {
-        let file = folder.join("hosts.json");
-        let host = json!({"name": format!("s[00001-{servers:05}]"),
-            "chassis": format!("c[0001-{:04}]", args.chassis), "cores": room, "memory_gb": room * 4});
-        fs::write(&file, json!({ "hosts": [host] }).to_string())?;
-
-        Ok(format!("[inventory]\nfile = {file:?}\n"))
-    };
+    let hosts = |folder: &Path| inventory(folder, args.chassis, room as u32, 4 * room as u32);
 
     let fill = async |stream: &mut UnixStream| {
         tell(&format!("placing {vms} VMs"));

@@ -50,15 +50,7 @@ struct Measured {
 
 pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     let (top, full_percent, servers) = (args.top, args.full, args.chassis * CHASSIS_HOSTS);
-    let hosts = |folder: &Path| {
-        let file = folder.join("hosts.json");
-        let host = json!({"name": format!("s[00001-{servers:05}]"),
-            "chassis": format!("c[0001-{:04}]", args.chassis),
-            "cores": CORES, "memory_gb": MEMORY_GB});
-        fs::write(&file, json!({ "hosts": [host] }).to_string())?;
-
-        Ok(format!("[inventory]\nfile = {file:?}\n"))
-    };
+    let hosts = |folder: &Path| inventory(folder, args.chassis, CORES, MEMORY_GB);
 
     let fill = async |stream: &mut UnixStream| {
         let (goal, mut taken, mut n) = (servers * CORES * full_percent / 100, 0, 0);
@@ -90,6 +82,15 @@ pub(crate) fn run(args: &ScoreArgs) -> anyhow::Result<ExitCode> {
     say(&if args.load.json { serde_json::to_string_pretty(&measured)? } else { text })?;
 
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the hosts of so many chassis, all alike, and gives the daemon's section that names the file.
+pub(super) fn inventory(folder: &Path, chassis: u32, cores: u32, memory_gb: u32) -> anyhow::Result<String> {
+    let file = folder.join("hosts.json");
+    let host = json!({"name": format!("s[00001-{:05}]", chassis * CHASSIS_HOSTS),
+        "chassis": format!("c[0001-{chassis:04}]"), "cores": cores, "memory_gb": memory_gb});
+    fs::write(&file, json!({ "hosts": [host] }).to_string())?;
+    Ok(format!("[inventory]\nfile = {file:?}\n"))
 }
 
 /// A number as good as random.

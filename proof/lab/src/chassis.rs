@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use ballast_agent_core::Policy;
 pub use ballast_types::wire::SharePolicy as Shares;
 use ballast_types::{PowerModel, VmClass, Watts};
 use clap::Args;
@@ -186,12 +187,6 @@ pub fn jobs(options: &Options) -> Result<Vec<Job>, OptionError> {
     Ok(jobs)
 }
 
-#[cfg(test)]
-pub(super) fn plant_of(placement: Placement) -> PlantSpec {
-    let options = Options { placements: vec![placement], seeds: Seeds::first(1), ..Options::default() };
-    jobs(&options).expect("the defaults are fine")[0].plant()
-}
-
 fn vms(placement: Placement, n: usize) -> Vec<Kind> {
     let (user_facing, batch) = match (placement, n) {
         (Placement::Balanced, _) => (3, 3),
@@ -213,7 +208,7 @@ impl Job {
         Ok(Run { asked: self.asked, seed: self.seed, measured })
     }
 
-    fn plant(&self) -> PlantSpec {
+    pub(super) fn plant(&self) -> PlantSpec {
         let Self { plan, asked, seed } = self;
         let work = Work {
             arrivals: plan.arrivals,
@@ -232,7 +227,7 @@ impl Job {
     fn scenario(&self) -> Scenario {
         let Self { plan, asked, seed } = self;
         let length = Duration::from_secs_f64(plan.longest_s());
-        let mut scenario = Scenario::new(self.plant(), asked.contender.policy(), *seed, length);
+        let mut scenario = Scenario::new(self.plant(), Policy::Stepwise, *seed, length);
         scenario.controller = self.controller();
         // Its budget is that of the servers alone, and the manager is told so.
         scenario.chassis.shared_floor = Some(Watts::ZERO);
@@ -266,17 +261,15 @@ fn row(asked: Requested, seeds: &[u64], runs: &[Run]) -> ChassisResult {
     };
     let judge = |contender| Requested { contender, shares: None, ..asked };
     let seeds = seeds.iter().filter_map(|seed| {
-        let none = find(judge(Contender::None), *seed)?;
-        let oracle = find(judge(Contender::Oracle), *seed)?;
-        Some(find(asked, *seed)?.judge(0, none, oracle))
+        let run = |asked| find(asked, *seed);
+        let (none, oracle) = (run(judge(Contender::None))?, run(judge(Contender::Oracle))?);
+        Some(Judged { own: run(asked)?, none, oracle, limit: 0 })
     });
-
-    let seeds: Vec<Judged> = seeds.collect();
 
     ChassisResult {
         placement: asked.placement.name(),
         policy: asked.contender.name(),
         shares: asked.shares.map(Shares::name),
-        figures: Medians::of(Limit::Budget, &seeds),
+        figures: Medians::of(Limit::Budget, &seeds.collect::<Vec<_>>()),
     }
 }

@@ -34,7 +34,6 @@ mod tests;
 
 use core::fmt;
 
-use ballast_agent_core::Policy;
 use ballast_cli::common::numbers::positive;
 use ballast_types::{PowerModel, Watts};
 use clap::Args;
@@ -136,13 +135,6 @@ pub enum Contender {
 impl Contender {
     pub const ALL: [Self; 6] =
         [Self::None, Self::FullServer, Self::Stepwise, Self::Manager, Self::Thunderbolt, Self::Oracle];
-
-    const fn policy(self) -> Policy {
-        match self {
-            Self::Stepwise | Self::Manager => Policy::Stepwise,
-            Self::None | Self::FullServer | Self::Thunderbolt | Self::Oracle => Policy::None,
-        }
-    }
 
     pub const fn name(self) -> &'static str {
         match self {

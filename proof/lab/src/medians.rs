@@ -43,21 +43,21 @@ pub(crate) struct Medians {
 }
 
 impl Medians {
-    pub(crate) fn of(limit: Limit, seeds: &[Judged]) -> Self {
-        let over = |f: fn(&Judged) -> f64| Spread::of(seeds.iter().map(f));
+    pub(crate) fn of(limit: Limit, seeds: &[Judged<'_>]) -> Self {
+        let over = |f: fn(&Judged<'_>) -> f64| Spread::of(seeds.iter().map(f));
         Self {
             limit,
-            user_facing_p95_norm: over(|j| j.p95_norm),
-            batch_runtime_norm: over(|j| j.batch_norm),
-            excess: over(|j| j.excess).median,
-            max_power_w: over(|j| j.max_w).median,
-            mean_power_w: over(|j| j.mean_w).median,
-            over_s_max: over(|j| j.over_s_max),
-            over_fraction: over(|j| j.over_fraction),
-            over_fraction_10ms: over(|j| j.over_fraction_10ms).median,
-            user_facing_throttled_core_s: over(|j| j.user_facing_throttled).median,
-            pstate_changes_per_core_min: over(|j| j.pstate_changes).median,
-            server_limit_s: over(|j| j.server_limit_s).median,
+            user_facing_p95_norm: over(|j| j.own.p95_ms / j.none.p95_ms),
+            batch_runtime_norm: over(|j| j.own.batch_s / j.none.batch_s),
+            excess: over(|j| (j.own.batch_s - j.oracle.batch_s) / j.none.batch_s).median,
+            max_power_w: over(|j| j.own.watch.max_w()).median,
+            mean_power_w: over(|j| j.own.watch.mean_w()).median,
+            over_s_max: over(|j| j.own.watch.over(j.limit).0),
+            over_fraction: over(|j| j.own.watch.over(j.limit).1),
+            over_fraction_10ms: over(|j| j.own.watch.over(j.limit).2).median,
+            user_facing_throttled_core_s: over(|j| j.own.user_facing_throttled).median,
+            pstate_changes_per_core_min: over(|j| j.own.pstate_changes).median,
+            server_limit_s: over(|j| j.own.server_limit_s).median,
             seeds: seeds.len(),
         }
     }

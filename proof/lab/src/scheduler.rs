@@ -159,7 +159,6 @@ impl Options {
 const WEIGHTS: [(u32, u32); 6] = [(1, 2), (1, 1), (2, 1), (4, 1), (8, 1), (16, 1)];
 /// Shares of cores that are asked for.
 const FULLER: [f64; 3] = [0.95, 1.0, 1.05];
-/// What is told, by name.
 const KNOWLEDGE: [(&str, Class, P95, Quarter); 11] = {
     use Quarter::{Middle, UpperEnd};
     [
@@ -190,7 +189,6 @@ pub struct Case {
     pub seeds: u64,
 }
 
-/// A month to be played.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     site: Site,
@@ -199,7 +197,6 @@ pub struct Job {
     budget_w: f64,
 }
 
-/// What a job came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
     month: Month,

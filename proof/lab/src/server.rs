@@ -2,12 +2,13 @@
 
 use core::time::Duration;
 
+use ballast_agent_core::Policy;
 use ballast_types::{PowerModel, VmClass, Watts};
 use serde::Serialize;
 
 use super::load::{self, CORES, Kind, Work};
 use super::medians::{Limit, Medians};
-use super::trial::{self, LONGEST, Measured, Windows};
+use super::trial::{self, Judged, LONGEST, Measured, Windows};
 use super::{Arrivals, Contender, OptionError, Shape, watts, within};
 use ballast_sim::baseline::Baseline;
 use ballast_sim::plant::{Plant, PlantSpec, SensorSpec};
@@ -24,7 +25,6 @@ pub struct Options {
     pub service_ms: f64,
     pub caps_w: Vec<f64>,
     pub contenders: Vec<Contender>,
-    /// One run of everything for each.
     pub seeds: Vec<u64>,
     /// How long the batch work takes when nobody is in its way (10).
     pub minutes: f64,
@@ -45,13 +45,13 @@ impl Default for Options {
     }
 }
 
-/// One run to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     plan: Plan,
-    contender: Contender,
-    cap: Option<Watts>,
-    seed: u64,
+    pub contender: Contender,
+    /// The cap; `None` for the run without one.
+    pub(super) cap: Option<Watts>,
+    pub(super) seed: u64,
 }
 
 /// What all runs have in common.
@@ -62,7 +62,6 @@ pub(super) struct Plan {
     batch_s: f64,
 }
 
-/// What one run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     pub(super) contender: Contender,
@@ -91,7 +90,6 @@ pub struct Trace {
     pub points: Vec<Point>,
 }
 
-/// One moment of a [`Trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub t_s: f64,
@@ -177,9 +175,9 @@ impl Job {
     }
 
     pub(super) fn scenario(&self) -> Scenario {
-        let Self { plan, contender, seed, .. } = self;
+        let Self { plan, seed, .. } = self;
         let length = Duration::from_secs_f64(LONGEST * plan.batch_s);
-        let mut scenario = Scenario::new(plan.plant(*seed, self.cap), contender.policy(), *seed, length);
+        let mut scenario = Scenario::new(plan.plant(*seed, self.cap), Policy::Stepwise, *seed, length);
         scenario.checks = Checks::NONE;
         scenario.controller = self.controller();
         for agent in &mut scenario.agents {
@@ -199,17 +197,6 @@ impl Job {
             Contender::None => Controller::Baseline(Baseline::Nobody),
         }
     }
-
-    pub fn contender(&self) -> Contender {
-        self.contender
-    }
-    /// The cap; `None` for the run without one.
-    pub fn cap(&self) -> Option<Watts> {
-        self.cap
-    }
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
 }
 
 /// What the runs came to: by cap as in the options, and then by contender.
@@ -225,8 +212,9 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<ServerResult> {
         for contender in options.contenders.iter().copied() {
             let limit = if contender == Contender::None { n } else { 0 };
             let seeds = options.seeds.iter().filter_map(|seed| {
-                let (none, oracle) = (find(Contender::None, *seed)?, find(Contender::Oracle, *seed)?);
-                Some(find(contender, *seed)?.judge(limit, none, oracle))
+                let run = |contender| find(contender, *seed);
+                let (none, oracle) = (run(Contender::None)?, run(Contender::Oracle)?);
+                Some(Judged { own: run(contender)?, none, oracle, limit })
             });
             let figures = Medians::of(Limit::Cap, &seeds.collect::<Vec<_>>());
             rows.push(ServerResult { cap_w, policy: contender.name(), figures });

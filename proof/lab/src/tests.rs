@@ -92,7 +92,7 @@ fn the_oracle_is_at_its_cap_and_never_above() {
     assert!((229.0..230.0).contains(&rows[0].figures.mean_power_w), "{rows:?}");
     assert_eq!(rows[0].figures.excess, 0.0);
     let jobs = server::jobs(&options).unwrap();
-    let trace = jobs.iter().find(|j| j.contender() == Contender::Oracle).unwrap().trace().unwrap();
+    let trace = jobs.iter().find(|j| j.contender == Contender::Oracle).unwrap().trace().unwrap();
     assert_eq!(trace.points.len(), 180);
     assert!(trace.points.iter().skip(1).all(|p| p.power_w <= 230.0));
 }
@@ -118,7 +118,7 @@ fn a_run_is_its_options_and_its_seed() {
     let options = Options { minutes: 0.1, ..short(&[230.0], &[Contender::Thunderbolt]) };
     let jobs = server::jobs(&options).unwrap();
     // Nobody and the oracle are run too: they are what the others are judged against.
-    let order: Vec<_> = jobs.iter().map(|j| (j.contender(), j.cap().is_some(), j.seed())).collect();
+    let order: Vec<_> = jobs.iter().map(|j| (j.contender, j.cap.is_some(), j.seed)).collect();
     let want = [Contender::None, Contender::Thunderbolt, Contender::Oracle];
     assert_eq!(order, want.map(|c| (c, c != Contender::None, 1)));
     let run = |job: &server::Job| job.run().unwrap();
@@ -150,7 +150,8 @@ fn options_that_no_run_can_be_made_of_are_named() {
 #[test]
 fn both_placements_have_the_same_vms() {
     for placement in Placement::ALL {
-        let plant = chassis::plant_of(placement);
+        let options = chassis::Options { placements: vec![placement], ..Default::default() };
+        let plant = chassis::jobs(&options).unwrap()[0].plant();
         let count = |class| {
             let all = plant.servers.iter().flat_map(|s| &s.vms);
             all.filter(|vm| vm.class == class).map(|vm| vm.cores.len()).collect::<Vec<_>>()

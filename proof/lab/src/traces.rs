@@ -3,7 +3,6 @@
 //! First every data set is played once without a budget: [`Case::uncapped`]. Its highest mean over 100 ms
 //! is 100 %. Then every controller gets the same load under every budget: [`jobs`].
 
-use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -53,7 +52,6 @@ pub enum TracePolicy {
 }
 
 impl TracePolicy {
-    /// All of them, in the order of reports.
     pub const ALL: [Self; 6] =
         [Self::None, Self::FullServer, Self::Paper, Self::Stepwise, Self::Oracle, Self::OracleAtSetPoint];
 
@@ -79,18 +77,11 @@ impl TracePolicy {
 
     /// The controllers of the project, where it is they.
     fn control(self) -> Option<Control> {
-        let with = |policy| Control { shares: self.shares(), ..Control::new(policy) };
         match self {
             Self::None | Self::FullServer | Self::Oracle | Self::OracleAtSetPoint => None,
             Self::Paper => Some(Control::PAPER),
-            Self::Stepwise => Some(with(Policy::Stepwise)),
+            Self::Stepwise => Some(Control { shares: self.shares(), ..Control::new(Policy::Stepwise) }),
         }
-    }
-}
-
-impl fmt::Display for TracePolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -102,7 +93,6 @@ pub struct Options {
     /// For each, series are dealt anew to the servers; also of all other chance.
     pub seeds: Vec<u64>,
     pub servers: usize,
-    /// How large they are.
     pub sizes: Sizes,
     /// Recorded hours to leave out at the start; `None` to play the hours around the busiest instant.
     pub skip_hours: Option<f64>,
@@ -188,7 +178,6 @@ pub struct TraceResult {
     pub hardware_s: f64,
     /// Changes of a batch core's p-state by software in a minute, as a mean over them.
     pub pstate_changes_per_core_min: f64,
-    /// What a series was taken for.
     pub series_are: Meaning,
     pub series_used: usize,
     pub servers: usize,
@@ -272,7 +261,6 @@ impl Case {
         Ok(Uncapped { peak_w, mean_w, batch_work_core_s: batch_work_core_s(report.truth()), windows_w })
     }
 
-    /// The run of `plant` under a baseline.
     fn alone(&self, plant: PlantSpec, baseline: Baseline) -> Scenario {
         let scenario = Scenario::new(plant, Policy::None, self.seed, self.steps());
         Scenario { controller: Controller::Baseline(baseline), ..scenario }

@@ -27,44 +27,17 @@ pub(super) struct Measured {
     pub(super) user_facing_throttled: f64,
     /// Of one batch core in a minute.
     pub(super) pstate_changes: f64,
-    /// Some server's own limit was on.
     pub(super) server_limit_s: f64,
 }
 
-/// One run against the same one of nobody, and of the oracle.
+/// One run beside those of nobody and of the oracle with the same seed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judged {
-    pub(super) p95_norm: f64,
-    pub(super) batch_norm: f64,
-    pub(super) excess: f64,
-    pub(super) max_w: f64,
-    pub(super) mean_w: f64,
-    pub(super) over_s_max: f64,
-    pub(super) over_fraction: f64,
-    pub(super) over_fraction_10ms: f64,
-    pub(super) user_facing_throttled: f64,
-    pub(super) pstate_changes: f64,
-    pub(super) server_limit_s: f64,
-}
-
-impl Measured {
-    /// By its limit `n`.
-    pub(super) fn judge(&self, n: usize, none: &Self, oracle: &Self) -> Judged {
-        let (over_s_max, over_fraction, over_fraction_10ms) = self.watch.over(n);
-        Judged {
-            p95_norm: self.p95_ms / none.p95_ms,
-            batch_norm: self.batch_s / none.batch_s,
-            excess: (self.batch_s - oracle.batch_s) / none.batch_s,
-            max_w: self.watch.max_w(),
-            mean_w: self.watch.mean_w(),
-            over_s_max,
-            over_fraction,
-            over_fraction_10ms,
-            user_facing_throttled: self.user_facing_throttled,
-            pstate_changes: self.pstate_changes,
-            server_limit_s: self.server_limit_s,
-        }
-    }
+pub(super) struct Judged<'a> {
+    pub(super) own: &'a Measured,
+    pub(super) none: &'a Measured,
+    pub(super) oracle: &'a Measured,
+    /// The limit that it is judged by, of those that were watched.
+    pub(super) limit: usize,
 }
 
 /// Watches the draw; `each` gets every mean of 100 ms, with the second at which it ended.
@@ -151,7 +124,6 @@ impl Probe for Trial {
     }
 }
 
-/// So many seconds in steps of the plant.
 fn steps(seconds: f64) -> u64 {
     libm::round(seconds / STEP.as_secs_f64()).max(1.0) as u64
 }

@@ -97,15 +97,15 @@ fn a_page_written_twice_is_the_same_and_leaves_others_alone() {
     let folder = tempfile::tempdir().unwrap();
     let docs = folder.path().display();
     let command = format!(
-        "experiment stability --seeds 1 --minutes 0.05 --lags-s 0.2 --refreshes-s 0.2 --noises 0,0.01 \
-         --policies stepwise --output {docs}"
+        "experiment chassis --seeds 1 --minutes 0.05 --placements balanced --policies stepwise --shares even \
+         --output {docs}"
     );
 
     assert!(matches!(ballast(&command).status.code(), Some(0 | 3)));
-    let file = folder.path().join("stability.md");
-    let plot = folder.path().join("stability.svg");
+    let file = folder.path().join("chassis.md");
+    let plot = folder.path().join("chassis-figure6.svg");
     let (text, svg) = (fs::read_to_string(&file).unwrap(), fs::read_to_string(&plot).unwrap());
-    assert!(text.contains("ballast-lab experiment stability --seed 1") && !text.contains("/tmp"), "{text}");
+    assert!(text.contains("ballast-lab experiment chassis --seed 1") && !text.contains("/tmp"), "{text}");
 
     let other = folder.path().join("server.md");
     fs::write(&other, "another page").unwrap();

@@ -11,7 +11,6 @@ pub const NO_RULER: &str = "one ruler: all agents obey the same manager";
 /// Nobody is fenced by a lone agent's word.
 pub const LONE_WORD: &str = "nobody is fenced by a lone agent's word";
 
-/// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     pub promise: &'static str,

@@ -11,7 +11,6 @@ use stateright::{Checker as _, Chooser, Model as _, Property};
 use crate::broken::{LONE_WORD, NO_RULER, ONE_EPOCH, TWICE, TWO_RULERS};
 use crate::world::{Disk, Kept, Mail, Reply, World};
 
-/// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Half a second passes; what is under way arrives first.
@@ -42,9 +41,7 @@ pub enum Action {
 
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Faults in one history.
     pub faults: u8,
-    /// Changes of load in one history.
     pub loads: u8,
     /// For so long faults may begin.
     pub horizon: Duration,
@@ -54,7 +51,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model with every kind of fault.
     pub fn new(faults: u8, loads: u8, horizon: Duration) -> Self {
         Self { faults, loads, horizon, until: Arc::default(), settled: Arc::default() }
     }
@@ -212,7 +208,6 @@ impl stateright::Model for Model {
     }
 }
 
-/// How a model is searched.
 #[derive(Clone, Copy, Debug)]
 pub enum Search {
     /// Every history, shorter ones first, or as many as the time allows.
@@ -311,7 +306,6 @@ impl Model {
     }
 }
 
-/// An action in words.
 fn told(world: &World, action: Action) -> String {
     let mail = match action {
         Action::Lose(i)

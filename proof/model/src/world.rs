@@ -61,7 +61,6 @@ pub(crate) enum Reply {
     Late,
 }
 
-/// One manager and its disk.
 #[derive(Clone, Default)]
 pub(crate) struct Manager {
     pub(crate) chassis: Option<Arc<Chassis>>,
@@ -100,7 +99,6 @@ pub(crate) struct Server {
     digest: u64,
 }
 
-/// One state.
 #[derive(Clone)]
 pub struct World {
     pub(crate) now: Instant,
@@ -116,7 +114,6 @@ pub struct World {
     pub(crate) left: (u8, u8),
     /// Everybody who rules has capped since then, and a lease has passed: the sum counts from here on.
     pub(crate) sum_from: Option<Instant>,
-    /// The first promise that was broken.
     pub(crate) broken: Option<Broken>,
     lives: u64,
     digest: u64,

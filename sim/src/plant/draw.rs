@@ -7,7 +7,6 @@ use super::supply::Supplies;
 use super::{Load, PlantSpec, ServerSpec};
 use crate::load::{BATCH_BOUND, Cursor, USER_FACING_BOUND, stretch};
 
-/// One VM as this estimate sees it.
 struct VmDraw {
     cursor: Cursor,
     /// Utilisation per unit of demand.

@@ -457,7 +457,6 @@ impl Plant {
         self.sums.energy_j()
     }
 
-    /// A server's DC draw now.
     pub fn server_power(&self, server: usize) -> Watts {
         self.servers.get(server).and_then(|s| Watts::from_f64(s.power_w)).unwrap_or(Watts::ZERO)
     }

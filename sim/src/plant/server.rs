@@ -261,7 +261,6 @@ impl Server {
         self.model.dynamic_w() / self.cores.len().max(1) as f64
     }
 
-    /// Moves the hardware's ceilings.
     pub(super) fn regulate(&mut self) {
         let mut moved = false;
         let mut top: f64 = 0.0;

@@ -19,7 +19,6 @@ pub enum RecordingError {
     /// There is no file, or none holds a line.
     #[error("there is no recording: no file holds a line")]
     Empty,
-    /// A file cannot be read.
     #[error("{file}:{line}: cannot be read: {source}")]
     Io {
         file: String,
@@ -64,7 +63,6 @@ pub struct RecordingReport {
     pub outputs_hash: String,
 }
 
-/// One step that came out differently.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mismatch {
     pub file: String,

@@ -23,7 +23,6 @@ pub enum TelemetryError {
     Budget { budget: Watts, idle: Watts, servers: usize },
     #[error("{key} = {value}: {allowed}")]
     Value { key: &'static str, value: String, allowed: String },
-    /// A controller broke its promise.
     #[error(transparent)]
     Violation(#[from] Violation),
 }

@@ -13,7 +13,6 @@ use crate::plant::{Load, PlantSpec, Truth, draws};
 /// So often a second the draw is worked out: load may swing faster than once a second.
 const SAMPLES: u32 = 20;
 
-/// The chassis without a budget.
 #[derive(Debug)]
 pub(super) struct Uncapped {
     /// The mean draw of every second, in watts.

@@ -30,7 +30,6 @@ impl Control {
         Self { policy, actuator: Actuator::Pstate, shares: None, paper: false }
     }
 
-    /// A run of this plant under it.
     pub fn scenario(&self, plant: PlantSpec, seed: u64, length: Duration) -> Scenario {
         let mut scenario = Scenario::new(plant, self.policy, seed, length);
         for agent in &mut scenario.agents {

@@ -25,14 +25,12 @@ pub trait Probe {
     }
 }
 
-/// A scenario under way.
 #[derive(Debug)]
 pub struct Run {
     engine: Engine,
     end: Instant,
 }
 
-/// What steps through time.
 #[derive(Debug)]
 enum Engine {
     /// The project's controllers around the plant.

@@ -223,7 +223,6 @@ fn is_local(cell: &Cell<'_>) -> bool {
     matches!(cell, Cell::Text(text) if text.parse::<jiff::civil::DateTime>().is_ok())
 }
 
-/// What a number of telemetry stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Judged {
     Good(f64),

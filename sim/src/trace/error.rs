@@ -1,9 +1,7 @@
 use thiserror::Error;
 
-/// Why a trace cannot be read.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// Reading or decompressing failed.
     #[error("{file}: {error}")]
     Io { file: String, error: std::io::Error },
     /// There is no header, no row or no value.

@@ -47,7 +47,6 @@ pub struct Trace {
     pub start_s: f64,
     /// The machines, in order of appearance; all of one length, and none without a value.
     pub series: Vec<Series>,
-    /// What was found wrong, and repaired.
     pub report: Report,
 }
 
@@ -94,7 +93,6 @@ pub struct ReadOptions {
     pub timeless: bool,
 }
 
-/// What was found wrong in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Rows read, without the header.

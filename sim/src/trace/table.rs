@@ -95,7 +95,6 @@ impl<'r> TableReader<'r> {
         TraceError::Header { file: self.file.clone(), problem }
     }
 
-    /// The first columns' names.
     fn shown(&self) -> String {
         let all = self.headers.join(", ");
         if all.chars().count() > 200 { all.chars().take(200).chain(['…']).collect() } else { all }

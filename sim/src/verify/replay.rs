@@ -179,7 +179,6 @@ impl Books {
     }
 }
 
-/// What one unit came to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unit {
     /// A core was held down: of a user-facing VM, of another one, by hardware.

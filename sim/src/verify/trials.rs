@@ -33,7 +33,6 @@ pub struct Past<'a> {
     pub resolution: Watts,
 }
 
-/// One plan, and what came after it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Trial {
     /// Planned from everything before this second, and held against what came until the other.

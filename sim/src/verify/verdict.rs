@@ -9,7 +9,6 @@ use super::{Measured, Planned};
 /// Frequencies are whole kilohertz.
 const TOLERANCE: f64 = 1e-6;
 
-/// What a plan promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
@@ -51,7 +50,6 @@ impl What {
     }
 }
 
-/// One promise, and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Promise {
     pub what: What,
@@ -59,13 +57,10 @@ pub struct Promise {
     pub accepted: f64,
     /// What the plan foretells from the history that it was made of, where it does.
     pub foretold: Option<f64>,
-    /// What the replay came to.
     pub measured: f64,
-    /// Whether that is within what is accepted.
     pub kept: bool,
 }
 
-/// Whether a plan was kept.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     #[serde(rename = "budget_w")]
@@ -79,7 +74,6 @@ pub struct Verdict {
     /// The most that the plan foretells for one event.
     #[serde(rename = "foretold_deepest_w")]
     pub foretold_deepest: Watts,
-    /// Everything else that was measured.
     #[serde(flatten)]
     pub measured: Measured,
 }

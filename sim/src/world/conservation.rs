@@ -40,7 +40,6 @@ pub(crate) struct ServerView {
     pub(crate) ruled: bool,
     /// Its lease is live: it does not draw its fallback.
     pub(crate) leased: bool,
-    /// Something holds it down.
     pub(crate) restricted: bool,
     pub(crate) draw_w: f64,
     /// What it would draw if nothing held it.

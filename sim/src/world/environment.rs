@@ -182,7 +182,6 @@ impl Environment {
         Sender { manager, instance: self.managers[manager].instance }
     }
 
-    /// Hands a message to the network.
     pub(crate) fn send(&mut self, manager: usize, server: usize, alert: Alert) {
         let (from, sent) = (self.sender(manager), self.now);
         let wrong = self.active.manager_fault().filter(|_| manager == 0);
@@ -266,7 +265,6 @@ impl Environment {
         Ok(())
     }
 
-    /// The out-of-band path acts.
     pub(crate) fn slot(&mut self, server: usize, watts: Option<Watts>) -> Result<(), String> {
         if self.active.has(Fault::OutOfBandFails(server)) {
             return Err("the BMC does not answer".into());

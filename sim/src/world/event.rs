@@ -7,22 +7,18 @@ use ballast_types::{ActionId, CoreId, Instant, KiloHertz, Seq, VmId, Watts};
 use super::faults::Fault;
 use super::kills::Kill;
 
-/// Something still to come.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The chassis manager starts for the first time.
     Start,
-    /// A chassis manager polls the supplies.
     Poll {
         manager: usize,
         instance: u32,
     },
     Budget(Option<Watts>),
-    /// An agent's meter is read.
     Sample(usize),
     /// An agent's CPU use is read.
     Usage(usize),
-    /// A message reaches an agent.
     Alert(Envelope, Box<Alert>),
     /// What came of a message reaches the chassis manager.
     Answer {
@@ -31,7 +27,6 @@ pub(crate) enum Event {
         seq: Seq,
         answer: Box<chassis::Answer>,
     },
-    /// An agent's actuator acts, and answers.
     Act {
         server: usize,
         instance: u32,
@@ -45,7 +40,6 @@ pub(crate) enum Event {
         server: usize,
         watts: Option<Watts>,
     },
-    /// A killed VM's cgroup is empty.
     Gone(usize, VmId),
     /// From here on the effects of a process are counted.
     Kill(Kill),
@@ -63,7 +57,6 @@ pub(crate) struct Sender {
     pub(crate) instance: u32,
 }
 
-/// A message under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Envelope {
     pub(crate) from: Sender,
@@ -74,7 +67,6 @@ pub(crate) struct Envelope {
     pub(crate) is_duplicate: bool,
 }
 
-/// What an agent's actuator is told.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// What an agent in a dry run asks for: it only logs it.

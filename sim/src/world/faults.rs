@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::chance::Chance;
 
-/// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -17,7 +16,6 @@ pub enum Fault {
     ChassisDown,
     /// This server's meter.
     Meter(usize, MeterFault),
-    /// This supply cannot be read.
     SupplyUnreadable(usize),
     FeedLoss(usize),
     /// No message from or to this server gets through.
@@ -26,7 +24,6 @@ pub enum Fault {
     WritesFail(usize),
     /// What this server's agent writes fails, and will go on failing.
     WritesRefused(usize),
-    /// The out-of-band path to this server fails.
     OutOfBandFails(usize),
     /// Messages are lost, duplicated, delayed and so overtake each other.
     Disorder(Disorder),
@@ -126,7 +123,6 @@ impl Disorder {
     pub const NONE: Self = Self { lost_ppm: 0, duplicated_ppm: 0, late_ppm: 0, late_by: Duration::ZERO };
 }
 
-/// A fault from one instant to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub from: Instant,
@@ -348,7 +344,6 @@ impl Active {
         self.on.iter().any(unreadable) && self.on.iter().any(overstates)
     }
 
-    /// How this server's agent lies.
     pub(crate) fn rogue(&self, server: usize) -> Option<Rogue> {
         self.on.iter().find_map(|f| match f {
             Fault::Rogue(n, rogue) if *n == server => Some(*rogue),

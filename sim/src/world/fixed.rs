@@ -25,7 +25,6 @@ impl FixedCap {
         }
     }
 
-    /// The next message for every server.
     pub(crate) fn round(&mut self) -> Vec<(usize, Alert)> {
         self.seq += 1;
         let alert = |(server, heard): (usize, &Option<Report>)| {

@@ -197,7 +197,6 @@ impl Host {
         cores.count() + quotas.count() + usize::from(limit)
     }
 
-    /// The VMs that its agent is told.
     pub(crate) fn there(&self) -> Vec<ControlledVm> {
         let vms = self.vms.iter().zip(&self.gone).filter(|(_, gone)| !**gone);
         vms.map(|(vm, _)| vm.clone()).collect()
@@ -262,7 +261,6 @@ impl Host {
         })
     }
 
-    /// A cap was written, or lifted.
     pub(crate) fn wrote(&mut self, id: CoreId, khz: Option<KiloHertz>) {
         if let Some(core) = self.core(id) {
             core.changes += u32::from(core.written != khz);

@@ -19,7 +19,6 @@ pub struct Kill {
     pub down: Duration,
 }
 
-/// Whom a kill hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     Agent(usize),

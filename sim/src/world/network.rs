@@ -21,7 +21,6 @@ pub(crate) struct Network {
     request_timeout: Duration,
 }
 
-/// Where and when a message is handled.
 pub(crate) struct Post<'a> {
     pub(crate) now: Instant,
     pub(crate) active: &'a Active,

@@ -282,7 +282,6 @@ impl Observer {
         }
     }
 
-    /// Counts capping events.
     pub(crate) fn chassis_state(&mut self, from: ChassisState, to: ChassisState) {
         let capping = |s| matches!(s, ChassisState::Alerting | ChassisState::HardwareCaps);
         let calm = matches!(from, ChassisState::Boot | ChassisState::Normal);

@@ -50,7 +50,6 @@ struct Held {
     unheard: Option<Instant>,
 }
 
-/// What an agent knew before its restart.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     at: Instant,
@@ -59,11 +58,9 @@ struct Before {
     fallback: Watts,
 }
 
-/// What a manager says of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Sharing {
     pub(crate) sharable: Watts,
-    /// Whether it is in a capping event.
     pub(crate) caps: bool,
     pub(crate) answers: Vec<bool>,
 }

@@ -9,7 +9,6 @@ use ballast_types::VmClass;
 
 pub const CHASSIS: &str = "demo";
 
-/// Where one daemon lives.
 pub struct Home<'a> {
     pub listen: SocketAddr,
     /// Where it takes orders of this machine.
@@ -118,7 +117,6 @@ pub fn agent(at: &Home<'_>, server: &ServerSpec, meter: &SensorSpec, control: &C
     filled(include_str!("config/agent.toml.in"), &values) + &vms.collect::<String>()
 }
 
-/// The supplies' tables in `chassis.toml`.
 pub(crate) fn supplies(plant: &PlantSpec) -> String {
     let supplies = plant.supplies.iter().enumerate().map(|(index, supply)| {
         let (hwmon, rated_w) = (crate::rig::supply_hwmon(index), supply.rated.as_f64());

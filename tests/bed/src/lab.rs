@@ -58,7 +58,6 @@ pub fn steady(servers: usize, budget_w: i64, load: (f64, f64)) -> PlantSpec {
     spec
 }
 
-/// A rig, its daemons, and a client.
 pub struct Lab {
     folder: Folder,
     spec: PlantSpec,
@@ -175,7 +174,6 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// Where the journal of one agent lies.
     pub fn journal(&self, name: &str) -> PathBuf {
         config::run_dir(&self.home(name).join("state")).join("journal.json")
     }
@@ -205,7 +203,6 @@ impl Lab {
         self.start_with(name, &[]);
     }
 
-    /// The same, with more in its environment.
     pub fn start_with(&mut self, name: &str, env: &[(&str, &str)]) {
         fs::create_dir_all(self.home(name)).expect("a folder");
         let role = if name == "chassis" { "chassis" } else { "agent" };
@@ -230,13 +227,11 @@ impl Lab {
         }
     }
 
-    /// Kills one daemon at once (SIGKILL).
     pub fn kill(&mut self, name: &str) {
         // A process that is dropped is killed.
         drop(self.daemons.remove(name).expect("it runs"));
     }
 
-    /// Ends one daemon in order (SIGTERM).
     pub fn end(&mut self, name: &str) {
         let mut process = self.daemons.remove(name).expect("it runs");
         process.signal(Signal::SIGTERM);

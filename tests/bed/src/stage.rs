@@ -36,7 +36,6 @@ const HAND_HOLD_MS: u64 = 6_000;
 /// How long a daemon may take to put everything back.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// Where a demo lives.
 #[derive(Debug)]
 pub enum Folder {
     Temporary(TempDir),
@@ -265,7 +264,6 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether every daemon serves.
     pub async fn is_ready(&self, client: &reqwest::Client) -> bool {
         for url in self.agents.iter().map(|(_, url)| url).chain(&self.chassis) {
             let answer = client.get(format!("{url}/readyz")).send().await;

@@ -104,7 +104,6 @@ fn every_relative_link_and_anchor_resolves() {
     assert!(count > 300 && broken.is_empty(), "{count} links; these lead nowhere:{broken}");
 }
 
-/// The sentences that deny what ships.
 fn denied(text: &str) -> Vec<String> {
     let text = prose(text).map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ").to_lowercase();
     let mut found = Vec::new();

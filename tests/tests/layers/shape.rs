@@ -16,7 +16,6 @@ const WIDEST_LINE: usize = 110;
 /// A doc comment on a field says more than this many words, or goes.
 const NO_COMMENT: usize = 3;
 
-/// What of a file the rules judge.
 #[derive(Default)]
 struct Shape {
     /// First and last line of each function that is not for tests.

@@ -43,7 +43,6 @@ impl Source {
     }
 }
 
-/// Every Rust file of the project.
 pub(crate) fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     for package in packages() {

@@ -4,7 +4,6 @@
 
 use ballast_forest::FeatureTable;
 
-/// Rows, and what is true about them.
 pub(crate) struct Data {
     pub(crate) table: FeatureTable,
     pub(crate) labels: Vec<u32>,

@@ -67,7 +67,6 @@ struct HostLoad {
     allowed: Option<f64>,
 }
 
-/// Cores of VMs, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sold {
     user_facing: u64,
@@ -98,7 +97,6 @@ struct Guest {
     by: By,
 }
 
-/// What a VM's use is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Measured,

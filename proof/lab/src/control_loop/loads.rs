@@ -4,13 +4,15 @@ use ballast_sim::demo::{loaded, moving};
 use ballast_sim::load::Profile;
 use ballast_sim::plant::{PlantSpec, peak_draw};
 use ballast_types::{VmClass, Watts};
+use serde::Serialize;
 
 /// Batch VMs begin in full, in seconds.
 const BATCH_BEGINS_S: f64 = 20.0;
 /// What batch VMs ask for before and from then on, as shares of their cores.
 const BATCH: (f64, f64) = (0.2, 1.0);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(into = "&'static str")]
 pub struct Load {
     name: &'static str,
     kind: Kind,
@@ -31,6 +33,12 @@ enum Kind {
     Wave(f64),
     /// The same in jumps.
     Square(f64),
+}
+
+impl From<Load> for &'static str {
+    fn from(load: Load) -> Self {
+        load.name
+    }
 }
 
 impl Load {

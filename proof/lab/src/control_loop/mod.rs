@@ -28,7 +28,8 @@ pub use sweep::{Change, without_effect};
 use crate::options::{Seeds, named};
 
 /// Who sets the batch cores' p-states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Contender {
     /// The highest p-states that fit, knowing the load.
     Oracle,
@@ -83,7 +84,6 @@ pub struct Options {
     /// Which loads are run, with commas between
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "moving,lasting,steps",
         value_parser = named(Load::ALL, Load::name))]
-    #[serde(serialize_with = "crate::control_loop::names_of_loads")]
     pub loads: Vec<Load>,
     /// Highest draws with all batch cores at their lowest frequency, in percent of the budget
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_value = "93,85",
@@ -97,7 +97,6 @@ pub struct Options {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',',
         default_value = "oracle,late-oracle,pi,pi-lower,bands,ballast,paper",
         value_parser = named(Contender::ALL, Contender::name))]
-    #[serde(serialize_with = "crate::control_loop::names_of_policies")]
     pub policies: Vec<Contender>,
     #[command(flatten)]
     pub seeds: Seeds,
@@ -118,14 +117,6 @@ pub struct Options {
     /// Instead of the table, N runs drawn from seeds without faults and with floors of at most 95 %
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub random: Option<u32>,
-}
-
-fn names_of_loads<S: serde::Serializer>(loads: &[Load], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(loads.iter().map(|load| load.name()))
-}
-
-fn names_of_policies<S: serde::Serializer>(policies: &[Contender], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(policies.iter().map(|policy| policy.name()))
 }
 
 impl Options {

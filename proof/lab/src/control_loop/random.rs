@@ -12,7 +12,6 @@ const FLOOR_MAX: f64 = 0.95;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RandomResult {
     pub seed: u64,
-    pub policy: &'static str,
     pub actuator: &'static str,
     /// How the manager splits the budget.
     pub shares: &'static str,
@@ -42,13 +41,11 @@ fn floor(seed: u64) -> f64 {
 pub fn run_random((seed, floor): (u64, f64)) -> RandomResult {
     let mut scenario = Case::faultless(seed).scenario().clone();
     scenario.checks = Checks::NONE;
-    let policy = scenario.control.policy.name();
     let actuator = scenario.agents.first().map_or("", |agent| agent.actuator.name());
     let (shares, servers) = (scenario.chassis.shares.name(), scenario.plant.servers.len());
     let report = scenario.run(&mut []);
     RandomResult {
         seed,
-        policy,
         actuator,
         shares,
         servers,
@@ -57,11 +54,11 @@ pub fn run_random((seed, floor): (u64, f64)) -> RandomResult {
     }
 }
 
-/// Runs, and runs in which a user-facing core was slowed, by policy, actuator and shares.
-pub fn random_rows(runs: &[RandomResult]) -> Vec<([String; 3], usize, usize)> {
-    let mut rows: Vec<([String; 3], usize, usize)> = Vec::new();
+/// Runs, and runs in which a user-facing core was slowed, by actuator and shares.
+pub fn random_rows(runs: &[RandomResult]) -> Vec<([String; 2], usize, usize)> {
+    let mut rows: Vec<([String; 2], usize, usize)> = Vec::new();
     for run in runs {
-        let key = [run.policy.to_owned(), run.actuator.to_owned(), run.shares.to_owned()];
+        let key = [run.actuator.to_owned(), run.shares.to_owned()];
         let slowed = usize::from(run.user_facing_slowed_core_s > 0.0);
         match rows.iter_mut().find(|(known, ..)| *known == key) {
             Some((_, count, count_slowed)) => (*count, *count_slowed) = (*count + 1, *count_slowed + slowed),

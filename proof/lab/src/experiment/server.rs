@@ -121,7 +121,7 @@ fn figure4(base: &Options, threads: usize) -> anyhow::Result<(Vec<Trace>, f64)> 
         ..base.clone()
     };
     let mut jobs = server::jobs(&options)?;
-    jobs.retain(|job| options.contenders.contains(&job.contender()));
+    jobs.retain(|job| options.contenders.contains(&job.contender));
     let traces = run_all("server, over time", &jobs, threads, Job::trace)?;
     Ok((traces, cap_w))
 }

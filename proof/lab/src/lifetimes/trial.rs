@@ -146,8 +146,6 @@ impl Operator for Switch {
         self.steps.last().map(|(at_ms, _)| *at_ms)
     }
 
-    fn ended(&mut self, _: u64, _: VmKey) {}
-
     fn act(
         &mut self,
         at_ms: u64,

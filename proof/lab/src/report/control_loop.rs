@@ -28,12 +28,11 @@ pub fn report(options: &Options, rows: &[LoopResult], command: String) -> anyhow
 pub fn random(options: &Options, runs: &[RandomResult], command: String) -> anyhow::Result<Report> {
     let rows = random_rows(runs);
     let table = TextTable::of(
-        3,
+        2,
         &rows,
         &[
-            ("policy", &|([policy, ..], ..)| policy.clone()),
-            ("actuator", &|([_, actuator, _], ..)| actuator.clone()),
-            ("shares", &|([.., shares], ..)| shares.clone()),
+            ("actuator", &|([actuator, _], ..)| actuator.clone()),
+            ("shares", &|([_, shares], ..)| shares.clone()),
             ("runs", &|(_, runs, _)| runs.to_string()),
             ("runs with user-facing cores slowed", &|(.., slowed)| slowed.to_string()),
         ],

@@ -10,7 +10,6 @@ pub(super) const TICK_S: usize = 15;
 pub(super) const TICKS_A_WINDOW: usize = WINDOW_S as usize / TICK_S;
 const TICKS_A_DAY: usize = DAY * TICKS_A_WINDOW;
 
-/// A service and what it needs.
 #[derive(Clone, Debug)]
 pub struct Service {
     /// In each tick, in tasks that do nothing else.

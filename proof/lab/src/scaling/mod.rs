@@ -29,7 +29,6 @@ pub fn tried(services: &[Service], days: &Days, settings: ScalerSettings) -> Tri
     Tried { family: settings.family(), settings: settings.to_string(), auto: false, days: scores }
 }
 
-/// A window of five minutes.
 struct ServedWindow {
     needed: f32,
     ready: f32,

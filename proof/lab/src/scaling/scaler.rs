@@ -7,7 +7,6 @@ use ballast_usage::limits::tasks::{DailyFloor, FloorSettings, Scaling, Tasks};
 
 use super::load::TICK_S;
 
-/// What is seen of a service in a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tick {
     /// By all tasks together; no more than those that are ready.
@@ -25,7 +24,6 @@ pub(super) struct UsedWindow {
     pub(super) peak: f64,
 }
 
-/// How tasks are counted out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ScalerSettings {
     /// So many times the peak of the days before anything is judged, whatever comes: what people do.
@@ -39,7 +37,6 @@ pub enum ScalerSettings {
 }
 
 impl ScalerSettings {
-    /// Every setting that is tried.
     pub fn all() -> Vec<Self> {
         let fixed = [0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0].map(|factor| Self::Fixed { factor });
         let hpa = TARGETS

@@ -107,7 +107,6 @@ impl Kubelet {
         self.tell(pods);
     }
 
-    /// What the file says alone.
     pub fn write_state(&self, shared: &str, pods: &[PodDouble]) {
         let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let entries: serde_json::Map<_, _> = (pods.iter().filter(|pod| !pod.cpus.is_empty()))
@@ -120,7 +119,6 @@ impl Kubelet {
         fs::rename(new, file).expect("a file");
     }
 
-    /// What the socket says alone.
     pub fn tell(&self, pods: &[PodDouble]) {
         let container = |pod: &PodDouble| ContainerResources {
             name: "main".into(),

@@ -46,7 +46,6 @@ pub fn recorded(name: &str) -> String {
     std::fs::read_to_string(path).expect("a recorded file")
 }
 
-/// The server; it ends with this value.
 pub struct ApiServer {
     pub url: String,
     model: Shared,

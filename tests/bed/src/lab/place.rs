@@ -54,7 +54,6 @@ fn trained(seed: u64, vms: &[VmHistory]) -> Vec<u8> {
     train::train(vms, &options).expect("a model").encode().expect("a file")
 }
 
-/// A placement daemon with its folder.
 pub struct PlaceLab {
     dir: TempDir,
     port: u16,
@@ -126,7 +125,6 @@ impl PlaceLab {
         })
     }
 
-    /// Where it takes orders.
     pub fn target(&self) -> Target {
         Target::at_socket(self.path(SOCKET))
     }

@@ -19,7 +19,6 @@ use crate::rig::files::{Publisher, read, retired};
 use crate::rig::tree::{list, package_max_uw, slot_dir, slot_range_uw};
 use crate::rig::{OWN_LOAD, chassis_root, server_root, vm_cgroup};
 
-/// Every file that daemons may write.
 #[derive(Debug)]
 pub(crate) struct Actuators {
     inotify: Inotify,

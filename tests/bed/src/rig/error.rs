@@ -1,7 +1,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the rig cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RigError {
     /// A file of the tree cannot be made, read or replaced.

@@ -15,7 +15,6 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::rig::error::RigError;
 
-/// Replaces files of one tree.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     next: PathBuf,

@@ -20,7 +20,6 @@ const FREQUENCIES: Duration = Duration::from_millis(200);
 /// A healthy feed, in millivolts.
 const FEED_MV: u32 = 230_000;
 
-/// Every file that only the rig writes.
 #[derive(Debug)]
 pub(crate) struct Meters {
     servers: Vec<ServerFiles>,

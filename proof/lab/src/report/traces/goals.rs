@@ -25,16 +25,16 @@ const USED: f64 = 0.98;
 pub(super) fn of(rows: &[TraceResult], names: &[String]) -> Vec<Goal> {
     let goals = names.iter().flat_map(|name| {
         let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
-        [fits(name, DEFAULT, &mine), peak(name, DEFAULT, &mine), below(name, DEFAULT, &mine)]
+        [fits(name, &mine), peak(name, &mine), below(name, &mine)]
     });
     goals.collect()
 }
 
-fn fits(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
-    let all = Worst::of(rows.iter().filter(|row| row.policy == policy && row.budget_percent == 102.0));
+fn fits(name: &str, rows: &[&TraceResult]) -> Goal {
+    let all = Worst::of(rows.iter().filter(|row| row.policy == DEFAULT && row.budget_percent == 102.0));
     Goal::new(
         format!(
-            "{name}, 102 %, {policy}: no user-facing core-second, no hardware, 99.5 % of batch work, in any \
+            "{name}, 102 %, stepwise: no user-facing core-second, no hardware, 99.5 % of batch work, in any \
              seed"
         ),
         all.map(|worst| {
@@ -44,12 +44,12 @@ fn fits(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
     )
 }
 
-fn peak(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
-    let pairs = beside(TracePolicy::OracleAtSetPoint, policy, rows);
+fn peak(name: &str, rows: &[&TraceResult]) -> Goal {
+    let pairs = beside_oracle(rows);
     let pairs = pairs.into_iter().filter(|(row, _)| row.budget_percent == 100.0);
     Goal::new(
         format!(
-            "{name}, 100 %, {policy}: no user-facing core-second, batch work lost at most the \
+            "{name}, 100 %, stepwise: no user-facing core-second, batch work lost at most the \
              set-point oracle's and 0.2 points, in any seed"
         ),
         excess(pairs, 1.0).map(|(worst, excess)| {
@@ -59,18 +59,18 @@ fn peak(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
     )
 }
 
-fn below(name: &str, policy: TracePolicy, rows: &[&TraceResult]) -> Goal {
+fn below(name: &str, rows: &[&TraceResult]) -> Goal {
     let feasible = |row: &TraceResult| {
         let oracle = |other: &&&TraceResult| other.policy == TracePolicy::Oracle && same_load(row, other);
         rows.iter().find(oracle).is_some_and(|oracle| oracle.user_facing_throttled_core_s == 0.0)
     };
 
-    let pairs = beside(TracePolicy::OracleAtSetPoint, policy, rows);
+    let pairs = beside_oracle(rows);
     let pairs = pairs.into_iter().filter(|(row, _)| row.budget_percent < 100.0 && feasible(row));
 
     Goal::new(
         format!(
-            "{name}, below 100 %, {policy}, where the oracle throttles no user-facing core: none, \
+            "{name}, below 100 %, stepwise, where the oracle throttles no user-facing core: none, \
              batch work lost at most 1.15 × the set-point oracle's and 0.2 points, trip fraction at most \
              0.5, above at most 1.3 %, budget used at least 98 %, in any seed"
         ),
@@ -102,14 +102,11 @@ fn same_load(row: &TraceResult, other: &TraceResult) -> bool {
     row.seed == other.seed && row.budget_percent == other.budget_percent
 }
 
-/// Every row of a policy with the other's under the same load and budget.
-fn beside<'a>(
-    other: TracePolicy,
-    policy: TracePolicy,
-    rows: &[&'a TraceResult],
-) -> Vec<(&'a TraceResult, &'a TraceResult)> {
+/// Every row of the default with the set-point oracle's under the same load and budget.
+fn beside_oracle<'a>(rows: &[&'a TraceResult]) -> Vec<(&'a TraceResult, &'a TraceResult)> {
     let of = |policy| rows.iter().copied().filter(move |row: &&TraceResult| row.policy == policy);
-    of(policy).filter_map(|row| Some((row, of(other).find(|other| same_load(row, other))?))).collect()
+    let oracle = |row| of(TracePolicy::OracleAtSetPoint).find(|other| same_load(row, other));
+    of(DEFAULT).filter_map(|row| Some((row, oracle(row)?))).collect()
 }
 
 /// The worst of them, and the highest loss of batch work beyond `times` the other's, as a share.
