@@ -71,7 +71,8 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         },
         (_, Some(points), _) => {
             let of = points.display().to_string();
-            fitted(Kind::Points, of, made_at, &unnumbered(points::read(points)?))?
+            let measured = points::read(points)?.into_iter().map(|point| Measured { point, values: None });
+            fitted(Kind::Points, of, made_at, &measured.collect::<Vec<_>>())?
         }
         (_, _, Some(results)) => {
             let named = args.server.as_deref().map(Selection::Server);
@@ -97,10 +98,6 @@ fn fitted(kind: Kind, of: String, made_at: String, points: &[Measured]) -> anyho
     profile.fit = Some((&fit).into());
     profile.points = points.to_vec();
     Ok(profile)
-}
-
-fn unnumbered(points: Vec<Point>) -> Vec<Measured> {
-    points.into_iter().map(|point| Measured { point, values: None }).collect()
 }
 
 fn finish(args: &ProfileArgs, profile: &Profile) -> anyhow::Result<()> {

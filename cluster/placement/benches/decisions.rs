@@ -88,11 +88,6 @@ fn scan(cluster: &Cluster, vm: &VmRequest) -> Option<HostId> {
     best.map(|(_, host)| host)
 }
 
-/// What ships.
-fn all_rules(cluster: &Cluster) -> Ranking {
-    Policy::POWER.rules(cluster).1
-}
-
 /// Hosts that sell twice their cores, of which VMs have 1.4 times as many as there are; with a promise about those VMs, all of
 /// them measured, or without.
 fn overcommitted(target_ppm: Option<u32>) -> (Scheduler, u64) {
@@ -131,7 +126,7 @@ fn promise() {
 fn main() {
     promise();
     for hosts in [720, 1440, 2880, 5760, 11_520] {
-        let (scheduler, next) = filled(hosts, all_rules);
+        let (scheduler, next) = filled(hosts, |cluster| Policy::POWER.rules(cluster).1);
         let took = time(DECISIONS, |n| {
             let _ = black_box(scheduler.choose(NOW, &vm(next + n)));
         });

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::load::{self, Kind, Work};
-use super::medians::{Limit, Medians};
+use super::medians::Medians;
 use super::options::{Seeds, minutes, named, usual};
 use super::trial::{self, Judged, LONGEST, Measured};
 use super::{Arrivals, Contender, OptionError, Shape, watts, within};
@@ -270,6 +270,6 @@ fn row(asked: Requested, seeds: &[u64], runs: &[Run]) -> ChassisResult {
         placement: asked.placement.name(),
         policy: asked.contender.name(),
         shares: asked.shares.map(Shares::name),
-        figures: Medians::of(Limit::Budget, &seeds.collect::<Vec<_>>()),
+        figures: Medians::of("over_budget", &seeds.collect::<Vec<_>>()),
     }
 }

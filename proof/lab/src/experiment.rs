@@ -25,7 +25,7 @@ use anyhow::Context;
 use ballast_lab::Shape;
 use ballast_lab::options::minutes;
 use ballast_lab::plot::figure::stacked;
-use ballast_lab::report::{Detail, Report};
+use ballast_lab::report::Report;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::Value;
@@ -235,7 +235,10 @@ fn shown(value: &Path) -> String {
 
 /// How an experiment is run, and the command that runs it again.
 struct Setting {
-    detail: Detail,
+    /// The figures are wanted.
+    figures: bool,
+    /// The page is wanted, which shows more cases.
+    document: bool,
     threads: NonZeroUsize,
     flags: String,
 }
@@ -252,7 +255,7 @@ impl Setting {
 
     /// The command that makes the report again.
     fn command(&self, experiment: &str) -> String {
-        let output = if self.detail.document { " --output proof/results" } else { "" };
+        let output = if self.document { " --output proof/results" } else { "" };
         self.run(experiment) + output
     }
 }
@@ -293,7 +296,8 @@ impl<O> One<O> {
         let Results { plot, output, threads, .. } = &self.results;
         let document = output.is_some();
         Setting {
-            detail: Detail { figures: document || plot.is_some(), document },
+            figures: document || plot.is_some(),
+            document,
             threads: threads.unwrap_or_else(all_cores),
             flags: self.flags.clone(),
         }

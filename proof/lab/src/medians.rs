@@ -5,18 +5,12 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::Spread;
 use crate::trial::Judged;
 
-/// What a limit is called in the keys of JSON.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Limit {
-    Cap,
-    Budget,
-}
-
 /// One contender under one limit. Values are medians over the seeds, some with their range; `_norm` is
 /// against `none` of the same seed; power is true power.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Medians {
-    pub(crate) limit: Limit,
+    /// `over_cap` or `over_budget`: how the keys of JSON begin that tell of the limit.
+    pub(crate) over: &'static str,
     /// P95 latency over the requests of all user-facing VMs.
     pub(crate) user_facing_p95_norm: Spread,
     /// Mean run time of the batch VMs, from when they begin in full.
@@ -43,10 +37,10 @@ pub(crate) struct Medians {
 }
 
 impl Medians {
-    pub(crate) fn of(limit: Limit, seeds: &[Judged<'_>]) -> Self {
+    pub(crate) fn of(over_key: &'static str, seeds: &[Judged<'_>]) -> Self {
         let over = |f: fn(&Judged<'_>) -> f64| Spread::of(seeds.iter().map(f));
         Self {
-            limit,
+            over: over_key,
             user_facing_p95_norm: over(|j| j.own.p95_ms / j.none.p95_ms),
             batch_runtime_norm: over(|j| j.own.batch_s / j.none.batch_s),
             excess: over(|j| (j.own.batch_s - j.oracle.batch_s) / j.none.batch_s).median,
@@ -63,10 +57,10 @@ impl Medians {
     }
 
     #[cfg(test)]
-    pub(crate) fn sample(limit: Limit, p95: f64, runtime: f64) -> Self {
+    pub(crate) fn sample(over: &'static str, p95: f64, runtime: f64) -> Self {
         let spread = |median: f64, off: f64| Spread { median, min: median - off, max: median + off };
         Self {
-            limit,
+            over,
             user_facing_p95_norm: spread(p95, 0.01),
             batch_runtime_norm: spread(runtime, 0.02),
             excess: runtime - 1.1,
@@ -86,11 +80,7 @@ impl Medians {
 /// A figure with a range is three keys: the median, `_min` and `_max`.
 impl Serialize for Medians {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let over = match self.limit {
-            Limit::Cap => "over_cap",
-            Limit::Budget => "over_budget",
-        };
-
+        let over = self.over;
         let mut map = serializer.serialize_map(None)?;
         for (key, spread) in [
             ("user_facing_p95_norm", self.user_facing_p95_norm),

@@ -52,14 +52,6 @@ impl Goal {
     }
 }
 
-/// How much of a report is needed.
-#[derive(Clone, Copy, Debug)]
-pub struct Detail {
-    pub figures: bool,
-    /// The report becomes a section of the document, which shows more cases.
-    pub document: bool,
-}
-
 /// A piece of a report, in its order.
 pub enum Part {
     Heading(String),
@@ -157,6 +149,18 @@ impl Report {
             ],
         )
     }
+}
+
+/// A subsection with this table.
+pub(crate) fn section(heading: impl Into<String>, table: TextTable) -> [Part; 2] {
+    [Part::Heading(heading.into()), Part::TextTable(table)]
+}
+
+/// Names the sets that were skipped, if any was.
+pub(crate) fn without_data(skipped: &[String]) -> Option<Part> {
+    let names = skipped.join(", ");
+    let heading = format!("Skipped, not in $BALLAST_DATA (default ../shared/data): {names}");
+    (!skipped.is_empty()).then_some(Part::Heading(heading))
 }
 
 /// A value of a text, by its name.

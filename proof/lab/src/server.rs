@@ -7,7 +7,7 @@ use ballast_types::{PowerModel, VmClass, Watts};
 use serde::Serialize;
 
 use super::load::{self, CORES, Kind, Work};
-use super::medians::{Limit, Medians};
+use super::medians::Medians;
 use super::trial::{self, Judged, LONGEST, Measured, Windows};
 use super::{Arrivals, Contender, OptionError, Shape, watts, within};
 use ballast_sim::baseline::Baseline;
@@ -216,7 +216,7 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<ServerResult> {
                 let (none, oracle) = (run(Contender::None)?, run(Contender::Oracle)?);
                 Some(Judged { own: run(contender)?, none, oracle, limit })
             });
-            let figures = Medians::of(Limit::Cap, &seeds.collect::<Vec<_>>());
+            let figures = Medians::of("over_cap", &seeds.collect::<Vec<_>>());
             rows.push(ServerResult { cap_w, policy: contender.name(), figures });
         }
     }

@@ -349,7 +349,7 @@ impl Plant {
     /// with a duty cycle would on an empty server: its VMs stand still meanwhile. `None` lets them go on.
     pub fn keep_busy(&mut self, server: usize, share: Option<f64>) {
         if let Some(s) = self.servers.get_mut(server) {
-            s.set_kept_busy(share.map(|share| if share > 0.0 { share.min(1.0) } else { 0.0 }));
+            s.kept_busy = share.map(|share| if share > 0.0 { share.min(1.0) } else { 0.0 });
         }
     }
 

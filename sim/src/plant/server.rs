@@ -84,7 +84,7 @@ pub(super) struct Server {
     slot: Ceiling,
     supply_share: f64,
     /// All cores are kept busy for this share of their time, and the VMs stand still.
-    kept_busy: Option<f64>,
+    pub(super) kept_busy: Option<f64>,
     anew: Anew,
     /// The step at which the current window of use began.
     window_step: u64,
@@ -384,10 +384,6 @@ impl Server {
             self.supply_share = share;
             self.work_out(Anew::Speeds);
         }
-    }
-
-    pub(super) fn set_kept_busy(&mut self, share: Option<f64>) {
-        self.kept_busy = share;
     }
 
     pub(super) fn set_vm_cores(&mut self, vm: usize, cores: Vec<usize>, t: f64) {

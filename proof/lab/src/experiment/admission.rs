@@ -105,7 +105,7 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
 
     let results: Vec<_> =
         (0..options.sets.len()).map(|set| result(&options, &tuner, &measured, set)).collect();
-    report::admission::report(&options, &results, setting.command("admission"), setting.detail.figures)
+    report::admission::report(&options, &results, setting.command("admission"))
 }
 
 /// Writes events that the law of SUB-B made.

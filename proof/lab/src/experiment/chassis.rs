@@ -9,5 +9,5 @@ use super::Setting;
 pub(super) fn report(options: &Options, setting: &Setting) -> anyhow::Result<Report> {
     let done = run_all("chassis", &jobs(options)?, setting.threads(), Job::run)?;
     let rows = rows(options, &done);
-    report::chassis::report(options, &rows, setting.command("chassis"), setting.detail.figures)
+    report::chassis::report(options, &rows, setting.command("chassis"))
 }

@@ -61,7 +61,7 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
     let runs: Vec<_> = done.into_iter().flat_map(|done| done.runs).collect();
     let measured =
         Measured { options: &options, runs: &runs, models: &models, drains: &drains, skipped: &skipped };
-    report::lifetimes::report(&measured, setting.command("lifetimes"), setting.detail)
+    report::lifetimes::report(&measured, setting.command("lifetimes"))
 }
 
 impl Choice {

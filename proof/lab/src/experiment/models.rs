@@ -49,7 +49,7 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
     rows.extend(months.into_iter().flatten().map(|arm| ArmRow::new(None, arm)));
     let fleets = Fleets { vms, days, steady, seeds };
 
-    report::models::report(&fleets, &rows, setting.command("models"), setting.detail.figures)
+    report::models::report(&fleets, &rows, setting.command("models"))
 }
 
 #[cfg(test)]

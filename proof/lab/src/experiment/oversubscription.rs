@@ -22,7 +22,7 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
     replay::run(choice, setting.threads(), &mut fleets)?;
     let command = setting.command("oversubscription");
 
-    report::oversubscription::report(&choice.settings(), &fleets, &missing, command, setting.detail.figures)
+    report::oversubscription::report(&choice.settings(), &fleets, &missing, command)
 }
 
 /// Finer than any meter, so that rounding moves no budget by 0.01 %.

@@ -11,9 +11,9 @@ pub(super) fn report(options: &Options, setting: &Setting) -> anyhow::Result<Rep
     let budget_w = scheduler::calibrate(options)?;
     let measurement = Measurement { options, setting, budget_w };
     let (_, rows) = measurement.run(options.figure7()?)?;
-    let more = setting.detail.document.then(|| measurement.more()).transpose()?;
+    let more = setting.document.then(|| measurement.more()).transpose()?;
     let command = setting.command("scheduler");
-    report::scheduler::report(options, budget_w, &rows, more.as_ref(), command, setting.detail.figures)
+    report::scheduler::report(options, budget_w, &rows, more.as_ref(), command)
 }
 
 struct Measurement<'a> {

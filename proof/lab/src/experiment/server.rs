@@ -70,12 +70,11 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
         contenders: policies,
         seeds: seeds.all(),
         minutes,
-        ..Options::default()
     };
 
     let loads = Loads { arrivals, shares: batch_share, services_ms: service_ms };
     let sets = measure(&cases(&base, &loads), setting.threads())?;
-    let traces = setting.detail.figures.then(|| figure4(&base, setting.threads())).transpose()?;
+    let traces = setting.figures.then(|| figure4(&base, setting.threads())).transpose()?;
     report::server::report(&base, &loads, sets, traces, setting.command("server"))
 }
 

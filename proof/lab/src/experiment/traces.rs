@@ -87,7 +87,7 @@ pub(super) fn report(choice: &Choice, setting: &Setting) -> anyhow::Result<Repor
     let rows = run_all("traces", &jobs, threads, Job::run)?;
 
     let names: Vec<String> = data.into_iter().map(|(name, _)| name).collect();
-    report::traces::report(&options, &names, &rows, setting.command("traces"), setting.detail.figures)
+    report::traces::report(&options, &names, &rows, setting.command("traces"))
 }
 
 #[cfg(test)]

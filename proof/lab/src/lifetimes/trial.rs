@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ballast_placement::rules::{BestFit, SpareExtras};
 use ballast_placement::{
     ChassisId, Cluster, Fit, Host, LifetimeRule, Policy, Ranking, Resources, Rule, Scheduler, Tier, Ties,
-    VmKey,
 };
 use ballast_sim::cluster::{
     Batches, Engine, EngineError, Noise, Operator, PowerDownOptions, PowerDownOutcome, Probe,

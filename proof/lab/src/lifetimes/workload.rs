@@ -28,15 +28,11 @@ impl PoolVm {
         LifetimeFeatures {
             cores: Some(self.resources.cores.cores()),
             memory_gb: Some(self.resources.memory.gb()),
-            vm_type: self.kind.map(kind_name),
+            vm_type: self.kind.map(|kind| format!("kind-{kind}")),
             batch_vms: Some(self.batch_vms),
             ..LifetimeFeatures::default()
         }
     }
-}
-
-fn kind_name(kind: u32) -> String {
-    format!("kind-{kind}")
 }
 
 /// Batches of VMs in the order of time.

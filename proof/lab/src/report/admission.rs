@@ -3,7 +3,7 @@
 use ballast_sim::admission::tuning::{ArmResult, Difference, Options, SetResult};
 use ballast_sim::admission::{Arm, Labels, Moment};
 
-use super::{Goal, Part, Report, filled, number, percent};
+use super::{Goal, Part, Report, filled, number, percent, section};
 use crate::Spread;
 use crate::plot::figure::Figure;
 use crate::plot::groups::{Groups, Series};
@@ -23,20 +23,17 @@ const FIFTY_PLAIN: Arm = Arm::new(Moment::Second, 50, false);
 const LABELLED: Arm = Arm::new(Moment::Second, 1, false);
 
 /// The report on these sets; `command` makes it again.
-pub fn report(
-    options: &Options,
-    results: &[SetResult],
-    command: String,
-    figures: bool,
-) -> anyhow::Result<Report> {
+pub fn report(options: &Options, results: &[SetResult], command: String) -> anyhow::Result<Report> {
     let mut parts = vec![Part::Words(filled(include_str!("words/admission.md"), &[]))];
     for result in results {
         let ceiling = percent(result.ceiling, 1);
-        parts.push(Part::Heading(format!("{}: at most {ceiling} % if everything may come", result.set)));
-        parts.push(Part::TextTable(table(&result.rows)));
+        parts.extend(section(
+            format!("{}: at most {ceiling} % if everything may come", result.set),
+            table(&result.rows),
+        ));
         parts.push(Part::TextTable(differences(&result.differences)));
     }
-    if figures && let Some(result) = results.first() {
+    if let Some(result) = results.first() {
         parts.push(Part::Figure(figure(result, &options.slas)));
     }
 

@@ -13,19 +13,12 @@ use ballast_cli::common::text_table::TextTable;
 const PANEL: u32 = 380;
 
 /// The report on these rows; `command` makes it again.
-pub fn report(
-    options: &Options,
-    rows: &[ChassisResult],
-    command: String,
-    figures: bool,
-) -> anyhow::Result<Report> {
+pub fn report(options: &Options, rows: &[ChassisResult], command: String) -> anyhow::Result<Report> {
     // The paper's numbers are of its own server and budget.
     let usual = Options::default();
     let paper = options.shape == Shape::PAPER && options.budget_w == usual.budget_w;
     let mut parts = vec![Part::Words(words(options)), Part::TextTable(table(rows, paper))];
-    if figures {
-        parts.push(Part::Figure(figure6(rows, paper)));
-    }
+    parts.push(Part::Figure(figure6(rows, paper)));
 
     Ok(Report {
         name: "chassis",
@@ -135,7 +128,7 @@ fn words(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::medians::{Limit, Medians};
+    use crate::medians::Medians;
 
     pub(super) fn row(
         placement: &'static str,
@@ -144,7 +137,7 @@ mod tests {
         p95: f64,
         runtime: f64,
     ) -> ChassisResult {
-        ChassisResult { placement, policy, shares, figures: Medians::sample(Limit::Budget, p95, runtime) }
+        ChassisResult { placement, policy, shares, figures: Medians::sample("over_budget", p95, runtime) }
     }
 
     #[test]

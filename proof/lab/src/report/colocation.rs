@@ -7,7 +7,7 @@ pub use goals::SETS;
 use ballast_sim::packing::{Estimator, Family};
 use serde_json::json;
 
-use super::{Named, Part, Report, filled, maybe, number, percent};
+use super::{Named, Part, Report, filled, maybe, number, percent, section, without_data};
 use crate::colocation::population::{CaseRow, Options, Shape, Vary};
 use crate::colocation::recorded::{About, Arm, SetRow};
 use crate::colocation::{SHORT_WINDOW, TARGET, WINDOW};
@@ -63,25 +63,21 @@ pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report
         Part::Heading("Recorded VMs, held out in time".to_owned()),
         Part::Words(filled(include_str!("words/colocation-recorded.md"), &[("WINDOW", &WINDOW)])),
     ];
-    if !skipped.is_empty() {
-        let missing = skipped.join(", ");
-        parts.push(Part::Heading(format!(
-            "Skipped, not in $BALLAST_DATA (default ../shared/data): {missing}"
-        )));
-    }
+    parts.extend(without_data(skipped));
     if !abouts.is_empty() {
         parts.push(Part::TextTable(about_table(abouts)));
-        parts.push(Part::Heading("A target of 1 %: machines, and realised overflow in targets".to_owned()));
-        parts.push(Part::TextTable(set_table(abouts, sets)));
-        parts.push(Part::Heading(
-            "Machines with which each family meets the target, known afterwards".to_owned(),
+        parts.extend(section(
+            "A target of 1 %: machines, and realised overflow in targets",
+            set_table(abouts, sets),
         ));
-        parts.push(Part::TextTable(family_table(abouts, sets, Arm::Hindsight)));
-        parts.push(Part::Heading(
-            "Each family with its parameter replay-selected: machines / realised overflow in targets"
-                .to_owned(),
+        parts.extend(section(
+            "Machines with which each family meets the target, known afterwards",
+            family_table(abouts, sets, Arm::Hindsight),
         ));
-        parts.push(Part::TextTable(family_table(abouts, sets, Arm::Tuned)));
+        parts.extend(section(
+            "Each family with its parameter replay-selected: machines / realised overflow in targets",
+            family_table(abouts, sets, Arm::Tuned),
+        ));
     }
 
     Ok(Report {

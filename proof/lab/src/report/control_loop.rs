@@ -1,6 +1,6 @@
 //! The control loop beside an oracle, a plain PI and Dynamo's bands.
 
-use super::{Named, Part, Report, filled, maybe, number, percent};
+use super::{Named, Part, Report, filled, maybe, number, percent, section};
 use crate::control_loop::{LoopResult, Options, RandomResult, random_rows, without_effect};
 use ballast_cli::common::text_table::TextTable;
 
@@ -15,8 +15,7 @@ pub fn report(options: &Options, rows: &[LoopResult], command: String) -> anyhow
     if options.sweep {
         let mut idle = TextTable::new(1, &["number"]);
         without_effect(rows).into_iter().for_each(|name| idle.row(vec![name]));
-        parts.push(Part::Heading("Numbers that change no figure".into()));
-        parts.push(Part::TextTable(idle));
+        parts.extend(section("Numbers that change no figure", idle));
     }
     Ok(of(command, parts, serde_json::to_value(options)?, serde_json::to_value(rows)?))
 }

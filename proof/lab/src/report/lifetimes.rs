@@ -6,7 +6,7 @@ mod goals;
 
 use serde_json::json;
 
-use super::{Detail, Named, Part, Report, filled, number, percent};
+use super::{Named, Part, Report, filled, number, percent, section, without_data};
 use crate::lifetimes::{Contestant, DrainRun, LifetimeRow, ModelQuality, Options, PairedTable, Run};
 use ballast_cli::common::text_table::TextTable;
 
@@ -22,40 +22,29 @@ pub struct Measured<'a> {
     pub skipped: &'a [String],
 }
 
-pub fn report(measured: &Measured<'_>, command: String, detail: Detail) -> anyhow::Result<Report> {
+pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report> {
     let Measured { options, runs, models, drains, skipped } = measured;
     let table = PairedTable::new(runs, options.days as f64 - 2.0);
     let rows = table.rows();
     let is_noisy = |row: &&LifetimeRow| row.prediction.starts_with("noisy");
+    let quiet = || rows.iter().filter(|row| !is_noisy(row));
 
     let mut parts = vec![Part::Words(words(options))];
-    if !skipped.is_empty() {
-        let missing = skipped.join(", ");
-        parts.push(Part::Heading(format!(
-            "Skipped, not in $BALLAST_DATA (default ../shared/data): {missing}"
-        )));
-    }
-    parts.push(Part::Heading("Hosts without a VM, in points against best fit".to_owned()));
-    parts.push(Part::TextTable(points(rows.iter().filter(|row| !is_noisy(row)))));
-    parts.push(Part::Heading("The gap between best fit and the bound that is closed, in percent".to_owned()));
-    parts.push(Part::TextTable(gaps(rows.iter().filter(|row| !is_noisy(row)))));
+    parts.extend(without_data(skipped));
+    parts.extend(section("Hosts without a VM, in points against best fit", points(quiet())));
+    parts.extend(section("The gap between best fit and the bound that is closed, in percent", gaps(quiet())));
     if rows.iter().any(|row| is_noisy(&row)) {
-        parts.push(Part::Heading("A noisy predictor, by its accuracy".to_owned()));
-        parts.push(Part::TextTable(points(rows.iter().filter(is_noisy))));
+        parts.extend(section("A noisy predictor, by its accuracy", points(rows.iter().filter(is_noisy))));
     }
-    if detail.figures {
-        parts.extend(figure::by_accuracy(&table, options).map(Part::Figure));
-    }
+    parts.extend(figure::by_accuracy(&table, options).map(Part::Figure));
     parts.push(Part::Heading("What empty hosts are good for, against best fit".to_owned()));
     parts.push(Part::Words(measures_words(options)));
-    parts.push(Part::TextTable(measures(rows.iter().filter(|row| !is_noisy(row)))));
+    parts.push(Part::TextTable(measures(quiet())));
     let drains = drains::sums(drains);
     if !drains.is_empty() {
-        parts.push(Part::Heading("Rounds of drains: moves that each order saves (LARS)".to_owned()));
-        parts.push(Part::TextTable(drains::table(&drains)));
+        parts.extend(section("Rounds of drains: moves that each order saves (LARS)", drains::table(&drains)));
     }
-    parts.push(Part::Heading("The models, on VMs that came after what they learnt from".to_owned()));
-    parts.push(Part::TextTable(quality(models)));
+    parts.extend(section("The models, on VMs that came after what they learnt from", quality(models)));
 
     let mut described = serde_json::to_value(options)?;
     described["skipped"] = json!(skipped);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Goal, Part, Report, filled, number, percent};
+use super::{Goal, Part, Report, filled, number, percent, section, without_data};
 use crate::limits::{LimitsRow, OVERRUNS};
 use ballast_cli::common::text_table::TextTable;
 
@@ -27,12 +27,7 @@ pub struct SetAbout {
 
 pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], command: String) -> Report {
     let mut parts = vec![Part::Words(filled(include_str!("words/limits.md"), &[]))];
-    if !skipped.is_empty() {
-        let missing = skipped.join(", ");
-        parts.push(Part::Heading(format!(
-            "Skipped, not in $BALLAST_DATA (default ../shared/data): {missing}"
-        )));
-    }
+    parts.extend(without_data(skipped));
     parts.push(Part::TextTable(TextTable::of(
         1,
         abouts,
@@ -43,19 +38,13 @@ pub fn report(abouts: &[SetAbout], rows: &[LimitsRow], skipped: &[String], comma
         ],
     )));
     for overruns in OVERRUNS {
-        let of = |hindsight: bool| {
-            rows.iter().filter(move |row| row.overruns == overruns && row.hindsight == hindsight)
-        };
-        parts.push(Part::Heading(format!(
-            "{} % of windows may be above: best in hindsight",
-            percent(overruns, 1)
-        )));
-        parts.push(Part::TextTable(table(of(true))));
-        parts.push(Part::Heading(format!(
-            "{} % of windows may be above: chosen anew each day, without hindsight",
-            percent(overruns, 1)
-        )));
-        parts.push(Part::TextTable(table(of(false))));
+        for (hindsight, how) in
+            [(true, "best in hindsight"), (false, "chosen anew each day, without hindsight")]
+        {
+            let of = rows.iter().filter(|row| row.overruns == overruns && row.hindsight == hindsight);
+            let heading = format!("{} % of windows may be above: {how}", percent(overruns, 1));
+            parts.extend(section(heading, table(of)));
+        }
     }
     Report {
         name: "limits",

@@ -10,7 +10,7 @@ use serde_json::json;
 
 pub use self::row::ArmRow;
 use self::row::{NamedBucket, names};
-use super::{Part, Report, filled, number, paper, percent};
+use super::{Part, Report, filled, number, paper, percent, section};
 use crate::plot::figure::Figure;
 use crate::plot::{BLUE, GREEN, GREY, ORANGE, PURPLE, Panel, RED, legend, line, panel};
 use ballast_cli::common::text_table::TextTable;
@@ -29,7 +29,7 @@ pub struct Fleets {
 }
 
 /// The report on these rows; `command` makes it again.
-pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) -> anyhow::Result<Report> {
+pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String) -> anyhow::Result<Report> {
     let missing = rows.iter().all(|row| row.seed.is_some());
     let mut parts = vec![Part::Words(words(fleets))];
 
@@ -45,14 +45,10 @@ pub fn report(fleets: &Fleets, rows: &[ArmRow], command: String, figures: bool) 
         }
     }
 
-    parts.push(Part::Heading("Importance of the features".to_owned()));
-    parts.push(Part::TextTable(importance(rows)));
-    parts.push(Part::Heading("Calibration of confidence".to_owned()));
-    parts.push(Part::TextTable(calibration(rows)));
+    parts.extend(section("Importance of the features", importance(rows)));
+    parts.extend(section("Calibration of confidence", calibration(rows)));
 
-    if figures {
-        parts.push(Part::Figure(reliability(rows)));
-    }
+    parts.push(Part::Figure(reliability(rows)));
     Ok(Report {
         name: "models",
         title: "Predictions of class and P95",

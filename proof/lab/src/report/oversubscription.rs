@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::fleet::{Fleet, Replayed, Scaling, Source};
-use super::{Named, Part, Report, filled, number, percent, range};
+use super::{Named, Part, Report, filled, number, percent, range, section};
 use crate::oversubscription::Judged;
 use ballast_cli::common::text_table::TextTable;
 
@@ -50,7 +50,6 @@ pub fn report(
     fleets: &[Fleet],
     missing: &[&str],
     command: String,
-    figures: bool,
 ) -> anyhow::Result<Report> {
     let mut parts = vec![Part::Words(words(settings))];
 
@@ -63,8 +62,10 @@ pub fn report(
         parts.push(Part::TextTable(plans(fleet)));
 
         if !fleet.replayed.is_empty() {
-            parts.push(Part::Heading(format!("{}: replayed with the real controllers", fleet.name())));
-            parts.push(Part::TextTable(replayed(fleet)));
+            parts.extend(section(
+                format!("{}: replayed with the real controllers", fleet.name()),
+                replayed(fleet),
+            ));
         }
     }
 
@@ -86,9 +87,7 @@ pub fn report(
         "missing": missing,
     });
 
-    if figures {
-        parts.push(Part::Figure(figure::figure(fleets)));
-    }
+    parts.push(Part::Figure(figure::figure(fleets)));
     Ok(Report {
         name: "oversubscription",
         title: "How low a budget may be (Table IV)",

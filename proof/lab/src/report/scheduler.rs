@@ -34,12 +34,9 @@ pub fn report(
     rows: &[SchedulerResult],
     more: Option<&More>,
     command: String,
-    figures: bool,
 ) -> anyhow::Result<Report> {
     let mut parts = vec![Part::Words(words(options, budget_w)), Part::TextTable(table(rows))];
-    if figures {
-        parts.push(Part::Figure(figure(rows)));
-    }
+    parts.push(Part::Figure(figure(rows)));
     let mut goals = goals(rows);
 
     if let Some(More { baseline, knowledge, weights, fuller }) = more {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use self::rows::LoadRows;
-use super::{Named, Part, Report, filled, maybe, number, paper, percent, range};
+use super::{Named, Part, Report, filled, maybe, number, paper, percent, range, section};
 use crate::server::{Options, ServerResult, Trace};
 use crate::{Arrivals, Shape};
 use ballast_cli::common::text_table::TextTable;
@@ -54,8 +54,7 @@ pub fn report(
     let paper = base.shape == Shape::PAPER;
 
     for set in &sets {
-        parts.push(Part::Heading(format!("Load: {}", set.load())));
-        parts.push(Part::TextTable(table(&set.rows, paper)));
+        parts.extend(section(format!("Load: {}", set.load()), table(&set.rows, paper)));
         if figures && set.batch_share == base.batch_share && set.service_ms == base.service_ms {
             parts.push(Part::Figure(figures::figure5(set, &base.contenders, paper)));
         }
@@ -123,10 +122,10 @@ fn words(options: &Options) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::medians::{Limit, Medians};
+    use crate::medians::Medians;
 
     pub(super) fn row(cap_w: f64, policy: &'static str, p95: f64, runtime: f64) -> ServerResult {
-        ServerResult { cap_w, policy, figures: Medians::sample(Limit::Cap, p95, runtime) }
+        ServerResult { cap_w, policy, figures: Medians::sample("over_cap", p95, runtime) }
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod group;
 use ballast_sim::replay::{Meaning, Sizes};
 
 use self::group::{group, median};
-use super::{Named, Part, Report, filled, maybe};
+use super::{Named, Part, Report, filled, maybe, section};
 use crate::traces::{Options, TracePolicy, TraceResult};
 use ballast_cli::common::text_table::TextTable;
 
@@ -17,17 +17,13 @@ pub fn report(
     names: &[String],
     rows: &[TraceResult],
     command: String,
-    figures: bool,
 ) -> anyhow::Result<Report> {
     let mut parts = vec![Part::Words(words(options))];
     for name in names {
         let mine: Vec<&TraceResult> = rows.iter().filter(|row| row.data == *name).collect();
-        parts.push(Part::Heading(heading(&mine)));
-        parts.push(Part::TextTable(table(&mine, options)));
+        parts.extend(section(heading(&mine), table(&mine, options)));
     }
-    if figures {
-        parts.push(Part::Figure(figure::lines(rows, names, options)));
-    }
+    parts.push(Part::Figure(figure::lines(rows, names, options)));
 
     Ok(Report {
         name: "traces",
