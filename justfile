@@ -39,8 +39,12 @@ explore *ARGS:
     PROPTEST_RNG_SEED=$(date +%s) cargo test --workspace
     cargo run --release --bin ballast-lab -- experiment faults {{ARGS}}
 
+# Mutation tests of the agent's and the manager's core: about 300 mutants, more with SECONDS. See CONTRIBUTING.md.
+mutants COMMIT="HEAD" SECONDS="0":
+    packaging/mutants {{COMMIT}} {{SECONDS}}
+
 # What takes a night: every property with seeds that nobody has seen yet, the model's histories, campaigns of
-# faults, the guest with every repetition, and the archive. Needs root, and a machine that does nothing else.
+# faults, the guest with every repetition, four hours of mutants, and the archive. Needs root, and a machine that does nothing else.
 nightly: deb
     for n in $(seq 20); do \
         PROPTEST_RNG_SEED=$(date +%s) cargo test --release --locked --workspace \
@@ -50,6 +54,7 @@ nightly: deb
     cargo run --release --locked --bin ballast-lab -- experiment faults --seed $(date +%s) --seeds 20000
     cargo run --release --locked --bin ballast-lab -- guest --tries 100
     cargo run --release --locked --bin ballast-lab -- guest --uclamp
+    packaging/mutants HEAD 14400
     packaging/dist
     packaging/dist-check
 
