@@ -392,3 +392,38 @@ impl Actuators {
         (0..self.requests.len()).filter(|index| self.stuck(*index)).map(alarm).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::{BootId, ChassisId, ServerId};
+
+    fn ms(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    /// No core, so that the server's own limit is the only target.
+    fn actuators() -> (Actuators, VecDeque<Output>) {
+        let ids = (ServerId::new("s").unwrap(), BootId::new("b").unwrap(), ChassisId::new("c").unwrap());
+        (Actuators::new(&Params::defaults(ids.0, ids.1, ids.2, vec![])), VecDeque::new())
+    }
+
+    #[test]
+    fn what_is_not_answered_fails_when_it_is_due_and_is_tried_again() {
+        let (mut it, mut out) = actuators();
+        let (server, goal) = (it.server(), Goal::Limit(Watts::from_whole(150)));
+        it.request(ms(0), server, goal, false, &mut out);
+        it.request(ms(0), server, goal, false, &mut out);
+        assert_eq!((out.len(), it.due()), (1, Some(ms(1000))), "once");
+        for (now, sent, due) in [(999, 1, 1000), (1000, 1, 1050), (1049, 1, 1050), (1050, 2, 2050)] {
+            it.tick(ms(now), &mut out);
+            assert_eq!((out.len(), it.due()), (sent, Some(ms(due))), "{now} ms");
+        }
+        let Some(Output::SetServerLimit { id, .. }) = out.pop_back() else { panic!("{out:?}") };
+        assert!(!it.obeyed(server));
+        it.applied(ms(1100), id, Ok(()), &mut out);
+        assert_eq!((it.obeyed(server), it.due()), (true, None));
+        it.tick(ms(9000), &mut out);
+        assert_eq!(out.len(), 1, "nothing is under way");
+    }
+}

@@ -478,4 +478,34 @@ mod tests {
         assert_eq!(shown, [(4, 0), (6, 12_000), (2, 4000)]);
         assert_eq!(status[1].shares_cores, Some(4));
     }
+
+    #[test]
+    fn a_floating_vm_is_held_when_it_uses_its_quota() {
+        let mut fleet = Fleet::new(6, Instant::ZERO);
+        fleet.replace(vec![vm("a", Nuf, 0, &[10, 11, 12, 13])], &cores());
+        let mut throttle = Throttle::new(cores(), false);
+        let member = &fleet.members[0];
+        assert!(!member.is_held(1.0, false, &throttle), "no quota");
+        let low = Class { order: 0, user_facing: false, floor_percent: 0, cores: vec![0, 1, 2, 3] };
+        throttle.reclass(vec![low], crate::throttle::Joining::Floor);
+        let quota = f64::from(member.quota(&throttle).unwrap()) / 1000.0;
+        let share = quota / 4.0;
+        for (used, stopped, is_held) in
+            [(share, false, true), (share / 2.0, false, false), (share / 2.0, true, true)]
+        {
+            assert_eq!(member.is_held(used, stopped, &throttle), is_held, "{used} {stopped}");
+        }
+
+        // One of its units wants all its time then. A unit that two VMs have says nothing of either.
+        let now = Instant::ZERO;
+        for (used, wants) in [(share, 1.0), (share / 2.0, share / 2.0)] {
+            let id = VmId::new("a").unwrap();
+            let utilisation = Utilisation::from_ratio(used).unwrap();
+            fleet.usage(now, &[VmUsage { vm: id, utilisation, throttled: false }]);
+            let demand = fleet.demand(now, 0, &throttle).unwrap();
+            assert!((demand - wants).abs() < 1e-3, "{used}: {demand}");
+        }
+        fleet.replace(vec![vm("a", Nuf, 0, &[10]), vm("b", Nuf, 0, &[10])], &cores());
+        assert_eq!(fleet.demand(now, 0, &throttle), None);
+    }
 }

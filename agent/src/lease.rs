@@ -489,4 +489,20 @@ mod tests {
         assert!(o.take(ms(700), &alert(2, w(150), Some(600))).unwrap().remember);
         assert!(!o.take(ms(800), &alert(3, w(150), Some(700))).unwrap().remember);
     }
+
+    #[test]
+    fn a_height_holds_under_a_live_lease_with_a_cap() {
+        for (cap, height) in [(w(150), Some(400_000)), (None, None)] {
+            let mut o = orders(w(200));
+            let told = Alert { height_ppm: Some(400_000), ..alert(1, cap, Some(1000)) };
+            o.take(ms(1500), &told).unwrap();
+            assert_eq!((o.height_ppm(), o.uncapped_by_lease()), (height, cap.is_none()), "{cap:?}");
+            o.tick(o.lease_end().unwrap());
+            assert_eq!(
+                (o.height_ppm(), o.uncapped_by_lease()),
+                (None, false),
+                "{cap:?}: the lease has ended"
+            );
+        }
+    }
 }

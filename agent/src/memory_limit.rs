@@ -435,4 +435,23 @@ mod tests {
             }
         }
     }
+
+    /// A kill or a stall without a lowered limit has another cause.
+    #[test]
+    fn only_a_lowered_limit_is_raised() {
+        let mut group = Group::new(990);
+        assert_eq!((group.seconds(2, 1000), group.limiter.hold()), (vec![], Some(MemoryHold::BelowUse)));
+        group.reading.oom_kills = Some(1);
+        assert_eq!(group.seconds(1, 1000), []);
+        (group.reading.used, group.reading.working_set) = (Some(500 * MIB), Some(500 * MIB));
+        assert_eq!(group.seconds(20, 1000), [high(1000), max(1000)]);
+
+        // A tenth of a second is the limit: 20 % more for a day.
+        group.reading.full_stall_ms = Some(99);
+        assert_eq!(group.seconds(1, 1000), []);
+        group.reading.full_stall_ms = Some(199);
+        assert_eq!(group.seconds(1, 1000), [max(1200), high(1200)]);
+        assert_eq!(group.limiter.hold(), Some(MemoryHold::Pressed));
+        assert_eq!(group.seconds(23 * 3600, 1000), []);
+    }
 }

@@ -233,3 +233,30 @@ impl Params {
         if self.floating() { Vec::new() } else { self.cores.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_types::{CoreId, KiloHertz, Ladder};
+
+    #[test]
+    fn user_facing_vms_have_units_where_they_may_be_throttled() {
+        let ladder = Ladder::new(&[KiloHertz::from_mhz(1000)]).unwrap();
+        let cores = vec![Core { id: CoreId(0), ladder }];
+        let ids = (ServerId::new("s").unwrap(), BootId::new("b").unwrap(), ChassisId::new("c").unwrap());
+        let mut params = Params::defaults(ids.0, ids.1, ids.2, cores);
+        let units = |params: &Params| VmClass::ALL.map(|class| (class, params.has_units(class)));
+        let (low, high) = (VmClass::NonUserFacing, VmClass::UserFacing);
+        for (floor, cores, expected) in [
+            (None, 1, [(low, true), (high, false)]),
+            (Some(80), 1, [(low, true), (high, true)]),
+            (Some(80), 0, [(low, false), (high, false)]),
+        ] {
+            params.user_facing_floor_percent = floor;
+            params.cores.truncate(cores);
+            for (class, has) in expected {
+                assert!(units(&params).contains(&(class, has)), "{floor:?}, {cores} cores: {class:?}");
+            }
+        }
+    }
+}

@@ -749,3 +749,48 @@ fn a_jump_of_user_facing_load_is_limited_within_a_second_where_that_is_ordered()
 
     assert!(it.limit == Some(w(180)) && it.now - jump <= 800, "{:?} {}", it.limit, it.now - jump);
 }
+
+#[test]
+fn a_step_up_takes_a_part_of_the_room() {
+    let mhz = KiloHertz::from_mhz;
+    let ladder = Ladder::stepped(mhz(1200), mhz(2400), mhz(100)).unwrap();
+    let all: Vec<u16> = (0..40).collect();
+    let cores = all.iter().map(|n| Core { id: CoreId(*n), ladder: ladder.clone() }).collect();
+    let mut it = World::of(Params { cores, ..params() });
+    it.input(Input::Vms(vec![vm("soon", VmClass::NonUserFacing, 0, &all)]));
+    used(&mut it, 1.0);
+    it.tell(Some(180)).samples(200, 1);
+    assert_eq!(it.caps.len(), 40);
+    it.tell(Some(180)).samples(166, 2);
+
+    // A p-state of one core is 0.29 W. One step takes less than the 9.4 W that are left, and more than the least.
+    let steps: u32 = it.caps.values().map(|mhz| (mhz - 1200) / 100).sum();
+    assert!((5..30).contains(&steps), "{steps}");
+}
+
+#[test]
+fn a_dry_run_reports_that_nothing_is_restricted() {
+    let mut it = World::of(Params { dry_run: Some("trial".to_owned()), ..params() });
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
+    let report = it.report();
+    assert!(report.dry_run);
+    assert_eq!((report.enforced_seq, report.low_cores, report.classes.len()), (None, 0, 0));
+    assert_eq!((report.min_khz, report.min_share_percent, report.server_limit), (None, None, false));
+    assert_eq!((report.sheddable_w, report.restorable_w), (w(0), w(0)));
+}
+
+#[test]
+fn a_cap_that_falls_at_the_floor_lowers_no_user_facing_core_before_the_draw_shows_that_it_must() {
+    let mut it = World::of(Params { user_facing_floor_percent: Some(80), ..params() });
+    let usage = |id: &str| VmUsage {
+        vm: VmId::new(id).unwrap(),
+        utilisation: Utilisation::from_ratio(1.0).unwrap(),
+        throttled: false,
+    };
+    it.input(Input::Usage(["uf", "soon", "late"].map(usage).to_vec()));
+    it.samples(200, 1).tell_level(Some(180), Level::Emergency);
+    it.tell(Some(180)).samples(179, 3);
+    assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
+    it.tell(Some(170));
+    assert_eq!(it.caps.len(), 6, "{:?}", it.caps);
+}

@@ -143,4 +143,56 @@ mod tests {
         fleet.usage(now, &[VmUsage { vm: id, utilisation, throttled: false }]);
         assert_eq!(unrestricted(&fleet), Watts::from_whole(112 + 99));
     }
+
+    /// The same work keeps a slower core busier, up to all the time.
+    #[test]
+    fn at_another_level_a_core_is_as_busy_as_its_work_makes_it() {
+        let mhz = KiloHertz::from_mhz;
+        let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
+        let cores: Vec<_> = (0..4).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+        let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
+        let params = Params::defaults(server, BootId::new("b").unwrap(), chassis, cores.clone());
+        let (now, throttle, actuators) =
+            (Instant::ZERO, Throttle::new(cores.clone(), false), Actuators::new(&params));
+        let id = VmId::new("v").unwrap();
+        let (class, on_extreme) = (VmClass::NonUserFacing, OnExtreme::None);
+        let on = vec![CoreId(0)];
+        let vm =
+            ControlledVm { id: id.clone(), class, throttle_order: 0, cores: on, vcpus: None, on_extreme };
+        let (top, low) = (198.0 / 4.0, 198.0 / 4.0 * params.model.scale(0.5));
+        for actuator in [crate::Actuator::Pstate, crate::Actuator::Uclamp] {
+            let estimate = Estimate::new(&Params { actuator, ..params.clone() });
+            let mut fleet = Fleet::new(4, now);
+            fleet.replace(vec![vm.clone()], &cores);
+            let watts = |fleet: &Fleet, highest, level| {
+                let view = View { now, throttle: &throttle, actuators: &actuators, fleet };
+                estimate.dynamic().used_core_w(&view, 0, highest, level)
+            };
+            assert_eq!(watts(&fleet, 1, 1), None, "unknown use");
+            for (used, highest, level, expected) in [
+                (0.4, 1, 1, 0.4 * top),
+                (0.4, 1, 0, 0.8 * low),
+                (0.4, 0, 0, 0.4 * low),
+                (0.4, 0, 1, 0.2 * top),
+                (0.8, 1, 0, low),
+            ] {
+                let utilisation = Utilisation::from_ratio(used).unwrap();
+                fleet.usage(now, &[VmUsage { vm: id.clone(), utilisation, throttled: false }]);
+                let found = watts(&fleet, highest, level).unwrap();
+                assert!((found - expected).abs() < 1e-6, "{actuator:?} {used} {highest} {level}: {found}");
+            }
+        }
+
+        // A quota stops a VM and leaves its frequency alone.
+        let estimate = Estimate::new(&Params { actuator: crate::Actuator::CpuMax, ..params });
+        let mut fleet = Fleet::new(4, now);
+        fleet.replace(vec![vm], &cores);
+        for (used, level, expected) in [(0.4, 1, 0.4), (0.4, 0, 0.4), (0.8, 1, 0.8), (0.8, 0, 0.5)] {
+            let utilisation = Utilisation::from_ratio(used).unwrap();
+            fleet.usage(now, &[VmUsage { vm: id.clone(), utilisation, throttled: false }]);
+            let view = View { now, throttle: &throttle, actuators: &actuators, fleet: &fleet };
+            let found = estimate.dynamic().used_core_w(&view, 0, 1, level).unwrap();
+            assert!((found - expected * top).abs() < 1e-6, "{used} {level}: {found}");
+        }
+    }
 }
