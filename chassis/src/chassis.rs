@@ -423,3 +423,6 @@ impl Machine for Chassis {
 const fn level(emergency: bool) -> Level {
     if emergency { Level::Emergency } else { Level::Cap }
 }
+
+#[cfg(test)]
+mod tests;

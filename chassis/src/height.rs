@@ -216,4 +216,14 @@ mod tests {
         height.take(Instant::from_millis(9000), w(30), range(1.0), steps);
         assert_eq!(height.ppm(1), 150_000);
     }
+
+    /// Reports that show more to restore than the height explains: the steeper slope counts.
+    #[test]
+    fn a_step_up_goes_by_the_steeper_slope() {
+        let mut height = Height::at(range(0.5));
+        let steps = Steps { lag: LAG, gain: 0.5, noise: w(1), unreported: w(50) };
+        // 80 W for the upper half are 160 W for the whole. Half of 16 W are a twentieth of that.
+        height.take(Instant::from_millis(1000), w(16), Range { down: w(20), up: w(80) }, steps);
+        assert_eq!(height.ppm(1), 550_000);
+    }
 }

@@ -258,8 +258,9 @@ mod tests {
         }
         assert_eq!(gaps, [1, 1, 30, 30, 30]);
         assert_eq!(o.again_at(), Some(now + PATIENCE), "no answer is a failure too");
+        assert_eq!(o.tries(), 6);
         assert_eq!(o.answered(now, ActionId(6), Ok(())), Change::Set);
-        assert_eq!((o.error.as_deref(), o.again_at()), (None, None));
+        assert_eq!((o.error.as_deref(), o.again_at(), o.tries()), (None, None, 0));
     }
 
     #[test]
@@ -267,5 +268,39 @@ mod tests {
         let o = OutOfBand::recover(Some(CAP), Instant::ZERO);
         assert_eq!((o.watts(), o.certain()), (Some(CAP), None));
         assert!(o.is_requested() && o.needs(CAP));
+    }
+
+    /// What the BMC reads back is believed wherever no action is under way.
+    #[test]
+    fn what_is_read_back_replaces_what_was_ordered() {
+        let (watts, since, now) = (CAP, at(1), at(2));
+        let on = |watts, sure| Phase::On { watts, sure, since };
+        let under_way = Attempt::first(since, ActionId(1), PATIENCE);
+        let (setting, lifting) = (Phase::Setting(CAP, under_way), Phase::Lifting(CAP, under_way));
+        let adopted = Phase::On { watts, sure: true, since: now };
+        let w = Watts::from_whole;
+        let table = [
+            (Phase::Off, None, Phase::Off, None),
+            (Phase::Off, Some(w(150)), adopted, Some("did not order: adopted")),
+            (on(CAP, true), None, Phase::Off, Some("has gone by itself")),
+            (on(CAP, false), None, Phase::Off, Some("has gone by itself")),
+            (on(CAP, true), Some(w(150)), on(w(150), true), None),
+            (on(CAP, true), Some(w(153)), on(w(153), true), None),
+            (on(CAP, true), Some(w(154)), on(w(154), true), Some("was ordered")),
+            (on(CAP, true), Some(w(147)), on(w(147), true), None),
+            (on(CAP, true), Some(w(146)), on(w(146), true), Some("was ordered")),
+            (on(CAP, false), Some(w(120)), on(w(120), true), None),
+            (setting, None, setting, None),
+            (setting, Some(w(120)), setting, None),
+            (lifting, None, lifting, None),
+            (lifting, Some(w(120)), lifting, None),
+        ];
+        for (phase, found, then, says) in table {
+            let mut o = OutOfBand { phase, error: None };
+            let message = o.apply_readback(now, found);
+            assert_eq!(o.phase, then, "{phase:?}, {found:?}");
+            assert_eq!(message.is_some(), says.is_some(), "{phase:?}, {found:?}: {message:?}");
+            assert!(message.is_none_or(|m| m.contains(says.unwrap_or_default())), "{phase:?}, {found:?}");
+        }
     }
 }

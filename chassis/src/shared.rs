@@ -365,4 +365,47 @@ mod tests {
         seconds(&mut shared, 700, 5, 1300, Some(1299));
         assert!(shared.at(W(1000)) < W(20), "{}", shared.at(W(1000)));
     }
+
+    #[test]
+    fn servers_that_leave_the_configuration_draw_on() {
+        let mut shared = Shared::new(None, W(0), W(2400));
+        seconds(&mut shared, 0, 60, 2000, Some(1800));
+        // From now on a server's 100 W are in no report.
+        shared.add(W(100));
+        seconds(&mut shared, 100, 20, 2000, None);
+        assert!(near(shared.at(W(2000)), 300), "{}", shared.at(W(2000)));
+    }
+
+    #[test]
+    fn the_regression_keeps_means_and_a_slope() {
+        let mut regression = Regression::default();
+        for _ in 0..100 {
+            regression.add(1000.0, 100.0);
+            regression.add(2000.0, 200.0);
+        }
+        let is_near = |value: f64, expected: f64| (value - expected).abs() < expected.abs() / 20.0;
+        assert!(is_near(regression.total, 1500.0) && is_near(regression.difference, 150.0), "{regression:?}");
+        assert!(is_near(regression.variance, 250_000.0), "{regression:?}");
+        assert!(is_near(regression.covariance, 25_000.0), "{regression:?}");
+        assert!(
+            is_near(regression.slope().0, 0.1) && is_near(regression.at(3000.0), 300.0),
+            "{regression:?}"
+        );
+        assert!(regression.bound() < 5.0, "{regression:?}");
+    }
+
+    #[test]
+    fn what_is_written_down_stays_while_it_is_right_to_two_steps() {
+        let mut shared = Shared::new(None, W(0), W(2400));
+        seconds(&mut shared, 0, 60, 2000, Some(1800));
+        let estimate = shared.to_remember(W(2000));
+        assert!(near(estimate, 200), "{estimate}");
+        assert_eq!(estimate.milli() % REMEMBERED_MW, 0);
+        for (above, stays) in [(10, true), (19, true), (40, false)] {
+            let written = shared.at(W(2000)) + W(above);
+            shared.remember(written);
+            let expected = if stays { written } else { estimate };
+            assert_eq!(shared.to_remember(W(2000)), expected, "{above} W");
+        }
+    }
 }

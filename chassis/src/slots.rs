@@ -508,4 +508,90 @@ mod tests {
             }
         }
     }
+
+    /// A server that takes part, in the second after message 1 was sent: 150 W, with a fallback of 120 W.
+    fn managed(now: Instant) -> Agent {
+        let server = Server::new(ServerId::new("s").unwrap(), None);
+        let mut agent = Agent::new(server, None, W(180), now);
+        let seq = agent.number(now);
+        agent.cap = Some(W(150));
+        agent.holds.sent(seq, agent.cap, W(120));
+        agent
+    }
+
+    /// A report that message 1 is obeyed and enforced.
+    fn obedient(agent: &Agent, epoch: u64) -> Report {
+        Report {
+            epoch_obeyed: Epoch(epoch),
+            seq_obeyed: Seq(1),
+            enforced_seq: Some(Seq(1)),
+            state: ballast_types::wire::AgentState::Uncapped,
+            power_w: Some(W(140)),
+            cap_w: Some(W(150)),
+            ..Report::blank(agent.server.id.clone(), BootId::new("b").unwrap())
+        }
+    }
+
+    /// Message numbers count within one epoch: under another ruler's epoch, number 1 is another message.
+    #[test]
+    fn a_report_of_another_epoch_proves_no_watts() {
+        let (now, silent_after) = (Instant::from_millis(1000), Duration::from_secs(1));
+        let table = [(2, None, W(180), false), (3, Some(W(150)), W(120), true), (4, None, W(180), false)];
+        for (epoch, held, fallback, obeys) in table {
+            for (first, joins) in [(true, false), (true, true), (false, true), (false, false)] {
+                let mut agent = managed(now);
+                assert!(agent.hear(Seq(1), obedient(&agent, epoch)));
+                agent.learn(now, Epoch(3), W(1000), first, joins);
+                let case = format!("epoch {epoch}, first {first}, joins {joins}");
+                assert_eq!(agent.may_hold(), held, "{case}");
+                assert_eq!(agent.holds.fallback(), fallback, "{case}");
+                assert_eq!(agent.obeys(now, Epoch(3), silent_after, true), obeys, "{case}");
+                assert_eq!(agent.highest, W(140), "{case}: its draw is its draw");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_without_a_cap_is_bounded_by_its_report_its_history_or_its_hardware_cap() {
+        let now = Instant::from_millis(1000);
+        let reporting = || {
+            let mut agent = managed(now);
+            assert!(agent.hear(Seq(1), obedient(&agent, 3)));
+            agent.learn(now, Epoch(3), W(1000), true, false);
+            agent.highest = W(0);
+            agent
+        };
+        assert!(reporting().is_bounded_without_cap());
+        assert!(!managed(now).is_bounded_without_cap(), "it has not reported yet");
+        let silent = |change: fn(&mut Agent)| {
+            let mut agent = reporting();
+            agent.move_to(Instant::from_millis(1000), Slot::Silent, "no answer");
+            change(&mut agent);
+            agent.is_bounded_without_cap()
+        };
+        assert!(!silent(|_| {}), "its last report is old");
+        assert!(silent(|agent| agent.highest = W(1)));
+        assert!(silent(|agent| agent.server.max_w = Some(W(300))));
+        // From the ledger it is not certain; ordered and acknowledged it is.
+        let adopt = |agent: &mut Agent| agent.out_of_band = OutOfBand::recover(Some(W(150)), Instant::ZERO);
+        assert!(!silent(adopt));
+        assert!(silent(|agent| {
+            agent.out_of_band.set(Instant::ZERO, ActionId(1), W(150), Duration::from_secs(5));
+            agent.out_of_band.answered(Instant::ZERO, ActionId(1), Ok(()));
+        }));
+    }
+
+    #[test]
+    fn a_server_that_only_watches_is_bounded_by_its_peak_or_its_hardware_cap() {
+        let (now, minute) = (Instant::from_millis(1000), Duration::from_secs(60));
+        let mut agent = managed(now);
+        let watches = Report { dry_run: true, ..obedient(&agent, 3) };
+        assert!(agent.hear(Seq(1), watches));
+        assert_eq!(agent.may_draw(now, minute, W(170)), Some(Bound::Sure(W(170))), "its needs are not known");
+        agent.learn(now, Epoch(3), W(1000), true, false);
+        assert_eq!(agent.may_draw(now, minute, W(170)), Some(Bound::Sure(W(140))));
+        agent.out_of_band.set(now, ActionId(1), W(130), minute);
+        agent.out_of_band.answered(now, ActionId(1), Ok(()));
+        assert_eq!(agent.may_draw(now, minute, W(170)), Some(Bound::Sure(W(130))));
+    }
 }

@@ -425,3 +425,33 @@ fn blind_a_hardware_cap_shows_which_meter_is_wrong() {
     w.run(ms(2_000));
     assert!(!w.has_alarm("its meter") && w.lifts().iter().any(|(_, id)| *id == name(3)));
 }
+
+#[test]
+fn a_manager_that_is_fenced_gives_its_caps_back_after_the_hold() {
+    let mut w = escalated(4);
+    // Later than a start at which a newer epoch is adopted.
+    w.run(ms(12_000));
+    (0..2).for_each(|i| w.agent(i).obeys = Some((Epoch(2), Some(Instance(9)))));
+    w.until(ChassisState::Fenced).clear();
+    assert!(w.run(Duration::from_secs(29)).lifts().is_empty(), "the hold of 30 s begins with the fence");
+    assert_eq!(w.run(Duration::from_secs(6)).lifts().len(), 4);
+}
+
+/// The BMC is believed: a cap that it lost is ordered again, and one that it has is given back.
+#[test]
+fn a_cap_that_a_bmc_reads_back_replaces_what_was_ordered() {
+    let mut w = escalated(4);
+    w.clear();
+    w.input(Input::RecoveredCap { server: name(1), cap: None });
+    assert!(w.events().iter().any(
+        |event| matches!(event, EventKind::Alarm { message } if message.contains("has gone by itself"))
+    ));
+    assert!(w.run(ms(2_000)).caps().iter().any(|(server, _)| *server == name(1)), "ordered again");
+
+    let mut w = World::after(params(4), ms(5_000));
+    w.input(Input::RecoveredCap { server: name(2), cap: Some(W(130)) });
+    assert!(w.ledgers().iter().any(|ledger| ledger.out_of_band == [(name(2), W(130))]));
+    w.until(ChassisState::Normal);
+    assert_eq!(w.lifts().into_iter().map(|(_, server)| server).collect::<Vec<_>>(), [name(2)]);
+    assert!(w.ledgers().last().unwrap().out_of_band.is_empty());
+}

@@ -145,7 +145,7 @@ impl Chassis {
     }
 
     /// Every server that is on and has a path is capped at its target, first those that draw more.
-    fn caps_for_all(&self) -> Vec<(usize, Watts)> {
+    pub(super) fn caps_for_all(&self) -> Vec<(usize, Watts)> {
         let targets = self.hardware_targets();
         let mut caps = self.requested_caps(|i, a| (a.slot != Slot::Off).then_some(targets[i]));
         let draws_less = |&(i, _): &(usize, Watts)| {
@@ -166,7 +166,7 @@ impl Chassis {
     /// In an event a server that does not answer is capped at what it may hold. What may be in force besides, an
     /// older fallback, ends with that cap. A manager that reads the supplies waits for a lease, or an emergency:
     /// until then the total may show that the server obeys, or that its fallback holds it.
-    fn caps_for_silent(&self, now: Instant) -> Vec<(usize, Watts)> {
+    pub(super) fn caps_for_silent(&self, now: Instant) -> Vec<(usize, Watts)> {
         let waits = self.orders_own_limits() && self.sees() && !self.is_emergency();
         if waits && !self.exceeds_by_own_limits(now, self.params.lease) {
             return Vec::new();

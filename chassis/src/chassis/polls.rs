@@ -154,7 +154,7 @@ impl Chassis {
 
     /// What would come back if every agent lifted everything. A server that says nothing may rise to what it
     /// was told last; after a while it is taken to draw what is read beside the others' reports.
-    fn restorable(&self, now: Instant) -> Watts {
+    pub(super) fn restorable(&self, now: Instant) -> Watts {
         let even = self.even();
         let (mut sum, mut unheard) = (Watts::ZERO, Watts::ZERO);
         for agent in &self.agents {
@@ -231,7 +231,7 @@ impl Chassis {
     /// Where the reports add up to far more than the supplies read, and one server alone makes that
     /// difference, that server's meter is wrong: a missing supply would show in all of them. Once both sides have
     /// disagreed for a while, a smaller difference suffices, if no other server's report would explain it.
-    fn find_wrong_meter(&mut self, now: Instant, read: Watts) {
+    pub(super) fn find_wrong_meter(&mut self, now: Instant, read: Watts) {
         let (oldest, most) = (self.oldest_report(), self.supplies.rated());
         let powers: Vec<_> =
             self.agents.iter().map(|a| a.reported_power(now, oldest, most).unwrap_or_default()).collect();
