@@ -185,4 +185,15 @@ mod tests {
         }
         assert_eq!(f.regression.points(), 0);
     }
+
+    #[test]
+    fn windows_that_no_sample_shows_any_more_are_dropped() {
+        let mut f = fusion();
+        run(&mut f, 60, |_| 100.0, |r| r);
+        // Lag and three refreshes are 800 ms: 16 windows of 50 ms, and the ones at both ends.
+        assert!((16..=18).contains(&f.windows.len()), "{}", f.windows.len());
+        // Shorter windows are dropped by their number.
+        (0..10_000).for_each(|n| f.window(MS(60_000 + n), MS(60_000 + n), 100.0));
+        assert!(f.windows.len() <= KEPT, "{}", f.windows.len());
+    }
 }

@@ -374,6 +374,11 @@ mod tests {
         shared.add(W(100));
         seconds(&mut shared, 100, 20, 2000, None);
         assert!(near(shared.at(W(2000)), 300), "{}", shared.at(W(2000)));
+
+        // Before the first comparison the remembered watts grow.
+        let mut shared = Shared::new(None, W(120), W(2400));
+        shared.add(W(100));
+        assert_eq!(shared.at(W(2000)), W(220));
     }
 
     #[test]
@@ -392,6 +397,13 @@ mod tests {
             "{regression:?}"
         );
         assert!(regression.bound() < 5.0, "{regression:?}");
+
+        // Differences that scatter by 20 W: two standard deviations of a mean over a hundred.
+        let mut regression = Regression::default();
+        for n in 0..200 {
+            regression.add(1000.0, if n % 2 == 0 { 80.0 } else { 120.0 });
+        }
+        assert!((3.0..6.0).contains(&regression.bound()), "{regression:?}");
     }
 
     #[test]

@@ -195,8 +195,12 @@ fn a_fenced_manager_rules_again_when_half_of_its_agents_miss_the_ruler() {
         (0..lost).for_each(|i| w.agent(i).ruler_gone = true);
         (answer..4).for_each(|i| w.agent(i).answers = false);
         assert_eq!(w.run(ms(115_000)).state(), ChassisState::Fenced);
+        w.clear();
         let s = w.run(ms(15_000)).status();
         assert_eq!(s.state != ChassisState::Fenced, rules, "{answer} answer, {lost} miss it");
+        let left =
+            |event: &&EventKind| matches!(event, EventKind::ChassisState { from: ChassisState::Fenced, .. });
+        assert_eq!(w.events().into_iter().any(|event| left(&event)), rules, "one event");
         assert_eq!(s.epoch, Epoch(if rules { 3 } else { 1 }));
         let managed = s.servers.iter().filter(|s| s.slot == Slot::Managed).count();
         assert!(!rules || managed == answer, "{managed}");

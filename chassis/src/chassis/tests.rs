@@ -226,3 +226,15 @@ fn own_limits_are_ordered_when_the_floor_is_above_the_limit() {
         assert_eq!(chassis.own_limits_since().is_some(), ordered, "{floor} {height_is_shown}");
     }
 }
+
+#[test]
+fn a_draw_above_the_aim_lowers_the_height_and_one_below_raises_it() {
+    for (aim, falls) in [(700, true), (780, false)] {
+        let mut chassis = settled();
+        chassis.event = Some(CappingEvent::new(at(1300)));
+        chassis.height = Height::at(Range { down: W(50), up: W(50) });
+        chassis.steer(at(1300), W(740), W(aim));
+        let height = chassis.height.ppm(1);
+        assert_eq!((height < 500_000, height > 500_000), (falls, !falls), "aim {aim} W: {height}");
+    }
+}
