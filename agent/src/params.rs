@@ -238,6 +238,8 @@ impl Params {
 mod tests {
     use super::*;
     use ballast_types::{CoreId, KiloHertz, Ladder};
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, StrDeserializer};
 
     #[test]
     fn user_facing_vms_have_units_where_they_may_be_throttled() {
@@ -257,6 +259,14 @@ mod tests {
             for (class, has) in expected {
                 assert!(units(&params).contains(&(class, has)), "{floor:?}, {cores} cores: {class:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_policy_has_the_same_name_in_config_and_status() {
+        for policy in [Policy::Stepwise, Policy::FullServer, Policy::None] {
+            let name: StrDeserializer<'_, Error> = policy.name().into_deserializer();
+            assert_eq!(Policy::deserialize(name), Ok(policy));
         }
     }
 }
