@@ -161,7 +161,8 @@ impl Orders {
         let span = lease(alert.valid_for_ms);
         self.memory.lease_ms = Some(span.as_millis() as u64);
         let steered_at = self.steering.take(now, alert, span);
-        let live = self.live_until(now, alert, steered_at, span);
+        let end = self.echo(now, alert).map(|echo| echo.min(steered_at) + span);
+        let live = end.filter(|&end| end > now);
 
         if alert.level == Level::Emergency {
             self.emergency_until = self.emergency_until.max(Some(now + span));
@@ -208,18 +209,6 @@ impl Orders {
         let own = alert.echo_boot_id.as_ref() == Some(&self.boot_id);
         let known = (self.born.as_millis()..=now.as_millis()).contains(&echo);
         (own && known).then(|| Instant::from_millis(echo))
-    }
-
-    /// The end of the lease that `alert` grants, if it is still to come, from a manager that steered at `steered_at`.
-    fn live_until(
-        &self,
-        now: Instant,
-        alert: &Alert,
-        steered_at: Instant,
-        span: Duration,
-    ) -> Option<Instant> {
-        let end = self.echo(now, alert)?.min(steered_at) + span;
-        (end > now).then_some(end)
     }
 
     /// Lets leases end that end by `now`.
@@ -494,8 +483,8 @@ mod tests {
     fn a_height_holds_under_a_live_lease_with_a_cap() {
         for (cap, height) in [(w(150), Some(400_000)), (None, None)] {
             let mut o = orders(w(200));
-            let told = Alert { height_ppm: Some(400_000), ..alert(1, cap, Some(1000)) };
-            o.take(ms(1500), &told).unwrap();
+            let message = Alert { height_ppm: Some(400_000), ..alert(1, cap, Some(1000)) };
+            o.take(ms(1500), &message).unwrap();
             assert_eq!((o.height_ppm(), o.uncapped_by_lease()), (height, cap.is_none()), "{cap:?}");
             o.tick(o.lease_end().unwrap());
             assert_eq!(

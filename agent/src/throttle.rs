@@ -574,9 +574,12 @@ mod tests {
         assert_eq!(t.level, [0; 6]);
     }
 
+    fn ratio(t: &Throttle) -> Option<f64> {
+        t.frequency_ratio().map(|ratio| (ratio * 1000.0).round())
+    }
+
     #[test]
     fn the_frequency_ratio_is_the_mean_over_low_priority_cores() {
-        let ratio = |t: &Throttle| t.frequency_ratio().map(|ratio| (ratio * 1000.0).round());
         let mut t = two_classes();
         assert_eq!(ratio(&t), Some(1000.0));
         // Two of four cores at 1200 of 1500 MHz.

@@ -148,13 +148,13 @@ fn a_server_whose_draw_fits_its_cap_drops_nothing_unless_the_chassis_is_over_its
 }
 
 /// Both batch VMs are so busy.
+fn usage(id: &str, share: f64) -> VmUsage {
+    let utilisation = Utilisation::from_ratio(share).unwrap();
+    VmUsage { vm: VmId::new(id).unwrap(), utilisation, throttled: false }
+}
+
 fn used(it: &mut World, share: f64) {
-    let usage = |id: &str| VmUsage {
-        vm: VmId::new(id).unwrap(),
-        utilisation: Utilisation::from_ratio(share).unwrap(),
-        throttled: false,
-    };
-    it.input(Input::Usage(vec![usage("soon"), usage("late")]));
+    it.input(Input::Usage(vec![usage("soon", share), usage("late", share)]));
 }
 
 #[test]
@@ -617,12 +617,6 @@ fn another_manager_of_the_epoch_is_refused_and_named() {
 #[test]
 fn estimates_follow_the_model() {
     let mut it = World::new();
-    let usage = |id: &str, share| VmUsage {
-        vm: VmId::new(id).unwrap(),
-        utilisation: Utilisation::from_ratio(share).unwrap(),
-        throttled: false,
-    };
-
     assert_eq!(it.report().sheddable_w, w(0), "unknown use sheds nothing");
     it.input(Input::Usage(vec![usage("soon", 0.5), usage("late", 1.0)]));
 
@@ -782,12 +776,7 @@ fn a_dry_run_reports_that_nothing_is_restricted() {
 #[test]
 fn a_cap_that_falls_at_the_floor_lowers_no_user_facing_core_before_the_draw_shows_that_it_must() {
     let mut it = World::of(Params { user_facing_floor_percent: Some(80), ..params() });
-    let usage = |id: &str| VmUsage {
-        vm: VmId::new(id).unwrap(),
-        utilisation: Utilisation::from_ratio(1.0).unwrap(),
-        throttled: false,
-    };
-    it.input(Input::Usage(["uf", "soon", "late"].map(usage).to_vec()));
+    it.input(Input::Usage(["uf", "soon", "late"].map(|id| usage(id, 1.0)).to_vec()));
     it.samples(200, 1).tell_level(Some(180), Level::Emergency);
     it.tell(Some(180)).samples(179, 3);
     assert_eq!(it.caps.len(), 6, "{:?}", it.caps);

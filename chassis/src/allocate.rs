@@ -361,16 +361,10 @@ mod tests {
     /// A server that wants less keeps its cap while the pool has room for what the others want.
     #[test]
     fn caps_are_cut_only_for_a_raise_that_does_not_fit() {
-        let party = |cap, target| Party {
-            target: Watts::from_whole(target),
-            cap: Some(Watts::from_whole(cap)),
-            holds: Some(Watts::from_whole(cap)),
-            needs: true,
-            sheds: true,
-        };
+        let parties = [party(150, Some(100), Some(100), true), party(100, Some(200), Some(200), true)];
         for (pool, other) in [(400, 200), (350, 200), (349, 100)] {
-            let caps = grants(Watts::from_whole(pool), &[party(100, 150), party(200, 100)]);
-            assert_eq!(caps[1], Watts::from_whole(other), "{pool} W");
+            let caps = grants(W(pool), &parties);
+            assert_eq!(caps[1], W(other), "{pool} W");
         }
     }
 }

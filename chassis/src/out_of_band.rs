@@ -270,11 +270,14 @@ mod tests {
         assert!(o.is_requested() && o.needs(CAP));
     }
 
+    fn on(watts: Watts, sure: bool) -> Phase {
+        Phase::On { watts, sure, since: at(1) }
+    }
+
     /// What the BMC reads back is believed wherever no action is under way.
     #[test]
     fn what_is_read_back_replaces_what_was_ordered() {
         let (watts, since, now) = (CAP, at(1), at(2));
-        let on = |watts, sure| Phase::On { watts, sure, since };
         let under_way = Attempt::first(since, ActionId(1), PATIENCE);
         let (setting, lifting) = (Phase::Setting(CAP, under_way), Phase::Lifting(CAP, under_way));
         let adopted = Phase::On { watts, sure: true, since: now };

@@ -381,6 +381,11 @@ mod tests {
         assert_eq!(shared.at(W(2000)), W(220));
     }
 
+    /// Within 5 %.
+    fn is_near(value: f64, expected: f64) -> bool {
+        (value - expected).abs() < expected.abs() / 20.0
+    }
+
     #[test]
     fn the_regression_keeps_means_and_a_slope() {
         let mut regression = Regression::default();
@@ -388,7 +393,6 @@ mod tests {
             regression.add(1000.0, 100.0);
             regression.add(2000.0, 200.0);
         }
-        let is_near = |value: f64, expected: f64| (value - expected).abs() < expected.abs() / 20.0;
         assert!(is_near(regression.total, 1500.0) && is_near(regression.difference, 150.0), "{regression:?}");
         assert!(is_near(regression.variance, 250_000.0), "{regression:?}");
         assert!(is_near(regression.covariance, 25_000.0), "{regression:?}");

@@ -551,31 +551,36 @@ mod tests {
         }
     }
 
+    /// A server that has reported once, and of which no peak is known.
+    fn reporting(now: Instant) -> Agent {
+        let mut agent = managed(now);
+        assert!(agent.hear(Seq(1), obedient(&agent, 3)));
+        agent.learn(now, Epoch(3), W(1000), true, false);
+        agent.highest = W(0);
+        agent
+    }
+
+    fn is_bounded_when_silent(change: fn(&mut Agent)) -> bool {
+        let now = Instant::from_millis(1000);
+        let mut agent = reporting(now);
+        agent.move_to(now, Slot::Silent, "no answer");
+        change(&mut agent);
+        agent.is_bounded_without_cap()
+    }
+
     #[test]
     fn a_server_without_a_cap_is_bounded_by_its_report_its_history_or_its_hardware_cap() {
         let now = Instant::from_millis(1000);
-        let reporting = || {
-            let mut agent = managed(now);
-            assert!(agent.hear(Seq(1), obedient(&agent, 3)));
-            agent.learn(now, Epoch(3), W(1000), true, false);
-            agent.highest = W(0);
-            agent
-        };
-        assert!(reporting().is_bounded_without_cap());
+        assert!(reporting(now).is_bounded_without_cap());
         assert!(!managed(now).is_bounded_without_cap(), "it has not reported yet");
-        let silent = |change: fn(&mut Agent)| {
-            let mut agent = reporting();
-            agent.move_to(Instant::from_millis(1000), Slot::Silent, "no answer");
-            change(&mut agent);
-            agent.is_bounded_without_cap()
-        };
-        assert!(!silent(|_| {}), "its last report is old");
-        assert!(silent(|agent| agent.highest = W(1)));
-        assert!(silent(|agent| agent.server.max_w = Some(W(300))));
+        assert!(!is_bounded_when_silent(|_| {}), "its last report is old");
+        assert!(is_bounded_when_silent(|agent| agent.highest = W(1)));
+        assert!(is_bounded_when_silent(|agent| agent.server.max_w = Some(W(300))));
         // From the ledger it is not certain; ordered and acknowledged it is.
-        let adopt = |agent: &mut Agent| agent.out_of_band = OutOfBand::recover(Some(W(150)), Instant::ZERO);
-        assert!(!silent(adopt));
-        assert!(silent(|agent| {
+        assert!(!is_bounded_when_silent(|agent| {
+            agent.out_of_band = OutOfBand::recover(Some(W(150)), Instant::ZERO);
+        }));
+        assert!(is_bounded_when_silent(|agent| {
             agent.out_of_band.set(Instant::ZERO, ActionId(1), W(150), Duration::from_secs(5));
             agent.out_of_band.answered(Instant::ZERO, ActionId(1), Ok(()));
         }));

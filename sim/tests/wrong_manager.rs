@@ -2,11 +2,9 @@
 
 use ballast_agent_core::Policy;
 use ballast_sim::demo::moving;
-use ballast_sim::scenario::Scenario;
-use ballast_sim::world::{Checks, Fault, ManagerFault, Window, World};
+use ballast_sim::world::{Fault, ManagerFault};
 
-use crate::at;
-use crate::scenarios::{in_steps, over_budget};
+use crate::scenarios::{END, in_steps, made, over_budget};
 
 /// The highest trip fraction with these faults from `from` seconds on.
 fn tripped(from: f64, moves: bool, faults: &[Fault]) -> f64 {
@@ -15,13 +13,8 @@ fn tripped(from: f64, moves: bool, faults: &[Fault]) -> f64 {
         true => over_budget(12, 0.93, |n| loads[n].clone()),
         false => over_budget(12, 0.93, in_steps),
     };
-    let mut scenario = Scenario::new(plant, Policy::Stepwise, 1, core::time::Duration::from_secs(120));
-    scenario.checks = Checks::NONE;
-    let window = |&fault| Window { from: at(from), to: at(1e6), fault };
-    scenario.faults.windows = faults.iter().map(window).collect();
-    let mut world = World::new(scenario);
-    world.run(at(120.0)).unwrap();
-    world.outcome().trip_fraction_max
+    let faults: Vec<_> = faults.iter().map(|&fault| (from, END, fault)).collect();
+    crate::run(made(plant, Policy::Stepwise, 1, &faults), 120.0).1.trip_fraction_max
 }
 
 fn assert_holds(faults: &[Fault]) {

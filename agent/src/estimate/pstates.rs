@@ -114,56 +114,53 @@ mod tests {
     use crate::throttle::Throttle;
     use crate::{ControlledVm, VmUsage};
 
-    #[test]
-    fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
+    /// Cores with two p-states.
+    fn params(cores: u16) -> Params {
         let mhz = KiloHertz::from_mhz;
         let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
-
-        // The last two are offline, and the model knows nothing of them.
-        let cores: Vec<_> = (0..6).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
+        let cores = (0..cores).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
         let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
-        let defaults = Params::defaults(server, BootId::new("b").unwrap(), chassis, cores.clone());
-        let params = Params { offline_cores: 2, ..defaults };
-        let (estimate, throttle) = (Estimate::new(&params), Throttle::new(cores.clone(), false));
+        Params::defaults(server, BootId::new("b").unwrap(), chassis, cores)
+    }
+
+    fn vm(class: VmClass, cores: &[u16]) -> ControlledVm {
+        let (id, cores) = (VmId::new("v").unwrap(), cores.iter().copied().map(CoreId).collect());
+        ControlledVm { id, class, throttle_order: 0, cores, vcpus: None, on_extreme: OnExtreme::None }
+    }
+
+    fn usage(share: f64) -> VmUsage {
+        let utilisation = Utilisation::from_ratio(share).unwrap();
+        VmUsage { vm: VmId::new("v").unwrap(), utilisation, throttled: false }
+    }
+
+    #[test]
+    fn what_a_limit_holds_down_is_the_rise_to_the_unrestricted_draw() {
+        // The last two are offline, and the model knows nothing of them.
+        let params = Params { offline_cores: 2, ..params(6) };
+        let (estimate, throttle) = (Estimate::new(&params), Throttle::new(params.cores.clone(), false));
         let actuators = Actuators::new(&params);
         let now = Instant::from_millis(1000);
         let mut fleet = Fleet::new(6, now);
-        let id = VmId::new("v").unwrap();
-        let on = vec![CoreId(0), CoreId(1)];
-        let class = VmClass::UserFacing;
-        let on_extreme = OnExtreme::None;
-        let vm =
-            ControlledVm { id: id.clone(), class, throttle_order: 0, cores: on, vcpus: None, on_extreme };
-        fleet.replace(vec![vm], &cores);
+        fleet.replace(vec![vm(VmClass::UserFacing, &[0, 1])], &params.cores);
         let unrestricted = |fleet: &Fleet| {
             estimate.unrestricted(&View { now, throttle: &throttle, actuators: &actuators, fleet })
         };
         assert_eq!(unrestricted(&fleet), Watts::from_whole(310), "nothing known");
-        let utilisation = Utilisation::from_ratio(0.5).unwrap();
-        fleet.usage(now, &[VmUsage { vm: id, utilisation, throttled: false }]);
+        fleet.usage(now, &[usage(0.5)]);
         assert_eq!(unrestricted(&fleet), Watts::from_whole(112 + 99));
     }
 
     /// The same work keeps a slower core busier, up to all the time.
     #[test]
     fn at_another_level_a_core_is_as_busy_as_its_work_makes_it() {
-        let mhz = KiloHertz::from_mhz;
-        let ladder = Ladder::new(&[mhz(1200), mhz(2400)]).unwrap();
-        let cores: Vec<_> = (0..4).map(|n| Core { id: CoreId(n), ladder: ladder.clone() }).collect();
-        let (server, chassis) = (ServerId::new("s").unwrap(), ChassisId::new("c").unwrap());
-        let params = Params::defaults(server, BootId::new("b").unwrap(), chassis, cores.clone());
-        let (now, throttle, actuators) =
-            (Instant::ZERO, Throttle::new(cores.clone(), false), Actuators::new(&params));
-        let id = VmId::new("v").unwrap();
-        let (class, on_extreme) = (VmClass::NonUserFacing, OnExtreme::None);
-        let on = vec![CoreId(0)];
-        let vm =
-            ControlledVm { id: id.clone(), class, throttle_order: 0, cores: on, vcpus: None, on_extreme };
+        let (params, now) = (params(4), Instant::ZERO);
+        let (throttle, actuators) = (Throttle::new(params.cores.clone(), false), Actuators::new(&params));
+        let vm = vm(VmClass::NonUserFacing, &[0]);
         let (top, low) = (198.0 / 4.0, 198.0 / 4.0 * params.model.scale(0.5));
         for actuator in [crate::Actuator::Pstate, crate::Actuator::Uclamp] {
             let estimate = Estimate::new(&Params { actuator, ..params.clone() });
             let mut fleet = Fleet::new(4, now);
-            fleet.replace(vec![vm.clone()], &cores);
+            fleet.replace(vec![vm.clone()], &params.cores);
             let watts = |fleet: &Fleet, highest, level| {
                 let view = View { now, throttle: &throttle, actuators: &actuators, fleet };
                 estimate.dynamic().used_core_w(&view, 0, highest, level)
@@ -176,20 +173,18 @@ mod tests {
                 (0.4, 0, 1, 0.2 * top),
                 (0.8, 1, 0, low),
             ] {
-                let utilisation = Utilisation::from_ratio(used).unwrap();
-                fleet.usage(now, &[VmUsage { vm: id.clone(), utilisation, throttled: false }]);
+                fleet.usage(now, &[usage(used)]);
                 let found = watts(&fleet, highest, level).unwrap();
                 assert!((found - expected).abs() < 1e-6, "{actuator:?} {used} {highest} {level}: {found}");
             }
         }
 
         // A quota stops a VM and leaves its frequency alone.
-        let estimate = Estimate::new(&Params { actuator: crate::Actuator::CpuMax, ..params });
+        let estimate = Estimate::new(&Params { actuator: crate::Actuator::CpuMax, ..params.clone() });
         let mut fleet = Fleet::new(4, now);
-        fleet.replace(vec![vm], &cores);
+        fleet.replace(vec![vm], &params.cores);
         for (used, level, expected) in [(0.4, 1, 0.4), (0.4, 0, 0.4), (0.8, 1, 0.8), (0.8, 0, 0.5)] {
-            let utilisation = Utilisation::from_ratio(used).unwrap();
-            fleet.usage(now, &[VmUsage { vm: id.clone(), utilisation, throttled: false }]);
+            fleet.usage(now, &[usage(used)]);
             let view = View { now, throttle: &throttle, actuators: &actuators, fleet: &fleet };
             let found = estimate.dynamic().used_core_w(&view, 0, 1, level).unwrap();
             assert!((found - expected * top).abs() < 1e-6, "{used} {level}: {found}");

@@ -1,8 +1,8 @@
 //! Whether the chassis manager still steers.
 //!
-//! A lease is the manager's word that it holds the total. A manager whose sender lives while its control loop stands
-//! still renews leases that nobody worked out; one that has lost its set point gives while the draw that it tells is
-//! above the limit that it tells. The leases of both run from the last message that showed steering.
+//! A lease relies on the manager to hold the total. A manager whose control loop has stopped still sends, and renews
+//! leases that nothing computed. One that has lost its set point gives although its messages name a draw above their
+//! limit. The leases of both run from the last message that showed steering.
 
 use core::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) struct Steering {
 impl Steering {
     /// Takes the newest message; from when on its lease of `span` runs at the latest.
     pub(super) fn take(&mut self, now: Instant, alert: &Alert, span: Duration) -> Instant {
-        // An older manager does not tell what it has judged.
+        // An older manager does not count its judgements.
         let judges = alert.judgements.is_none() || alert.judgements != self.judgements;
         let is_above = alert.chassis_power_w.is_some_and(|draw| draw > alert.chassis_limit_w);
         let gives = is_above && self.gives(alert);
@@ -44,11 +44,7 @@ impl Steering {
 
     /// Whether low-priority cores of this server get as much as before, and more than their floor.
     fn gives(&self, alert: &Alert) -> bool {
-        match (alert.cap_w, alert.height_ppm) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(_), height) => height > Some(0) && height >= self.height_ppm,
-        }
+        alert.cap_w.is_none() || alert.height_ppm > Some(0) && alert.height_ppm >= self.height_ppm
     }
 }
 
@@ -91,27 +87,35 @@ mod tests {
             let (at, span) = (Instant::from_millis, Duration::from_secs(2));
             let first = alert(Some(7), Some(900), true, high);
             assert_eq!(steering.take(at(1000), &first, span), at(1000));
-            let from = steering.take(at(1200), &next, span);
-            assert_eq!(from, at(if shows { 1200 } else { 1000 }), "{next:?}");
+            let lease_from = steering.take(at(1200), &next, span);
+            assert_eq!(lease_from, at(if shows { 1200 } else { 1000 }), "{next:?}");
         }
+    }
+
+    fn gives(judgements: u64) -> Alert {
+        alert(Some(judgements), Some(1100), false, None)
+    }
+    fn fits(judgements: u64) -> Alert {
+        alert(Some(judgements), Some(900), false, None)
+    }
+    fn takes(judgements: u64) -> Alert {
+        alert(Some(judgements), Some(1100), true, Some(0))
+    }
+    /// Whether message `n`, of every 200 ms, shows steering.
+    fn shows(steering: &mut Steering, n: u64, message: &Alert) -> bool {
+        let now = Instant::from_millis(200 * n);
+        steering.take(now, message, Duration::from_secs(2)) == now
     }
 
     #[test]
     fn a_manager_that_gave_too_much_for_a_lease_is_believed_once_it_takes_or_after_five_minutes() {
-        let gives = |n: u64| alert(Some(n), Some(1100), false, None);
-        let fits = |n: u64| alert(Some(n), Some(900), false, None);
-        let takes = |n: u64| alert(Some(n), Some(1100), true, Some(0));
         for (gives_for, then, believed_at) in
-            [(9, &fits as &dyn Fn(u64) -> Alert, 10), (12, &fits, 12 + 1500), (12, &takes, 13)]
+            [(9, fits as fn(u64) -> Alert, 10), (12, fits, 12 + 1500), (12, takes, 13)]
         {
             let mut steering = Steering::default();
-            let mut shows = |n: u64, message: &Alert| {
-                let now = Instant::from_millis(200 * n);
-                steering.take(now, message, Duration::from_secs(2)) == now
-            };
-            assert!(shows(0, &fits(0)));
-            assert!((1..=gives_for).all(|n| !shows(n, &gives(n))));
-            let found = (gives_for + 1..2000).find(|&n| shows(n, &then(n)));
+            assert!(shows(&mut steering, 0, &fits(0)));
+            assert!((1..=gives_for).all(|n| !shows(&mut steering, n, &gives(n))));
+            let found = (gives_for + 1..2000).find(|&n| shows(&mut steering, n, &then(n)));
             assert_eq!(found, Some(believed_at), "{gives_for}");
         }
     }

@@ -1,6 +1,6 @@
 //! Decisions that the outputs of a chassis show only much later.
 
-use ballast_types::wire::{AgentState, Report};
+use ballast_types::wire::{AgentState, AlarmId, Report};
 use ballast_types::{BootId, ChassisId, Supply, SupplyState};
 
 use super::*;
@@ -15,8 +15,8 @@ fn at(ms: u64) -> Instant {
 
 /// A chassis of four servers and 800 W, behind two supplies that carry 1600 W.
 fn chassis() -> Chassis {
-    let name = |n| ServerId::new(&format!("s-{n}")).unwrap();
-    let servers = (0..4).map(|n| Server::new(name(n), Some(W(120)))).collect();
+    let names = (0..4).map(|n| ServerId::new(&format!("s-{n}")).unwrap());
+    let servers = names.map(|name| Server::new(name, Some(W(120)))).collect();
     let id = ChassisId::new("c").unwrap();
     let params = Params::defaults(id, W(800), vec![W(800), W(800)], servers);
     Chassis::new(params, Ledger::default(), at(1000))
@@ -178,13 +178,12 @@ fn own_limits_stay_ordered_while_the_floor_is_near_the_limit() {
     }
 }
 
+fn alarms(chassis: &Chassis, wanted: AlarmId) -> usize {
+    chassis.status(at(1300)).alarms.iter().filter(|alarm| alarm.id == wanted).count()
+}
+
 #[test]
 fn a_hardware_cap_that_is_too_high_or_missing_is_an_alarm() {
-    use ballast_types::wire::AlarmId;
-
-    let alarms = |chassis: &Chassis, wanted| {
-        chassis.status(at(1300)).alarms.iter().filter(|alarm| alarm.id == wanted).count()
-    };
     // The lowest cap is 120 W.
     for (cap, target, slot, too_high) in [
         (120, 100, Slot::Managed, 1),

@@ -256,14 +256,12 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<ChassisResult> {
 }
 
 fn row(asked: Requested, seeds: &[u64], runs: &[Run]) -> ChassisResult {
-    let find = |asked: Requested, seed: u64| {
-        runs.iter().find(|r| r.asked == asked && r.seed == seed).map(|r| &r.measured)
-    };
-    let judge = |contender| Requested { contender, shares: None, ..asked };
     let seeds = seeds.iter().filter_map(|seed| {
-        let run = |asked| find(asked, *seed);
-        let (none, oracle) = (run(judge(Contender::None))?, run(judge(Contender::Oracle))?);
-        Some(Judged { own: run(asked)?, none, oracle, limit: 0 })
+        Judged::of(asked.contender, 0, |contender| {
+            let shares = asked.shares.filter(|_| contender == asked.contender);
+            let wanted = Requested { contender, shares, ..asked };
+            runs.iter().find(|r| r.asked == wanted && r.seed == *seed).map(|r| &r.measured)
+        })
     });
 
     ChassisResult {

@@ -9,7 +9,7 @@ use crate::trial::Judged;
 /// against `none` of the same seed; power is true power.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Medians {
-    /// `over_cap` or `over_budget`: how the keys of JSON begin that tell of the limit.
+    /// How JSON keys about the limit begin: `over_cap` or `over_budget`.
     pub(crate) over: &'static str,
     /// P95 latency over the requests of all user-facing VMs.
     pub(crate) user_facing_p95_norm: Spread,

@@ -204,17 +204,14 @@ pub fn rows(options: &Options, runs: &[Run]) -> Vec<ServerResult> {
     let mut rows = Vec::new();
     for (n, cap_w) in options.caps_w.iter().copied().enumerate() {
         let cap = Watts::from_f64(cap_w);
-        let find = |contender, seed| {
-            let cap = cap.filter(|_| contender != Contender::None);
-            let run = runs.iter().find(|r| (r.contender, r.cap, r.seed) == (contender, cap, seed));
-            run.map(|run| &run.measured)
-        };
         for contender in options.contenders.iter().copied() {
             let limit = if contender == Contender::None { n } else { 0 };
             let seeds = options.seeds.iter().filter_map(|seed| {
-                let run = |contender| find(contender, *seed);
-                let (none, oracle) = (run(Contender::None)?, run(Contender::Oracle)?);
-                Some(Judged { own: run(contender)?, none, oracle, limit })
+                Judged::of(contender, limit, |contender| {
+                    let cap = cap.filter(|_| contender != Contender::None);
+                    let run = runs.iter().find(|r| (r.contender, r.cap, r.seed) == (contender, cap, *seed));
+                    run.map(|run| &run.measured)
+                })
             });
             let figures = Medians::of("over_cap", &seeds.collect::<Vec<_>>());
             rows.push(ServerResult { cap_w, policy: contender.name(), figures });

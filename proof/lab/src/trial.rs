@@ -6,6 +6,7 @@ use ballast_types::VmClass;
 
 use super::load::quiet_work_s;
 use super::watch::Watch;
+use crate::Contender;
 use ballast_sim::load::Latencies;
 use ballast_sim::plant::{Plant, STEP};
 use ballast_sim::scenario::{Probe, Run, Scenario};
@@ -38,6 +39,18 @@ pub(super) struct Judged<'a> {
     pub(super) oracle: &'a Measured,
     /// The limit that it is judged by, of those that were watched.
     pub(super) limit: usize,
+}
+
+impl<'a> Judged<'a> {
+    /// The run of `contender` beside the other two, as `find` finds them; `None` if one of them is missing.
+    pub(super) fn of(
+        contender: Contender,
+        limit: usize,
+        find: impl Fn(Contender) -> Option<&'a Measured>,
+    ) -> Option<Self> {
+        let (none, oracle) = (find(Contender::None)?, find(Contender::Oracle)?);
+        Some(Self { own: find(contender)?, none, oracle, limit })
+    }
 }
 
 /// Watches the draw; `each` gets every mean of 100 ms, with the second at which it ended.

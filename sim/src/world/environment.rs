@@ -11,7 +11,7 @@ use super::bmcs::Bmcs;
 use super::chance::Chance;
 use super::checks::Promise;
 use super::event::{Action, Envelope, Event, Sender};
-use super::faults::{Active, Fault};
+use super::faults::{Active, Fault, ManagerFault};
 use super::host::Host;
 use super::kills::{Kills, Victim};
 use super::managers::{MANAGERS, Manager};
@@ -182,9 +182,14 @@ impl Environment {
         Sender { manager, instance: self.managers[manager].instance }
     }
 
+    /// How a chassis manager is wrong: only the first one ever is.
+    pub(crate) fn manager_fault(&self, manager: usize) -> Option<ManagerFault> {
+        self.active.manager_fault().filter(|_| manager == 0)
+    }
+
     pub(crate) fn send(&mut self, manager: usize, server: usize, alert: Alert) {
         let (from, sent) = (self.sender(manager), self.now);
-        let wrong = self.active.manager_fault().filter(|_| manager == 0);
+        let wrong = self.manager_fault(manager);
         let alert = self.managers[manager].falsified(server, alert, wrong);
         let message = Envelope { from, server, seq: alert.seq, sent, is_duplicate: false };
         let (network, post) = self.post();

@@ -51,9 +51,9 @@ impl Manager {
                 alert
             }
             Some(ManagerFault::Repeats) => {
-                let Alert { seq, ref echo_boot_id, echo_agent_ms, .. } = alert;
-                let echo_boot_id = echo_boot_id.clone();
-                Alert { seq, echo_boot_id, echo_agent_ms, ..repeated.get_or_insert(alert).clone() }
+                let first = repeated.get_or_insert_with(|| alert.clone()).clone();
+                let Alert { seq, echo_boot_id, echo_agent_ms, .. } = alert;
+                Alert { seq, echo_boot_id, echo_agent_ms, ..first }
             }
             Some(ManagerFault::GrantsAll) => {
                 Alert { level: Level::Watch, cap_w: None, height_ppm: None, own_limit: None, ..alert }

@@ -230,7 +230,7 @@ impl ChassisShell<'_> {
             let what = format!("a hardware cap for {server}, which is no server here");
             return self.environment.violated(Promise::Protocol, what);
         };
-        if self.environment.active.manager_fault().is_some() {
+        if self.environment.manager_fault(self.manager).is_some() {
             return;
         }
         let at = self.environment.now + self.environment.timing.out_of_band;

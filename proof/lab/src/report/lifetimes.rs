@@ -26,20 +26,23 @@ pub fn report(measured: &Measured<'_>, command: String) -> anyhow::Result<Report
     let Measured { options, runs, models, drains, skipped } = measured;
     let table = PairedTable::new(runs, options.days as f64 - 2.0);
     let rows = table.rows();
-    let is_noisy = |row: &&LifetimeRow| row.prediction.starts_with("noisy");
-    let quiet = || rows.iter().filter(|row| !is_noisy(row));
+    let (noisy, quiet): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.prediction.starts_with("noisy"));
+    let quiet = quiet.iter().copied();
 
     let mut parts = vec![Part::Words(words(options))];
     parts.extend(without_data(skipped));
-    parts.extend(section("Hosts without a VM, in points against best fit", points(quiet())));
-    parts.extend(section("The gap between best fit and the bound that is closed, in percent", gaps(quiet())));
-    if rows.iter().any(|row| is_noisy(&row)) {
-        parts.extend(section("A noisy predictor, by its accuracy", points(rows.iter().filter(is_noisy))));
+    parts.extend(section("Hosts without a VM, in points against best fit", points(quiet.clone())));
+    parts.extend(section(
+        "The gap between best fit and the bound that is closed, in percent",
+        gaps(quiet.clone()),
+    ));
+    if !noisy.is_empty() {
+        parts.extend(section("A noisy predictor, by its accuracy", points(noisy.iter().copied())));
     }
     parts.extend(figure::by_accuracy(&table, options).map(Part::Figure));
     parts.push(Part::Heading("What empty hosts are good for, against best fit".to_owned()));
     parts.push(Part::Words(measures_words(options)));
-    parts.push(Part::TextTable(measures(quiet())));
+    parts.push(Part::TextTable(measures(quiet)));
     let drains = drains::sums(drains);
     if !drains.is_empty() {
         parts.extend(section("Rounds of drains: moves that each order saves (LARS)", drains::table(&drains)));

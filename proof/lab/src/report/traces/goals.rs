@@ -105,8 +105,11 @@ fn same_load(row: &TraceResult, other: &TraceResult) -> bool {
 /// Every row of the default with the set-point oracle's under the same load and budget.
 fn beside_oracle<'a>(rows: &[&'a TraceResult]) -> Vec<(&'a TraceResult, &'a TraceResult)> {
     let of = |policy| rows.iter().copied().filter(move |row: &&TraceResult| row.policy == policy);
-    let oracle = |row| of(TracePolicy::OracleAtSetPoint).find(|other| same_load(row, other));
-    of(DEFAULT).filter_map(|row| Some((row, oracle(row)?))).collect()
+    let pairs = of(DEFAULT).filter_map(|row| {
+        let oracle = of(TracePolicy::OracleAtSetPoint).find(|other| same_load(row, other))?;
+        Some((row, oracle))
+    });
+    pairs.collect()
 }
 
 /// The worst of them, and the highest loss of batch work beyond `times` the other's, as a share.
